@@ -1,4 +1,4 @@
-"""What operations of the activation unit do, by the golden model: vectors read and written, in order."""
+"""Reference model of the activation unit's operations: vectors read and written, in order, from the golden model."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ TIES = (
 
 
 def canonical(bits):
-    """A sum as cells make it: without subnormals, and with only one NaN."""
+    """Returns a sum that cells can produce: zero for a subnormal, and the only NaN for any NaN."""
     return int(golden.add(bits, 0x80000000))
 
 
@@ -42,12 +42,12 @@ def number(rng):
 
 
 def operand(rng):
-    """A bfloat16 of the unified buffer: a result, the number of a row, or any bits."""
+    """Returns a random bfloat16 operand: a result, a row number, or arbitrary bits."""
     return rng.choice((number(rng) >> 16, number(rng) >> 16, rng.choice((0, 1, 2, 3, 255)), rng.getrandbits(16)))
 
 
 class ActivationModel:
-    """Accumulators, unified buffer and function table of a core, and what an operation makes of them."""
+    """Accumulators, unified buffer and function table of a core, with the effects of operations on them."""
 
     def __init__(self, rng, config):
         self.n = config.n
@@ -56,7 +56,7 @@ class ActivationModel:
         self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
 
     def events(self, operation):
-        """`(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
+        """Yields `(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
         op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, "select": 0, **operation}
         step = op.get("buffer_step", 1 if op["format"] == Format.BFLOAT16 else 2)
         if op["task"] == Task.LOAD_TABLE:
@@ -100,7 +100,7 @@ class ActivationModel:
                     yield False, place, lanes
 
     def numbers(self, op, windows):
-        """Of each lane's window the number of its first largest row, 255 where RELU leaves nothing."""
+        """Returns, per lane, the number of the first row with the window's maximum, or 255 if RELU makes the maximum 0."""
         numbers = [window.index(largest(window)) for window in windows]
         if op["function"] == FunctionCode.RELU:
             numbers = [number if int(golden.relu(largest(window))) else 255 for number, window in zip(numbers, windows)]
@@ -119,7 +119,7 @@ class ActivationModel:
                     yield False, row + offset, lanes
 
     def vectors(self, op, values):
-        """The one or two vectors of a row of results."""
+        """Returns the one or two vectors of a row of results."""
         if op["function"] == FunctionCode.TABLE:
             values = [int(lookup(value, self.table)) << 16 for value in values]
         elif op["function"] == FunctionCode.RELU:
@@ -134,10 +134,10 @@ class ActivationModel:
 
 
 def is_kept(op, x):
-    """Whether SELECT keeps a lane with this operand."""
+    """Returns True if SELECT keeps a lane with this operand."""
     return x & 0xFF == op["number"] if op["equal"] else float(np.uint32(canonical(x << 16)).view(np.float32)) > 0
 
 
 def largest(values):
-    """In the order of sign and magnitude."""
+    """Returns the maximum in the order of sign and magnitude."""
     return max(values, key=lambda bits: -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits)

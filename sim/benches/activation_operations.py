@@ -1,4 +1,4 @@
-"""Random operations of the activation unit, such as the decoder would let through."""
+"""Random operations of the activation unit that the decoder would accept."""
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
@@ -13,7 +13,7 @@ def tag(rng, config):
 
 
 def table_loads(rng, config, part):
-    """Operations that fill the table, or one of them in `part`, drawn: what is not filled is 0 in Amaranth's simulator."""
+    """Yields LOAD_TABLE operations that load 1 / `part` of the table; the rest is 0 in Amaranth's simulator."""
     whole = TABLE_WORDS // config.n
     rows = min(whole // part, config.unified_buffer_depth)
     for word in rng.sample(range(0, whole, rows), whole // rows // part):
@@ -30,7 +30,7 @@ def table_loads(rng, config, part):
 
 
 def table_settings(rng):
-    """Binades that most numbers lie in or near."""
+    """Returns table settings for binades that contain most of the numbers."""
     return {
         "first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))),
         "linear_low": rng.getrandbits(2),
@@ -43,7 +43,7 @@ def ones(*counts):
 
 
 def idle(config):
-    """Every field, as the decoder leaves it in operations that have none of it."""
+    """Returns all fields, with the decoder's values for fields that an operation does not use."""
     fields = {"function": FunctionCode.NONE, "format": Format.BFLOAT16, "rows": 1, "lanes": config.n, "row": 0, "acc": 0}
     if config.pooling or config.softmax:
         fields |= {"rows1": 1, "rows1_stride": 0, "buffer_stride": 0}
@@ -59,14 +59,14 @@ def idle(config):
 
 
 def payload(config, op):
-    """An operation's bits."""
+    """Returns the bits of an operation."""
     has_operand = op.get("select") or op.get("task", Task.RESULTS) is not Task.RESULTS
     found = {"twice": int(has_operand or op["format"].height == 2)} if config.training else {}
     return pack(activate_layout(config), **op | found)
 
 
 def random_operation(rng, config):
-    """One that the decoder would let through: no row outside the memories."""
+    """Returns a random operation that the decoder would accept: all rows are inside the memories."""
     op = {**idle(config), "tag": tag(rng, config), "lanes": rng.choice((config.n, rng.randrange(1, config.n + 1)))}
     kind = rng.random()
     if config.training and rng.random() < 0.3:
@@ -93,7 +93,7 @@ def random_operation(rng, config):
 
 
 def _task(rng, config, *, load):
-    """MULTIPLY, or LOAD_TABLE."""
+    """Draws the fields of MULTIPLY or LOAD_TABLE."""
     depth, rows = config.unified_buffer_depth, rng.choice((1, 2, rng.randrange(1, 6)))
     if load:
         op = {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
@@ -102,14 +102,13 @@ def _task(rng, config, *, load):
         acc = rng.randrange(config.accumulator_depth - rows + 1)
         op = {"task": Task.MULTIPLY, "acc": acc, "row": rng.randrange(depth - rows + 1)}
     op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
-    if not load and rng.random() < 0.6:  # in its operand's place, or near it, so that a row depends on one before
+    if not load and rng.random() < 0.6:  # at or near the operand's rows, so that a row depends on an earlier row
         op["operand"] = max(0, min(depth - rows, op["row"] - rng.choice((0, rng.randrange(-3, 12)))))
     return op | ({"single": ones(rows)} if config.pooling else {})
 
 
 def _loops(rng, config, op, windows):
-    """What POOL and SELECT have in common, but for where they begin: the loops, and with them the last rows that they come to,
-    counted from the first one."""
+    """Draws the loops of POOL and SELECT; returns them and their last rows, relative to the first row."""
     op |= {"rows": rng.choice((1, rng.randrange(1, 6))), "rows1": rng.choice((1, rng.randrange(1, 5)))}
     op |= {count: rng.choice((1, 2, rng.randrange(1, 5))) if windows else 1 for count in ("window0", "window1")}
     strides = ("rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")
@@ -126,7 +125,7 @@ def _loops(rng, config, op, windows):
 
 
 def _windows(rng, config, op):
-    """POOL."""
+    """Draws the fields of POOL."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), True)
@@ -135,7 +134,7 @@ def _windows(rng, config, op):
 
 
 def _select(rng, config, op):
-    """SELECT."""
+    """Draws the fields of SELECT."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), False)
@@ -146,13 +145,13 @@ def _select(rng, config, op):
     op |= {"select": 1, "equal": rng.getrandbits(1), "number": rng.choice((0, 1, 2, 255, rng.getrandbits(8)))}
     op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
     op["operand"] = rng.randrange(depth - last_operand)
-    if rng.random() < 0.4:  # in its operands' place, or near it
+    if rng.random() < 0.4:  # at or near the operands' rows
         op["operand"] = max(0, min(depth - last_operand - 1, op["row"] - rng.randrange(-1, 4)))
     return op
 
 
 def _softmax(rng, config, op):
-    """SOFTMAX."""
+    """Draws the fields of SOFTMAX."""
     rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
     height = rows * op["format"].height + rng.randrange(3)
     return {
@@ -168,13 +167,13 @@ def _softmax(rng, config, op):
 
 
 def rows_read(op):
-    """Rows of the accumulators, one a cycle."""
+    """Returns the number of accumulator rows that an operation reads, one per cycle."""
     steps = 2 if op.get("select") else op["format"].height
     return op["rows"] * op.get("rows1", 1) * (op.get("window0", 1) * op.get("window1", 1) + steps - 1)
 
 
 def interrupted(rng, config):
-    """Any operation but one that changes the table, which a reset does not bring back."""
+    """Returns a random operation that does not change the table, which a reset does not restore."""
     while (op := random_operation(rng, config)).get("task") == Task.LOAD_TABLE:
         pass
     return op

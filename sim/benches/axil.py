@@ -1,4 +1,4 @@
-"""An AXI4-Lite master for cocotb benches: one access at a time, a few clock edges each."""
+"""AXI4-Lite master for cocotb benches: one access at a time, a few clock edges each."""
 
 from cocotb.triggers import RisingEdge, SimTimeoutError, with_timeout
 
@@ -6,19 +6,19 @@ __all__ = ["AxiLite"]
 
 
 class AxiLite:
-    """Port for :class:`sim.host.driver.Driver`.
+    """Register port for :class:`sim.host.driver.Driver`.
 
     Parameters
     ----------
     dut : handle
-        With `{prefix}_awaddr` and so on.
+        Handle with the signals `{prefix}_awaddr` and so on.
     clock : handle
     irq : handle
-        The core's interrupt; without it there is no `interrupt`.
+        Interrupt of the core. Default: none; the port has no `interrupt` then.
     period : int
-        Nanoseconds of a clock cycle.
+        Clock period, in nanoseconds.
     limit : int
-        Cycles after which an access that is not answered raises TimeoutError.
+        Cycles without a response after which an access raises TimeoutError.
     """
 
     def __init__(self, dut, clock, *, prefix="s_axil", irq=None, period=10, limit=1000):
@@ -58,7 +58,7 @@ class AxiLite:
             handle.value = 0
 
     async def _taken(self, *pairs):
-        """Holds each valid until the edge at which its ready is seen."""
+        """Holds each valid signal until the clock edge at which its ready signal is high."""
         for _ in range(self._limit):
             await self._edge
             for pair in [pair for pair in pairs if pair[1].value == 1]:
@@ -94,7 +94,7 @@ class AxiLite:
         return int(self._rdata.value)
 
     async def interrupt(self, cycles):
-        """Waits for the interrupt, without Python in between; whether it came within `cycles`."""
+        """Waits for the interrupt without running Python in between; returns True if it arrives within `cycles`."""
         if self._irq.value == 1:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Bench of the accumulators: random traffic on all ports against a model that knows only the docstring."""
+"""Bench of the accumulators: random traffic on all ports against a model written from the docstring alone."""
 
 import cocotb
 
@@ -9,7 +9,10 @@ from ..rtl.ports import play
 
 
 def _random_biases(rng, first, *, n, depth, halves):
-    """A write of biases or halves of them: the inputs, and `(row, mask, value)` of each lane. With a row `first`, all of it."""
+    """Draws a write of biases or their halves: the inputs, and `(row, mask, value)` of each lane.
+
+    With `first`, the write covers the whole row `first`.
+    """
     writes = first is not None or rng.random() < 0.3
     sides = [rng.randrange(depth) if first is None else first for _ in range(2 if halves else 1)]
     enables = [int(writes and (first is not None or not halves or rng.getrandbits(1))) for _ in range(2 * n)]
@@ -23,14 +26,14 @@ def _random_biases(rng, first, *, n, depth, halves):
 
 
 async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_halves=False):
-    """Writes every row of both memories, then works all ports at random; sums in the columns' own time.
+    """Writes every row of both memories, then drives all ports at random, with the skewed timing of the columns' sums.
 
-    What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
-    values compared.
+    The value of a read is undefined in the cycle in which its row is written, so it is not compared. Returns the number of
+    compared values.
     """
     sums, biases = ([[None] * n for _ in range(size)] for size in (depth, bias_depth))
     controls = []
-    tops, out = [[None] * n] * latency, [None] * n  # what `top` is from this cycle on
+    tops, out = [[None] * n] * latency, [None] * n  # value of `top` from this cycle on
     compared = 0
     for cycle in range(cycles):
         control = {

@@ -1,5 +1,7 @@
-"""Bench of the activation unit: random operations of every kind, accumulators with every kind of number, a port that makes it
-wait; bits from the golden model."""
+"""Bench of the activation unit against the golden model.
+
+Operations of all kinds, accumulator contents of all kinds, and stalls of the buffer port are random.
+"""
 
 import cocotb
 
@@ -21,8 +23,11 @@ def unit(config):
 
 
 def events_of(model, op):
-    """`(read, row, lanes, overtakes, end)` of an operation, where `overtakes` is how many vectors of rows before may still be to
-    be written when an operand is read, and `end` is None but for the last: its slot."""
+    """Returns `(read, row, lanes, overtakes, end)` of each vector of an operation.
+
+    `overtakes` is the number of vectors of earlier rows that may still be unwritten when an operand is read. `end` is the slot
+    for the last vector, else None.
+    """
     events = list(model.events(op))
     ends = [None] * (len(events) - 1) + [op["tag"]["slot"]]
     overtakes = 1 if op.get("select") else 8 if op.get("task") == Task.MULTIPLY else 0
@@ -30,8 +35,10 @@ def events_of(model, op):
 
 
 def next_event(ports, due):
-    """Place in `due` of what is asked for. SELECT and MULTIPLY read before vectors of rows before are written, unless they are
-    what is read."""
+    """Returns the index in `due` of the vector at the port.
+
+    SELECT and MULTIPLY may read before vectors of earlier rows are written, unless they read one of these rows.
+    """
     if not ports.get("read"):
         return 0
     place = next((place for place, (is_read, *_) in enumerate(due) if is_read), None)
@@ -43,7 +50,7 @@ def next_event(ports, due):
 
 
 def check_done(ports, loads, ended):
-    """`done` comes a cycle after the last vector of slot `ended`, or some cycles after the last one of a load, which it ends."""
+    """Checks `done`: one cycle after the last vector of slot `ended`, or a few cycles after the last vector of a load."""
     done = ports.get("port__done")
     if done and loads and ended is None:
         assert ports.get("port__done_slot") == loads.pop(0)
@@ -55,7 +62,7 @@ def check_done(ports, loads, ended):
 
 
 def check_vector(ports, expected, buffer):
-    """Row, lanes and end of the vector that is written, or read from `buffer`."""
+    """Checks row, lanes and end of the vector that is written, or read from `buffer`."""
     is_read, row, lanes, _, end = expected
     found = ports.get("read"), ports.get("row"), buffer[row] if is_read else ports.lanes("vector", len(lanes))
     assert found == (is_read, row, lanes), f"cycle {ports.cycle}: {found}, not {(is_read, row, lanes)}"
@@ -63,7 +70,7 @@ def check_vector(ports, expected, buffer):
 
 
 async def check_rest(ports, ended):
-    """Nothing comes after the last operation but its `done`."""
+    """Checks that only `done` follows the last operation."""
     ports.set(port__op__valid=0, grant=1)
     for cycle in range(4):
         await ports.settle()
@@ -72,13 +79,13 @@ async def check_rest(ports, ended):
 
 
 async def operations(ports, rng, *, config, pending, model, grants, pace):
-    """Operations. The buffer takes a vector with probability `grants`, operations come with probability `pace`.
+    """Runs operations; `grants` and `pace` are the probabilities of a grant by the buffer and of an offered operation.
 
-    Returns `(cycles from the first operation to the last vector, vectors, cycles in which the buffer took none that was there)`.
+    Returns `(cycles from the first operation to the last vector, vectors, cycles in which a vector was not granted)`.
     """
     n = config.n
-    buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
-    due = []  # as of events_of
+    buffer = [list(lanes) for lanes in model.buffer]  # the model's buffer is always ahead of it
+    due = []  # from events_of
     offered = read = start = asked = None
     held, written, waited, last, quiet = False, 0, 0, 0, 0
     ended = None  # the slot whose last vector was written a cycle ago
@@ -94,7 +101,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         ports.set(port__op__valid=offered is not None, grant=grant)
         if read is not None:
             ports.set(sums=model.sums[read])
-        # What the port gives stays only until someone else reads.
+        # Data of the port is valid only until another unit reads.
         ports.set(operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
         await ports.settle()
 
@@ -136,7 +143,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
 
 
 async def runs(ports, rng, *, count, part=1, **sizes):
-    """At full speed, one row a cycle from the second on; then with waits on either side, and a reset in between."""
+    """Runs at full throughput, one row per cycle from the second row on; then with stalls on both sides and a reset."""
     config = Config(**sizes)
     model, total = ActivationModel(rng, config), 0
     model.quick = False
@@ -161,7 +168,7 @@ async def runs(ports, rng, *, count, part=1, **sizes):
 
 
 async def functions(ports, rng, *, rows, **sizes):
-    """Cycles that an ACTIVATE of so many rows takes with the function TABLE, of an empty table, and with NONE."""
+    """Returns the cycles of an ACTIVATE of `rows` rows with the function TABLE, for an empty table, and with NONE."""
     config = Config(**sizes)
     model, found = ActivationModel(rng, config), []
     model.quick = False
@@ -173,8 +180,10 @@ async def functions(ports, rng, *, rows, **sizes):
 
 
 async def paces(ports, rng, *, programs, grants=1, **sizes):
-    """Cycles from the first operation to the last vector, of several lists of operations, but those in which the buffer made the
-    unit wait; `programs` says what is not idle."""
+    """Returns, for lists of operations, the cycles from the first operation to the last vector, without stalls by the buffer.
+
+    `programs` has the fields that differ from `idle`.
+    """
     config, found = Config(**sizes), []
     model = ActivationModel(rng, config)
     model.quick = False

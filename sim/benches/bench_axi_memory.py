@@ -1,4 +1,4 @@
-"""cocotb bench of the host memory model `axi_memory`, driven by cocotbext-axi's master, which we did not write."""
+"""cocotb bench of the host memory model `axi_memory`, driven by the independent master of cocotbext-axi."""
 
 import random
 import warnings
@@ -64,7 +64,7 @@ def _bounded(awaitable):
 
 @cocotb.test()
 async def traffic(dut):
-    """Random reads and writes of every size, many outstanding, compared with a bytearray; pauses on the master's side too."""
+    """Compares random reads and writes of all sizes with a bytearray, with many outstanding and stalls by the master."""
     job = arguments()
     rng = random.Random(cocotb.RANDOM_SEED)
     agent = await _prepare(dut)
@@ -78,7 +78,7 @@ async def traffic(dut):
             agent.read_if.r_channel,
         ):
             channel.set_pause_generator(iter(lambda: rng.random() < 0.3, None))
-    zones = 4  # each task has a zone of its own, so that the order between tasks does not matter
+    zones = 4  # one zone per task, so that the order between tasks does not matter
     zone = len(model) // zones
 
     async def worker(index, count):
@@ -98,7 +98,7 @@ async def traffic(dut):
     tasks = [cocotb.start_soon(worker(index, job["count"])) for index in range(zones)]
     for task in tasks:
         await task
-    # The back door sees the same
+    # The back door reads the same contents
     beat = len(dut.bd_wdata) // 8
     for word in rng.sample(range(len(model) // beat), 8):
         dut.bd_address.value, dut.bd_read.value = word, 1
@@ -111,7 +111,7 @@ async def traffic(dut):
 
 
 async def _send(dut, channel, **fields):
-    """Puts one address on AR or AW, and waits until it is taken."""
+    """Offers one address on AR or AW, and waits for the handshake."""
     for name, value in fields.items():
         getattr(dut, f"s_axi_{channel}{name}").value = value
     getattr(dut, f"s_axi_{channel}valid").value = 1
@@ -124,7 +124,7 @@ async def _send(dut, channel, **fields):
 
 @cocotb.test()
 async def timing(dut):
-    """The latency is what was asked for; with 16 bursts outstanding, beats come in every cycle."""
+    """Checks the latency; with 16 bursts outstanding, a beat arrives in every cycle."""
     job = arguments()
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
@@ -144,7 +144,7 @@ async def timing(dut):
         await _send(dut, "ar", addr=index * beats << size, len=beats - 1, size=size, burst=1, id=0)
     await _bounded(watcher)
     assert seen[0] - taken[0] == job["latency"], (taken[0], seen[0])
-    covered = bursts * beats >= job["latency"]  # else the bus must run dry
+    covered = bursts * beats >= job["latency"]  # else the bus must idle between bursts
     if covered and job["latency"] <= beats:
         assert seen[-1] - seen[0] == beats * bursts - 1
     # and a write
@@ -167,7 +167,7 @@ async def timing(dut):
 
 @cocotb.test()
 async def faults(dut):
-    """An error range answers SLVERR, what is outside DECERR; neither changes anything."""
+    """Checks that the error range responds with SLVERR, addresses outside with DECERR, and that neither changes the memory."""
     job = arguments()
     agent = await _prepare(dut)
     beat = len(dut.s_axi_wdata) // 8
@@ -200,7 +200,7 @@ async def _word(dut, index):
 
 @cocotb.test()
 async def hang(dut):
-    """After `hang_after` transactions none is answered for `hang_cycles`, then all are."""
+    """Checks that after `hang_after` transactions no response arrives for `hang_cycles`, and then all arrive."""
     job = arguments()
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
@@ -222,7 +222,7 @@ async def hang(dut):
 
 @cocotb.test()
 async def rules(dut):
-    """Each violation of a rule is counted."""
+    """Checks that each violation of a rule is counted."""
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
     good = {"addr": 0, "len": 0, "size": size, "burst": 1, "id": 0}
@@ -237,7 +237,7 @@ async def rules(dut):
         assert await count() == index, change
     width = len(dut.s_axi_wdata)
     unknown = LogicArray("X" * 8 + "0" * (width - 8))  # in the last lane
-    # WLAST missing on a burst of one, then present; and of simulators that have an X, one in a lane without strobe, then with it
+    # WLAST missing on a burst of one, then present; in simulators with X, an X in a lane without strobe, then with it
     cases = [(0, 0, 0, 4), (1, 0, 0, 4)]
     if "Icarus" in cocotb.SIM_NAME:
         last_lane = 1 << width // 8 - 1
@@ -252,7 +252,7 @@ async def rules(dut):
                 break
         dut.s_axi_wvalid.value = 0
         assert await count() == expected
-    # W that changes while it waits (no AW was sent, so it is not taken)
+    # W changes before its handshake (without an AW, it is not accepted)
     dut.s_axi_wvalid.value, dut.s_axi_wdata.value = 1, 1
     await ClockCycles(dut.aclk, 3)
     assert await count() == expected

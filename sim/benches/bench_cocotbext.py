@@ -1,4 +1,4 @@
-"""cocotb bench of the core alone, between cocotbext-axi's memory and AXI4-Lite master, which we did not write.
+"""cocotb bench of the core alone, with the independent memory and AXI4-Lite master of cocotbext-axi.
 
 Arguments: `regions`, `image` and `output` (files; memory before and after), `pause` (probability of a pause on each channel).
 """
@@ -22,7 +22,7 @@ PERIOD = 10
 
 
 class AxiLiteHost:
-    """What :class:`sim.host.driver.Driver` needs, from cocotbext-axi."""
+    """Register port for :class:`sim.host.driver.Driver`, implemented with cocotbext-axi."""
 
     def __init__(self, master, irq):
         self._master, self._irq = master, irq

@@ -1,21 +1,19 @@
-"""cocotb bench for many runs of the core in one simulation: good ones, faulting ones, and runs that are given up.
+"""cocotb bench for many runs of the core in one simulation: successful, faulting and aborted runs.
 
 Arguments
 ---------
 runs : list of dict
-    `regions`, `pc`, and what else is to be set: `timeout` (register), `ring` (rank and size of a core that is its own
-    neighbour), `limit` (cycles to wait for the end), `abort` (cycles
-    after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
-    as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
-    to wait, after the run, for the bus), `polls` (reads of the status to
-    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear as soon as the driver reports
-    one).
+    `regions`, `pc`, and optional settings: `timeout` (register), `ring` (rank and size of a core that is its own neighbour),
+    `limit` (cycles to wait for the end), `abort` (cycles after which the control register ends the run), `cut` (cycles after
+    which the core alone is reset for `cut_cycles`, once read responses are outstanding, and, with `cut_answers`, write responses;
+    never while write data is outstanding), `until_quiet` (cycles to wait for the bus after the run), `polls` (status reads to
+    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear when the driver reports a fault).
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
-Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), `owed` (reads, after a `cut`), and the memory in
-the file that the plusarg `dump` names. What holds for every run is asserted here: the counters add up, the interrupt is there, a
-fault stays until a reset and cannot be started over, and after the reset nothing of it is left.
+Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end) and `owed` (read bursts outstanding at a `cut`).
+The memory is in the file of the plusarg `dump`. Assertions check for every run that the counters add up and that the interrupt
+is set. A fault must be sticky until a reset, a start must not clear it, and the reset must clear it completely.
 """
 
 import cocotb
@@ -34,13 +32,13 @@ async def _state(driver):
 
 
 async def _reset(driver):
-    """Without a wait for the bus."""
+    """Resets the core without waiting for the bus."""
     await driver.write("control", 0b10)
     await driver.write("interrupt", 0b10)
 
 
 async def _check_sticky(dut, driver, cause, pc):
-    """The fault is still there after a start, which is ignored, and gone after a reset."""
+    """Checks that a start after a fault is ignored, and that a reset clears the fault."""
     assert int(dut.irq.value) == 1, "no interrupt after a fault"
     await driver.write("control", 1)
     await ClockCycles(dut.clk, 5)
@@ -59,7 +57,7 @@ async def _check_counters(driver):
 
 
 async def _cut(dut, job):
-    """Resets the core alone. Returns how many read bursts the memory owes then, 0 if the run ends before it owes any."""
+    """Resets the core alone; returns the number of outstanding read bursts, 0 if the run ends before there are any."""
     memory, core, owed = dut.memory, dut.core, 0
     await ClockCycles(dut.clk, job["cut"])
     while not owed and not int(dut.irq.value):

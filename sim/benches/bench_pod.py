@@ -1,14 +1,14 @@
-"""cocotb bench of cores in a ring, each between cocotbext-axi's memory and AXI4-Lite master, which we did not write.
+"""cocotb bench of cores in a ring, each with the independent memory and AXI4-Lite master of cocotbext-axi.
 
 Arguments
 ---------
 images, outputs : list of files
     Memory of every core, before and after.
 runs : list of lists of dict
-    For every core, `regions`, and what else is to be set: `timeout` (register), `delay` (cycles until its start), `rank` and
-    `size` (if not those of the pod).
+    For every core, `regions`, and optional settings: `timeout` (register), `delay` (cycles until its start), `rank` and `size`
+    (default: the pod's).
 recover : list of str
-    For every run, what follows if a core faulted: `flush` resets all cores and flushes their links, `reset` resets them only.
+    Recovery after a fault, for every run: `flush` resets all cores and flushes their links, `reset` only resets them.
 pause : float
     Probability of a pause on each channel.
 
@@ -34,7 +34,7 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 def _agents(dut, rank, image, rng, pause):
-    """Memory and driver of a core."""
+    """Returns the memory and the driver of a core."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
@@ -52,7 +52,7 @@ def _agents(dut, rank, image, rng, pause):
 
 
 async def _one(dut, driver, rank, size, job):
-    """A run of a core."""
+    """Runs one core."""
     await driver.configure_regions(job["regions"])
     await driver.join_ring(job.get("rank", rank), job.get("size", size))
     await driver.write("timeout", job.get("timeout", 3000))

@@ -3,8 +3,8 @@
 Arguments
 ---------
 runs : list of dict
-    For each program its `regions`. It runs once or more to count its cycles. Then it runs twice: the second start comes in the
-    first cycle in which it is not ignored, the cycle after HALT.
+    `regions` of each program. The program runs once or more to count its cycles. Then it runs twice: the second start arrives in
+    the first cycle in which it is not ignored, the cycle after HALT.
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
@@ -28,14 +28,14 @@ async def _begin(dut, driver):
 
 
 async def _cycles(dut, driver):
-    """Cycles of a run, from the write to `control` to the interrupt."""
+    """Returns the cycles of a run, from the write to `control` to the interrupt."""
     begun = await _begin(dut, driver)
     await RisingEdge(dut.irq)
     return int(dut.cycle.value) - begun
 
 
 async def _twice(dut, driver, cycles):
-    """Starts a run, and another one `cycles` later; returns whether this start was taken, and how that run ended."""
+    """Starts a run, and again `cycles` later; returns whether the second start took effect, and the result of that run."""
     begun = await _begin(dut, driver)
     await ClockCycles(dut.clk, begun + cycles - int(dut.cycle.value))
     await driver.write("control", 1)
@@ -64,7 +64,7 @@ async def restarts(dut):
                 early += 1
                 taken, _ = await _twice(dut, driver, cycles + 2 - early)
                 times += 1 + taken
-            early -= 1  # of the first start that is taken
+            early -= 1  # the earliest start that takes effect
         taken, fault = await _twice(dut, driver, cycles + 2 - early)
         assert taken, f"the start {early} cycles early was ignored"
         results.append({"fault": fault, "times": times + 2})

@@ -1,5 +1,6 @@
-"""cocotb bench of one core of a ring, between cocotbext-axi's AXI4-Stream agents as its neighbours, and its memory and
-AXI4-Lite master, none of which we wrote.
+"""cocotb bench of one core of a ring, with independent agents of cocotbext-axi.
+
+The agents are AXI4-Stream neighbours, the memory and the AXI4-Lite master.
 
 Arguments
 ---------
@@ -9,13 +10,13 @@ regions : dict
 size : int
     Cores of the ring; this one has rank 0.
 links : list of dict
-    For every segment that comes, `data` (hexadecimal), `user` (the `tuser` of its beats) and `after`, the number of segments that
-    have gone before it may come.
+    For every received segment, `data` (hexadecimal), `user` (the `tuser` of its beats) and `after`, the number of segments that
+    the core must send first.
 pause : float
     Probability of a pause in a cycle, on each link.
 
-Reports `frames`, the segments that went: data in hexadecimal, and `tuser`; `ring_sent` and `ring_received`. An offer that is
-taken back or changed before it was taken is a failure.
+Reports `frames`, the sent segments (data in hexadecimal, and `tuser`), `ring_sent` and `ring_received`. The bench fails if the
+core withdraws or changes an offered beat before its handshake.
 """
 
 import random
@@ -47,7 +48,7 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 async def _watch(dut):
-    """What is offered stays, with its bits, until it is taken."""
+    """Checks that an offered beat is stable until its handshake."""
     waits = None
     while True:
         await RisingEdge(dut.aclk)
@@ -67,7 +68,7 @@ async def _give(source, links, gone):
 async def _take(sink, gone):
     while True:
         frame = await sink.recv()
-        gone.append([frame.tdata.hex(), frame.tuser])  # a number, since all beats of a frame have the same
+        gone.append([frame.tdata.hex(), frame.tuser])  # one number: all beats of a frame have the same `tuser`
 
 
 @cocotb.test()

@@ -1,6 +1,6 @@
-"""cocotb bench for whole runs: memory is loaded by the simulator, batches are started and waited for, results dumped.
+"""cocotb bench for whole runs: the simulator loads the memory, the bench runs all batches and dumps the results.
 
-No Python runs between a batch's start and its interrupt. See :func:`sim.host.batches.run_batches` for what goes in and out.
+No Python runs between a batch's start and its interrupt. :func:`sim.host.batches.run_batches` defines arguments and results.
 """
 
 import time
@@ -19,25 +19,25 @@ PERIOD = 10
 
 
 async def prepare(dut):
-    """Starts the clock, resets, and returns a driver."""
+    """Starts the clock, resets the core, and returns a driver."""
     return Driver(await prepare_port(dut))
 
 
 async def prepare_port(dut):
-    """Starts the clock, resets, and returns the port of the registers."""
+    """Starts the clock, resets the core, and returns the register port."""
     for name in ("address", "last", "wdata", "write", "read", "dump"):
         getattr(dut, f"bd_{name}").value = 0
     dut.rst_n.value = 0
     port = AxiLite(dut, dut.clk, irq=dut.irq, period=PERIOD)
     Clock(dut.clk, PERIOD, "ns").start()
-    await ClockCycles(dut.clk, 3)  # after that of time 0, the two edges that the datasheet asks for
+    await ClockCycles(dut.clk, 3)  # the edge at time 0, and the two edges that the datasheet requires
     dut.rst_n.value = 1
     await ClockCycles(dut.clk, 2)
     return port
 
 
 async def dump(dut, first, last):
-    """Makes the memory write its words from first to last to the file that the plusarg `dump` names."""
+    """Makes the memory write its words from `first` to `last` to the file of the plusarg `dump`."""
     dut.bd_address.value, dut.bd_last.value, dut.bd_dump.value = first, last, 1
     await RisingEdge(dut.clk)
     dut.bd_dump.value = 0

@@ -1,6 +1,6 @@
-"""cocotb bench for whole runs of all cores of a ring: each batch is started on all, and over when all have ended.
+"""cocotb bench for whole runs of all cores of a ring: each batch starts on all cores, and ends when all have ended.
 
-No Python runs between a batch's start and its interrupts. See :func:`sim.host.batches.run_batches` for what goes in and out.
+No Python runs between a batch's start and its interrupts. :func:`sim.host.batches.run_batches` defines arguments and results.
 """
 
 import time
@@ -15,7 +15,7 @@ from .bench_run import dump, prepare_port
 
 
 class _Selected:
-    """The port of the registers of one core; its interrupt is that of all."""
+    """Register port of one core; its interrupt is the common interrupt of all cores."""
 
     def __init__(self, port, select, number):
         self._port, self._select, self._number = port, select, number
@@ -31,8 +31,10 @@ class _Selected:
 
 
 async def _batch(drivers, index, batch, cycles):
-    """`(counters of each core, fault)`, as of :meth:`sim.host.driver.Driver.run_batch`; of the faults the first that is not a
-    wait for another core."""
+    """Runs a batch; returns `(counters of each core, fault)`, see :meth:`sim.host.driver.Driver.run_batch`.
+
+    The fault is the first one that is not a wait for another core.
+    """
     for driver in drivers:
         await driver.configure_regions(batch.get("regions", {}))
     for driver in drivers:

@@ -1,5 +1,4 @@
-"""Bench of the softmax unit: random SOFTMAX operations on rows of every kind, a port that makes it wait; bits from the
-definition."""
+"""Bench of the softmax unit against the golden definition: random operations, rows of all kinds, and stalls of the port."""
 
 import cocotb
 import numpy as np
@@ -19,11 +18,11 @@ SPECIALS = (0x00000000, 0x80000000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFF
 
 
 def sums(rng, count):
-    """Sums of one row, as bits: near each other or not, at any distance from 0; few rows hold infinities or NaN."""
+    """Draws the sums of one row, as bits: close together or not, at any distance from 0; a few rows have infinities or NaN."""
     spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
     offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
     values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
-    if rng.random() < 0.2:  # a few units in the last place from each other
+    if rng.random() < 0.2:  # sums that differ by a few units in the last place
         values += np.array([rng.randrange(4) for _ in values], np.uint32) - (values & np.uint32(3))
     special = rng.choice((0, 0, 0, 0.2, 1))
     for index in range(count):
@@ -35,21 +34,23 @@ def sums(rng, count):
 
 
 def least_results(rng, count):
-    """Sums of one row whose results are near the least normal number: within a binade, and within what rounds to it or to the
-    half of it."""
+    """Draws the sums of one row with results near the least normal number.
+
+    Results are within a binade of it, or round to it or to half of it.
+    """
     largest = rng.choice((1, rng.randrange(1, 1 + count // 2)))
     values = np.zeros(count)
     for index in range(largest, count):
         least = np.log(largest * 2.0 ** -rng.choice((126, 126, 127)))
         values[index] = least + rng.uniform(-1, 1) * rng.choice((0.7, 2.0**-8, 2.0**-8))
-    if rng.random() < 0.5:  # the sum is just above a power of two: its reciprocal begins with ones
+    if rng.random() < 0.5:  # the sum is just above a power of two, so its reciprocal has leading ones
         values[-1] = -rng.uniform(7, 12)
     rng.shuffle(values)
     return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
 
 
 def random_operation(rng, config, widest):
-    """One that the decoder would let through, on up to `widest` tiles; spans of rows may overlap."""
+    """Returns an operation that the decoder would accept, on up to `widest` tiles; spans of rows may overlap."""
     depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
     format_ = rng.choice((Format.BFLOAT16, Format.BINARY32))
     rows, tiles = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, rng.randrange(1, widest + 1)))
@@ -74,7 +75,7 @@ def random_operation(rng, config, widest):
 
 
 def filled(rng, operation, accumulators, draw):
-    """Puts numbers into the accumulators, each row of the operation those of one kind; returns its `(row, lanes)`, in order."""
+    """Fills the accumulators, each row of the operation with numbers of one kind; returns its `(row, lanes)` in order."""
     n, tiles = len(accumulators[0]), operation["rows1"]
     places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:
@@ -97,8 +98,10 @@ def filled(rng, operation, accumulators, draw):
 
 
 async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
-    """`count` operations on what `draw` gives for each row, each offered at once. The buffer takes a vector with probability
-    `grants`. Returns the counts of cycles, elements and vectors."""
+    """Runs `count` operations, each offered at once, on rows from `draw`.
+
+    The buffer grants with probability `grants`. Returns the numbers of cycles, elements and vectors.
+    """
     n, layout = config.n, activate_layout(config)
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
     elements = vectors = 0
@@ -140,7 +143,7 @@ async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
 
 
 async def runs(ports, rng, *, count, widest, **sizes):
-    """At full speed; with waits, and a reset in the middle of an operation. Returns the count of elements."""
+    """Runs at full throughput, then with stalls and a reset during an operation; returns the number of elements."""
     config = Config(**sizes)
     elements = 0
     for grants in (1, 0.5, 0.1):

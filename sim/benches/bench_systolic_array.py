@@ -1,4 +1,4 @@
-"""Bench of the systolic array: tiles shifted in behind running ones, rows of operands, sums; bits from the golden model."""
+"""Bench of the systolic array against the golden model: tiles shift in while earlier tiles are in use."""
 
 import cocotb
 import numpy as np
@@ -12,10 +12,10 @@ from ..rtl.ports import bfloat16_bits, binary32_bits, play
 
 
 def schedule(rng, n, tiles):
-    """Cycles, at row 0 of the array, of each tile's mark, its switch and its rows of operands.
+    """Returns the cycles, at row 0 of the array, of each tile's mark, its switch and its rows of operands.
 
-    As dense as the contract allows, with gaps now and then: a tile's mark comes from the cycle of the switch before it
-    on, its switch n cycles after the mark, and the first row one cycle after the switch.
+    The schedule is as dense as the contract allows, with some gaps. A mark may coincide with the previous switch or follow it. A
+    switch follows the mark after n cycles, and the first row follows the switch after one cycle.
     """
     mark, plan = rng.randrange(3), []
     switch = mark + n + rng.choice((0, 0, 2))
@@ -29,7 +29,7 @@ def schedule(rng, n, tiles):
 
 
 async def tiles(ports, rng, *, n, stages, count):
-    """Feeds `count` tiles and their rows, with noise wherever nothing is due. Returns the count of sums compared."""
+    """Feeds `count` tiles and their rows, with noise on idle inputs; returns the number of compared sums."""
     lead, latency = split_stages(stages)
     plan = schedule(rng, n, count)
     words, marks, operands, starts, expected = {}, set(), {}, {}, {}

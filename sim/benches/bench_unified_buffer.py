@@ -1,4 +1,4 @@
-"""Bench of the unified buffer: random traffic on both ports against a model that knows only the docstring."""
+"""Bench of the unified buffer: random traffic on both ports against a model written from the docstring alone."""
 
 import cocotb
 
@@ -11,8 +11,8 @@ from ..rtl.ports import play
 async def traffic(ports, rng, *, n, depth, skew, cycles):
     """Fills the buffer, then moves vectors at one port while the other reads rows skewed.
 
-    What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
-    values compared.
+    The value of a read is undefined in the cycle in which its row is written, so it is not compared. Returns the number of
+    compared values.
     """
     rows = [[None] * n for _ in range(depth)]
     addresses = []

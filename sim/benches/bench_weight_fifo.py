@@ -1,4 +1,4 @@
-"""Bench of the weight FIFO: tiles in, and the weights that the cells of an array would then work with."""
+"""Bench of the weight FIFO: tiles as input, and a check of the weights that the cells of an array would use."""
 
 import cocotb
 
@@ -9,10 +9,10 @@ from ..rtl.ports import play
 
 
 class WeightRegisters:
-    """The weights of n x n cells, from the streams at the left edge: words move a column a cycle, marks one in two cycles.
+    """Model of the weights of n x n cells. Words move one column per cycle, marks one column in two cycles.
 
-    A mark at column c takes the word there; a switch makes the taken word the running one, from before a mark of the
-    same cycle.
+    A mark at column c loads the word there into the next weight. A switch copies the next weight, from before a mark in the same
+    cycle, to the active weight.
     """
 
     def __init__(self, n):
@@ -21,7 +21,7 @@ class WeightRegisters:
         self.shadow, self.running = ([[None] * n for _ in range(n)] for _ in range(2))
 
     def step(self, words, marks, switches):
-        """One cycle; returns the cells `(r, c)` that switched in it."""
+        """Simulates one cycle; returns the cells `(r, c)` that switch in it."""
         switched = []
         for r in range(self.n):
             for history, value in ((self.words, words), (self.marks, marks), (self.switches, switches)):
@@ -37,7 +37,7 @@ class WeightRegisters:
 
 
 async def traffic(ports, rng, *, n, tiles, skew, count, pace):
-    """Moves `count` tiles through the FIFO. `pace` is the probability that writer and reader do what they could.
+    """Moves `count` tiles through the FIFO. Writer and reader each act with probability `pace` when they can.
 
     Returns the cycles of the switches.
     """
@@ -63,7 +63,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
             assert len(switches) * n < written
             switches.append(cycle)
 
-        # A complete tile waits for no more than the array.
+        # Only the array may delay a complete tile.
         was_shifting.append(ports.get("shifting"))
         shifted += was_shifting[-1]
         patience = patience + 1 if written // n > len(switches) and not loaded and not was_shifting[-1] else 0
@@ -93,7 +93,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
 
 
 async def runs(ports, rng, *, n, tiles, skew, count):
-    """At full pace: a tile every n cycles while there are some. At random paces, with a reset between two runs."""
+    """Runs at full throughput, one tile every n cycles, and at random rates, with a reset between two runs."""
     sizes = {"n": n, "tiles": tiles, "skew": skew}
     for pace in (0.1, 0.5, 0.9):
         await traffic(ports, rng, **sizes, count=count, pace=pace)
@@ -110,7 +110,7 @@ async def runs(ports, rng, *, n, tiles, skew, count):
 
 
 async def stocked(ports, rng, *, n, tiles, skew):
-    """With a full FIFO, and a switch as soon as a tile is there, a tile comes every n cycles. Returns the distances."""
+    """Returns the distances between tiles from a full FIFO, with each switch as early as possible; they must be n cycles."""
     for _ in range(tiles * n):
         ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
         await ports.settle()
@@ -129,7 +129,7 @@ async def stocked(ports, rng, *, n, tiles, skew):
 
 
 async def first_tile(ports, rng, *, n, tiles, skew):
-    """Cycles from the last vector of a tile until it is `coming`, and until it has `freed` its place."""
+    """Returns the cycles from the last vector of a tile to its `coming`, and to the `freed` of its place."""
     for _ in range(n):
         ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
         await ports.settle()

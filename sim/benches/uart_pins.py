@@ -1,4 +1,4 @@
-"""A serial line at the pins of a simulated board, in cocotb."""
+"""Serial line at the pins of a simulated board, in cocotb."""
 
 from collections import deque
 
@@ -15,16 +15,16 @@ class UartPins:
     Parameters
     ----------
     to, back : handle
-        The pins: into the board, out of it.
+        Input and output pin of the board.
     bit : int
-        Nanoseconds of a bit, an even number.
+        Duration of a bit in nanoseconds, an even number.
     second : int
-        Nanoseconds that pass for a second: a simulated board may run at another clock than it believes.
+        Nanoseconds that count as a second: a simulated board may run at a clock other than its nominal one.
 
     Attributes
     ----------
     sending, receiving : callables
-        What becomes of the bytes on the line: from a list to a list.
+        Functions from a list to a list of bytes that model faults of the line.
     """
 
     def __init__(self, to, back, *, bit, second):
@@ -49,7 +49,7 @@ class UartPins:
 
     async def send(self, data):
         for byte in self.sending(list(data)):
-            # The start bit is 0, the stop bit 1; equal bits that follow each other are one wait.
+            # The start bit is 0, the stop bit 1; a sequence of equal bits is one wait.
             bits, first = byte << 1 | 1 << 9, 0
             for position in range(1, 11):
                 if position == 10 or bits >> position & 1 != bits >> first & 1:

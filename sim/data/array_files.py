@@ -1,4 +1,4 @@
-"""Arrays in files, as numpy writes them: samples and labels to read, results to write."""
+"""NumPy array files: reads samples and labels, writes results."""
 
 import io
 import tempfile
@@ -15,14 +15,16 @@ from .whole_files import write_file
 __all__ = ["read_samples", "read_labels", "read_array", "is_archive", "write_array", "write_arrays"]
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
-_MOST_BYTES = 1 << 32  # of an array in an archive, unpacked
+_MOST_BYTES = 1 << 32  # size limit of an unpacked array from an archive
 
 
 def read_samples(path, network, most=None):
-    """The samples in a `.npy` file, or in a `.npz` one by the names of the model's inputs: :class:`sim.data.samples.Samples`. Of
-    several inputs, a `.npy` file has all values of a sample one after the other.
+    """Reads samples from a `.npy` file, or from a `.npz` file with the names of the model's inputs.
 
-    `(samples, count)`: of them at most `most`, and how many there are in the file. Raises DataError.
+    For a model with several inputs, each row of a `.npy` file concatenates all values of a sample.
+
+    Returns `(samples, count)`: at most `most` samples, :class:`sim.data.samples.Samples`, and the number of samples in the file.
+    Raises DataError.
     """
     names = [one.name for one in network.origin.inputs] if network.origin and len(network.origin.inputs) > 1 else []
     if names and Path(path).is_file() and is_archive(path):
@@ -38,27 +40,26 @@ def read_samples(path, network, most=None):
 
 
 def read_labels(path, count, classes):
-    """int64 (count,) from a `.npy` file: for each sample of the file that goes with it, which result is to be the largest.
-
-    Raises DataError.
-    """
+    """Reads labels, int64 (count,), from a `.npy` file: the class of each sample. Raises DataError."""
     array = read_array(path, "labels")
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise DataError(
-            f"{printable(path)}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of "
+            f"{printable(path)}: must hold {count} integers of shape ({count},), one per sample, not {array.dtype} of "
             f"shape {array.shape}"
         )
     wrong = np.flatnonzero((array < 0) | (array >= classes))
     if len(wrong):
         raise DataError(
-            f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to {classes - 1}"
+            f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is not a class of the model, 0 to {classes - 1}"
         )
     return array.astype(np.int64)
 
 
 def read_array(path, name=None):
-    """The array in a `.npy` file, or the one of this name in a `.npz` archive; whatever the file's header claims, no more memory
-    is taken than there is data. Raises DataError."""
+    """Reads the array in a `.npy` file, or the array `name` in a `.npz` archive. Raises DataError.
+
+    The memory used is limited by the data in the file, not by the size in its header.
+    """
     path = Path(path)
     try:
         return _from_archive(path, name) if is_archive(path) else _from_file(path)
@@ -66,15 +67,15 @@ def read_array(path, name=None):
         raise
     except OSError as error:
         raise DataError(f"{printable(path)}: {error.strerror or error}") from None
-    except Exception as error:  # numpy's and zipfile's readers raise all sorts of things for damaged files
+    except Exception as error:  # numpy and zipfile raise many types for damaged files
         raise DataError(
-            f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
+            f"{printable(path)}: damaged, or not a file of numpy.save or numpy.savez; save it again "
             f"({type(error).__name__}: {printable(error, 100)})"
         ) from None
 
 
 def is_archive(path):
-    """Whether a file is a `.npz` archive. Raises OSError."""
+    """Returns True if a file is a `.npz` archive. Raises OSError."""
     with open(path, "rb") as file:
         return file.read(2) == b"PK"
 
@@ -86,7 +87,7 @@ def _from_file(path):
         if file.read(len(_MAGIC)) != _MAGIC:
             raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # it reads nothing yet, and more than there is it refuses
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # maps the file; refuses a size beyond its end
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
@@ -105,7 +106,7 @@ def _from_archive(path, name):
         entry = archive.getinfo(f"{name}.npy")
         if entry.file_size > _MOST_BYTES:
             raise DataError(
-                f"{printable(path)}: its array {quoted(name)} takes {entry.file_size} bytes, the most is "
+                f"{printable(path)}: its array {quoted(name)} has {entry.file_size} bytes, the limit is "
                 f"{_MOST_BYTES}; save it with numpy.save"
             )
         with tempfile.TemporaryDirectory() as folder:
@@ -117,16 +118,16 @@ def _from_archive(path, name):
 
 
 def write_array(path, array):
-    """Writes a `.npy` file as :func:`sim.data.whole_files.write_file` does."""
-    whole = io.BytesIO()  # numpy asks a file for its position, which a pipe does not have
+    """Writes a `.npy` file atomically (:func:`sim.data.whole_files.write_file`)."""
+    whole = io.BytesIO()  # numpy needs a file with a position, which a pipe does not have
     np.save(whole, array, allow_pickle=False)
     write_file(path, whole.getbuffer())
 
 
 def write_arrays(path, arrays):
-    """Writes a `.npz` file of arrays by name, the same."""
+    """Writes a `.npz` file of named arrays atomically (:func:`sim.data.whole_files.write_file`)."""
     whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:  # numpy.savez has names of its own that no array may have
+    with zipfile.ZipFile(whole, "w") as archive:  # numpy.savez reserves names, such as those of its parameters
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)

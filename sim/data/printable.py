@@ -1,27 +1,29 @@
-"""Text from outside (names in a model's file, file names, messages of libraries) as it may be shown on a terminal."""
+"""Safe display of foreign text (names in a model's file, file names, messages of libraries) on a terminal."""
 
 import unicodedata
 
 __all__ = ["printable", "quoted"]
 
 _LONGEST_NAME = 80
-#: Letters that fonts draw as nothing.
+#: Letters that fonts draw as blanks.
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"
 
 
 def printable(text, limit=None):
-    """`text` on one line, in which every character that a terminal could act on, or that nobody sees, is written as Python would
-    escape it: control characters (also those of ANSI sequences), line ends, marks of direction, zero-width characters, combining
-    marks, and halves of surrogate pairs. Applied twice, it changes nothing more.
+    """Returns `text` on one line, with Python's escapes for characters that a terminal interprets or does not show.
+
+    Escaped are control characters (also in ANSI sequences), line ends, direction marks, zero-width characters, combining marks,
+    and halves of surrogate pairs. The function is idempotent.
 
     Parameters
     ----------
-    text : str, or what `str` makes one of
+    text : object
+        Converted with `str`.
     limit : int or None
-        The most characters of the result; what is longer loses its middle. Both ends of a name tell names apart.
+        Maximum length of the result. A longer text loses its middle, since both ends help to distinguish names.
     """
     text = str(text)
-    if limit is not None and len(text) > 2 * limit:  # however long the name is, only its ends are looked at
+    if limit is not None and len(text) > 2 * limit:  # bounds the work for a long name: only its ends are needed
         text = text[:limit] + text[-limit:]
     text = "".join(one if _is_plain(one) else one.encode("unicode_escape").decode("ascii") for one in text)
     if limit is not None and len(text) > limit:
@@ -31,7 +33,7 @@ def printable(text, limit=None):
 
 
 def quoted(name):
-    """A name in quotes, as messages show it."""
+    """Returns a name in quotes, for messages."""
     return f"'{printable(name, _LONGEST_NAME)}'"
 
 

@@ -1,4 +1,4 @@
-"""Samples of any model: their shapes, their types, and random ones."""
+"""Samples of any model: checks of shapes and types, and random samples."""
 
 from dataclasses import dataclass
 from math import prod
@@ -11,17 +11,18 @@ from .printable import quoted
 
 __all__ = ["Samples", "as_rows", "as_samples", "joined_inputs", "random_samples", "takes_digits", "takes_integers"]
 
-_LARGEST = 2.0**128 - 2.0**119  # from here on a number is infinite in bfloat16
+_LARGEST = 2.0**128 - 2.0**119  # least magnitude that is infinite in bfloat16
 
 
 @dataclass(frozen=True)
 class Samples:
-    """
+    """Checked samples.
+
     Parameters
     ----------
     rows : float32 (count, values of a sample)
     alone : bool
-        Whether it was one sample without an axis for several.
+        The user gave one sample without a batch axis.
     """
 
     rows: np.ndarray
@@ -33,31 +34,31 @@ def _sample_shape(network):
 
 
 def _element(network):
-    """The type of numbers that the model takes."""
+    """Returns the element type of the model's input."""
     if network.origin is None:
         return np.dtype(np.float32)
-    from onnx import helper  # slow to import, and not needed for networks that come from elsewhere
+    from onnx import helper  # slow to import, and only needed for networks from ONNX files
 
     return np.dtype(helper.tensor_dtype_to_np_dtype(network.origin.element))
 
 
 def as_rows(network, array):
-    """An array of samples as (count, values of a sample), with nothing copied.
+    """Reshapes an array of samples to (count, values of a sample), without a copy.
 
     Parameters
     ----------
     array : array
-        (count, *shape of a sample), (count, values of a sample), or one sample, if the model's input has no axis for several.
+        (count, *shape of a sample), (count, values of a sample), or one sample if the model's input has no batch axis.
 
     Returns
     -------
     array, bool
-        Whether it was one sample.
+        The rows, and True for one sample without a batch axis.
 
     Raises
     ------
     DataError
-        For any other shape, with those that fit.
+        If the shape does not fit; the message lists the valid shapes.
     """
     shape, size, array = _sample_shape(network), network.input_size, np.asarray(array)
     alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
@@ -73,13 +74,14 @@ def as_rows(network, array):
 
 
 def joined_inputs(network, arrays):
-    """Samples (count, values) of a model with several inputs, from {name: array (count, *shape)}; of one with one input, its
-    array as it is.
+    """Concatenates the inputs {name: array (count, *shape)} of a model to samples (count, values).
+
+    The array of a model with one input is returned unchanged.
 
     Raises
     ------
     DataError
-        For other names, shapes, or numbers of samples.
+        If names, shapes or numbers of samples do not fit.
     """
     inputs = network.origin.inputs
     names = [one.name for one in inputs]
@@ -103,15 +105,14 @@ def _shown(shape):
 
 
 def as_samples(network, array, most=None):
-    """An array of samples, of which at most `most` are taken, as the model takes them.
+    """Checks an array of samples and converts at most `most` of them to float32, by way of the type of the model's input.
 
-    Numbers of any type become float32, by way of the type of the model's input. NaNs, infinities and what is infinite in bfloat16
-    are refused: what ONNX makes of them differs from what the core does.
+    NaNs, infinities and values that are infinite in bfloat16 are refused: the core's results differ from ONNX for them.
 
     Parameters
     ----------
     array : array
-        Of numbers, of a shape that :func:`as_rows` takes.
+        Numbers, in a shape that :func:`as_rows` accepts.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def as_samples(network, array, most=None):
     Raises
     ------
     DataError
-        If the shape does not fit, or a value does not: one line that says which.
+        If the shape or a value does not fit; one line that names it.
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16:
@@ -134,11 +135,11 @@ def as_samples(network, array, most=None):
             _refuse(
                 rows,
                 (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
-                f"is no {element}, which the model takes",
+                f"is no {element}, which the model takes; convert the samples",
             )
         elif element.itemsize < 4:
             values = rows.astype(element).astype(np.float32)
-        _refuse(rows, ~np.isfinite(rows), "is no finite number")
+        _refuse(rows, ~np.isfinite(rows), "is not a finite number")
         _refuse(rows, ~(np.abs(values) < _LARGEST), f"is too large for {'float16' if element == np.float16 else 'bfloat16'}")
     return Samples(values, alone)
 
@@ -150,8 +151,11 @@ def _refuse(rows, bad, why):
 
 
 def random_samples(network, count, seed):
-    """Samples of a stated seed: normal numbers of mean 0 and deviation 1, or for a model that takes integers any of 0 to 255 that
-    its type has. Always the same first ones, whatever the count."""
+    """Returns random samples from a seed.
+
+    Values are normally distributed with mean 0 and deviation 1. For an integer input they are uniform from 0 to 255, or to the
+    type's maximum. The first samples do not depend on `count`.
+    """
     element, shape = _element(network), (count, network.input_size)
     random = np.random.default_rng(seed)
     if element.kind not in "iub":
@@ -161,11 +165,11 @@ def random_samples(network, count, seed):
 
 
 def takes_digits(network):
-    """Whether a model takes images of 28 x 28 pixels."""
+    """Returns True if the model's input is an image of 28 x 28 pixels."""
     shape = tuple(size for size in _sample_shape(network) if size != 1)
     return prod(shape) == 784 and shape in ((784,), (28, 28))
 
 
 def takes_integers(network):
-    """Whether a model's input is of an integer type."""
+    """Returns True if the model's input has an integer type."""
     return _element(network).kind in "iub"

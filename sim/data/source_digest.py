@@ -12,7 +12,7 @@ __all__ = ["source_digest"]
 
 @functools.cache
 def source_digest():
-    """Returns a text that hardware and models of another version do not have."""
+    """Returns a digest that differs between versions of the hardware and the models."""
     digest = hashlib.sha256()
     for folder in (hw, sim):
         for path in sorted(Path(folder.__file__).parent.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, whatever happens while they are written."""
+"""Atomic file writes: after a failure, a file has its old or its new content, never a part."""
 
 import contextlib
 import os
@@ -13,13 +13,15 @@ _PARTIAL = "partial"
 
 
 def write_file(path, content):
-    """Writes bytes beside a file and, once they are on the disk, puts them in its place; a link, a device or a pipe is written
-    through, never replaced. After a failure, a kill or a power cut there is the old file or the new one.
+    """Writes bytes to a temporary file, syncs it to the disk, and renames it to `path`.
+
+    A link, a device or a pipe is written through, never replaced. After a failure, a kill or a power cut, the old or the new file
+    exists.
 
     Raises
     ------
     DataError
-        If it can't be written, as on a full disk: one line.
+        If writing fails, for example on a full disk; one line.
     """
     path = Path(path)
     target = Path(os.path.realpath(path))
@@ -43,7 +45,7 @@ def write_file(path, content):
 
 
 def _sync_folder(folder):
-    """Puts a folder's new names on the disk, where its file system can."""
+    """Syncs the entries of a folder to the disk if the file system supports it."""
     number = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -53,7 +55,7 @@ def _sync_folder(folder):
 
 
 def remove_partial(path):
-    """Removes what processes left that were killed inside of :func:`write_file` for this path."""
+    """Removes temporary files of processes that were killed in :func:`write_file` for this path."""
     path = Path(path)
     for left in path.parent.glob(f"{path.name}.*.{_PARTIAL}"):
         with contextlib.suppress(OSError):

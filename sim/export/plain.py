@@ -1,4 +1,4 @@
-"""A graph of stages as a plain ONNX model: Conv, Add, MaxPool, Flatten and functions, whatever it was read from."""
+"""Conversion of a graph to a plain ONNX model with Conv, Add, MaxPool, Flatten and activation functions."""
 
 import numpy as np
 from onnx import TensorProto, defs, helper, numpy_helper
@@ -9,25 +9,25 @@ from ..ir.graph import span
 
 __all__ = ["plain_model"]
 
-_IR, _OPSET = 8, 13  # what files of 2021 have: every reader knows them
+_IR, _OPSET = 8, 13  # versions of 2021, which every reader supports
 
 
 def plain_model(graph):
-    """The onnx.ModelProto of a graph whose stages are sums, maxima over windows and functions that are operators.
+    """Returns the onnx.ModelProto of a graph whose stages are sums, max pooling, and functions with an ONNX operator.
 
-    Weights are float32 with bfloat16 values. The input has the shape that the graph's model had, if its values stood in the order
+    Weights are float32 with bfloat16 values. The input has the shape of the original model's input if its values are in the order
     (channel, y, x), else (height, width, channels).
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If there is another function, or an order of values, in it that these operators don't have; one line.
+        If these operators cannot express a function or an order of values in the graph; one line.
     """
     return _Writer(graph).model()
 
 
 def _edges(have, count, stride, kernel, dilation, before):
-    """Padding before and behind along an axis, so that there are `count` windows; None if what is read is cut off there."""
+    """Returns the padding at both ends of an axis for `count` windows; None if the windows would need negative padding."""
     behind = span(count, stride, kernel, dilation) - before - have
     there = (have + before + max(0, behind) - span(1, stride, kernel, dilation)) // stride + 1
     return (before, max(0, behind)) if before >= 0 and there == count else None
@@ -36,7 +36,7 @@ def _edges(have, count, stride, kernel, dilation, before):
 class _Writer:
     def __init__(self, graph):
         self.graph, self.nodes, self.tensors = graph, [], []
-        self.values = {}  # tensor of the graph -> name of a value (batch, channels, height, width)
+        self.values = {}  # tensor of the graph -> name of its value (batch, channels, height, width) in the model
 
     def model(self):
         entry = self._input()
@@ -67,7 +67,7 @@ class _Writer:
         order = in_order if graph.input_order is None else graph.input_order
         channels_first = np.array_equal(order, in_order.reshape(channels, height, width).transpose(1, 2, 0).ravel())
         if not channels_first and not np.array_equal(order, in_order):
-            raise ModelError(f"{graph.name}: its input's values are in an order that a plain ONNX model can't say")
+            raise ModelError(f"{graph.name}: a plain ONNX model cannot express the order of its input's values")
         wanted = (channels, height, width) if channels_first else (height, width, channels)
         shape, value = tuple(graph.input_shape) or wanted, "input"
         if shape != wanted:
@@ -81,14 +81,14 @@ class _Writer:
         graph = self.graph
         tensor = graph.tensors[graph.output]
         if (tensor.height, tensor.width) != (1, 1) or graph.output_order is not None:
-            raise ModelError(f"{graph.name}: its results are not one vector in order, which a plain ONNX model of it needs")
+            raise ModelError(f"{graph.name}: its results are not one vector in order, which a plain ONNX model needs")
         self._node("Flatten", [self.values[graph.output]], "logits", axis=1)
         return helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", tensor.channels])
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
         if stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
-            raise ModelError(f"'{stage.name}': can't be written as sums, MaxPool and a function")
+            raise ModelError(f"'{stage.name}': cannot be written as sums, MaxPool and a function")
         bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
         value = None
         for number, term in enumerate(stage.terms):
@@ -107,8 +107,8 @@ class _Writer:
         operator = definition.operator
         if not operator or not defs.has(operator, _OPSET, ""):
             raise ModelError(
-                f"'{stage.name}': its function {function.name} is no operator of opset {_OPSET}, which a plain ONNX model has; "
-                "replace it by another, or train a file whose weights are the stages' own"
+                f"'{stage.name}': its function {function.name} is not an operator of opset {_OPSET}, which a plain ONNX model "
+                "has; replace it by another, or train a file whose weights are the stages' own"
             )
         attributes = dict(zip(definition.attributes, function.parameters))
         return self._node(operator, [value], f"{name}.{operator.lower()}", **attributes)
@@ -124,7 +124,7 @@ class _Writer:
             )
         ]
         if None in edges:
-            raise ModelError(f"'{stage.name}': reads a part of what is before it, which can't be written as Conv")
+            raise ModelError(f"'{stage.name}': reads only a part of its operand, which cannot be written as Conv")
         weights = self._constant(term.weights.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
         return self._node(
             "Conv",
@@ -141,7 +141,7 @@ class _Writer:
         pool = stage.pool
         edges = [_edges(*axis) for axis in zip(stage.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding)]
         if None in edges:
-            raise ModelError(f"'{stage.name}': pools a part of its sums, which can't be written as MaxPool")
+            raise ModelError(f"'{stage.name}': pools only a part of its sums, which cannot be written as MaxPool")
         return self._node(
             "MaxPool",
             [value],

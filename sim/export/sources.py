@@ -1,8 +1,8 @@
-"""Where in an ONNX file the parameters of its network come from.
+"""Search for the initializers of an ONNX file that contain the network's parameters.
 
-The file is read again with its weights replaced by numbers that say where each of them stands, in as many readings as the numbers
-have digits: what then stands in the network's weights says which value of the file each of them is. No rule about operators,
-layouts or orders is needed, and where a weight is made of several values (a folded BatchNormalization) the digits make no sense.
+The file is read again with its weights replaced by the digits of their positions, once per digit. The weights of the resulting
+network are then the digits of the source position of each parameter. This method needs no rules about operators, layouts or
+orders. If a weight combines several values, as in a folded BatchNormalization, it is not a valid digit, and the search fails.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from ..ir.errors import ModelError
 
 __all__ = ["FileWeights", "find_weights"]
 
-_BASE = 128  # digits, written as 1 to 128: every type has them, bfloat16 too
+_BASE = 128  # base of the digits, which are written as 1 to 128: exact in every type, also bfloat16
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True, eq=False)
 class FileWeights:
-    """A file whose initializers hold each parameter's values, each value once.
+    """An ONNX file whose initializers contain each value of the parameters exactly once.
 
     Parameters
     ----------
     model : onnx.ModelProto
     names : tuple of str
-        Initializers that hold parameters.
+        Initializers that contain parameters.
     places : tuple of int array
-        For each parameter, of its shape: where its values stand in these initializers, flattened and put one after the other.
+        For each parameter, an array of its shape with the index of each value in the concatenation of the flattened initializers.
     """
 
     model: onnx.ModelProto
@@ -38,7 +38,7 @@ class FileWeights:
     places: tuple[np.ndarray, ...]
 
     def filled(self, values):
-        """The model with these values, an array for each parameter, in place of its own."""
+        """Returns the model with new values, one array per parameter."""
         arrays = _arrays(self.model, self.names)
         flat = np.concatenate([array.ravel().astype(np.float64) for array in arrays.values()])
         for places, array in zip(self.places, values):
@@ -47,12 +47,12 @@ class FileWeights:
 
 
 def _arrays(model, names):
-    """{name: array} of initializers, in the order of the file."""
+    """Returns {name: array} of initializers, in the order of the file."""
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in names}
 
 
 def _with(model, arrays, flat):
-    """A copy of a model whose initializers `arrays` get new values, flattened and put one after the other."""
+    """Returns a copy of a model with new values in the initializers `arrays`; `flat` concatenates them, flattened."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     ends = np.cumsum([array.size for array in arrays.values()])
@@ -67,20 +67,20 @@ def _with(model, arrays, flat):
 
 
 def parameter_values(graph, parameters):
-    """The arrays that a graph of the same stages has in place of the parameters; a missing bias is None."""
+    """Returns the values of the parameters in a graph with the same stages; a missing bias is None."""
     stages = [graph.stages[one.stage] for one in parameters]
     return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
 def find_weights(path, parameters):
-    """The :class:`FileWeights` of a file, or None if its initializers are not the parameters one to one.
+    """Returns the :class:`FileWeights` of a file, or None if its initializers do not map one to one to the parameters.
 
     Parameters
     ----------
     path : path
-        Of a file that :func:`sim.frontend.load.load_network` takes.
+        A file that :func:`sim.frontend.load.load_network` can read.
     parameters : sequence of sim.ir.training.Parameter
-        Of its network.
+        Parameters of its network.
     """
     model = onnx.load(path)
     sizes = {one.initial.size for one in parameters}

@@ -1,4 +1,4 @@
-"""ONNX files of a network with other weights than those it was read with."""
+"""Writer of ONNX files with new weights for a network."""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from .sources import find_weights, parameter_values
 
 __all__ = ["ModelWriter"]
 
-_SAMPLES = 2  # of random numbers, on which a plain model is compared
+_SAMPLES = 2  # random samples for the comparison of a plain model
 
 
 class ModelWriter:
     """Writes a network with new values of its parameters.
 
-    Where the file that the network was read from holds each parameter's values, they are replaced there, and all names, operators
-    and types stay. Else it is a plain model of the network's stages.
+    If the original file contains the values of each parameter, they are replaced there; all names, operators and types stay the
+    same. Otherwise the result is a plain model of the network's stages.
 
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        The network as it was read; without an origin there is no file.
+        The network, unchanged since it was read. Without an origin there is no original file.
     parameters : sequence of sim.ir.training.Parameter
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If there is no ONNX file of it; one line.
+        If no ONNX file can represent the network; one line.
     """
 
     def __init__(self, graph, parameters):
@@ -38,18 +38,21 @@ class ModelWriter:
         self.model(graph)
 
     def model(self, graph):
-        """`(model, whether it is the network's own file with other values)` for a graph of the same stages: an onnx.ModelProto
-        that gives the same bits when it is read again. Raises sim.ir.errors.ModelError."""
+        """Returns `(onnx.ModelProto, own)` for a graph with the same stages.
+
+        The model produces the same bits when it is read again. `own` is True if it is the original file with new values. Raises
+        sim.ir.errors.ModelError.
+        """
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
         model = plain_model(graph)
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):
-            raise ModelError(f"{graph.name}: can't be written as an ONNX model of Conv and MaxPool that has the same bits")
+            raise ModelError(f"{graph.name}: no ONNX model of Conv and MaxPool produces the same bits")
         return model, False
 
     def _own_model(self, graph):
-        """None if the file can't hold the values, as biases in a narrow type."""
+        """Returns the original file with new values, or None if it cannot represent them, such as biases in a narrow type."""
         values = parameter_values(graph, self._parameters)
         model = self._weights.filled(values)
         try:

@@ -1,4 +1,4 @@
-"""cocotb's runners of the simulators, with a limit of time."""
+"""cocotb's runners of the simulators, with a time limit."""
 
 import contextlib
 import functools
@@ -10,12 +10,12 @@ from amaranth_tpu.hw.tools.process import execute
 
 __all__ = ["cocotb_runners", "own_environment"]
 
-#: Variables that would change a run: those of cocotb and its runner, which also lets the environment override what a run sets.
+#: Environment variables of cocotb and its runner that would change a run, or override its settings.
 _READ_BY_COCOTB = re.compile(
     r"(COCOTB|GPI|PYGPI)_\w+|WAVES|GUI|SIM_CMD_(PREFIX|SUFFIX)|LIBPYTHON_LOC|TOPLEVEL\w*|PYTEST_CURRENT_TEST|TPU_RUN"
 )
 _ONE_AT_A_TIME = threading.Lock()
-#: The module that has Icarus write waves.
+#: Verilog module that makes Icarus write waves.
 _DUMP = """module cocotb_iverilog_dump();
 string path;
 initial begin
@@ -27,7 +27,7 @@ endmodule
 
 @contextlib.contextmanager
 def own_environment():
-    """Hides the user's variables that cocotb reads; inside, a runner makes its commands and their environment."""
+    """Hides the user's cocotb variables while a runner prepares its commands and their environment."""
     with _ONE_AT_A_TIME:
         hidden = {name: os.environ.pop(name) for name in [*os.environ] if _READ_BY_COCOTB.fullmatch(name)}
         try:
@@ -56,8 +56,11 @@ class _Bounded:
 
 @functools.cache
 def cocotb_runners():
-    """Returns cocotb's runners by simulator: `build` and `test` prepare commands, which `perform` then runs, each with a limit
-    of time. Verilator's models stay private."""
+    """Returns cocotb's runners by simulator.
+
+    `build` and `test` prepare commands; `perform` runs them, each with a time limit. Verilator makes no signals public beyond the
+    control file.
+    """
     from cocotb_tools import runner
 
     class Icarus(_Bounded, runner.Icarus):
@@ -67,8 +70,10 @@ def cocotb_runners():
             return None
 
         def _create_iverilog_dump_file(self):
-            """Writes what to dump: of the core `dumped` alone, of its surroundings all. cocotb's own text has the folder's name,
-            which must be ASCII."""
+            """Writes the dump module: in the core only the signals in `dumped`, outside it all signals.
+
+            It replaces cocotb's text, which contains the folder's name and therefore needs an ASCII name.
+            """
             top = self.hdl_toplevel
             parts = [(1, top), (1, f"{top}.texts"), *((0, name) for name in self.dumped)] if self.dumped else [(0, top)]
             calls = "".join(f"    $dumpvars({depth}, {name});\n" for depth, name in parts)
@@ -90,7 +95,7 @@ def cocotb_runners():
 
         def _build_command(self):
             verilate, make = super()._build_command()
-            # Only what the control file names is public.
+            # Only signals that the control file names are public.
             return [
                 [word for word in verilate if word not in ("--public-flat-rw", "--trace")],
                 [*make, *self.tool.make_variables, *self.make_arguments],

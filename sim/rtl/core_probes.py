@@ -1,4 +1,4 @@
-"""Probes of a whole core: what it takes to say afterwards what every unit did in each cycle of a run."""
+"""Probes of a whole core that record the activity of every unit in each cycle of a run."""
 
 from amaranth_tpu.hw.control.description import decoded_layout
 from amaranth_tpu.hw.control.dispatcher import units_of
@@ -10,7 +10,7 @@ __all__ = ["core_probes"]
 
 
 def _part(path, layout, *names):
-    """A field, or a field of a field, of a signal that has this layout."""
+    """Returns the Net of a field, or a nested field, of a signal with this layout."""
     first = 0
     for name in names:
         field = layout[name]
@@ -19,14 +19,14 @@ def _part(path, layout, *names):
 
 
 def core_probes(config):
-    """The probes that :func:`sim.host.timeline.timeline` reads: all on ports of blocks, or on what their docstrings name.
+    """Returns the probes for :func:`sim.host.timeline.timeline`, on ports of blocks or on documented signals.
 
-    * `active`: a run goes on. `state`, a cycle late: whether a row enters the array, else the reasons why not.
-    * `asked`, `fetched`: instructions that are asked for, and beats of them that come. `decode`: the decoder takes one.
-      `offered`: the dispatcher has one. `placed`: it has its place.
-    * `begin_*`, `end_*`: a unit takes an operation, and ends its oldest.
-    * `passes`: of a MATMUL, in `slot`; `first` and `last`: a pass's rows enter the array.
-    * `reads`, `writes`: beats on the bus; `client` as :data:`hw.bus.axi_reader.CLIENTS` has them.
+    * `active`: a run is in progress. `state`, one cycle late: a row enters the array, else the stall reasons.
+    * `asked`, `fetched`: instruction fetch requests, and beats of the responses. `decode`: the decoder accepts an instruction.
+      `offered`: the dispatcher holds an instruction. `placed`: that instruction gets its slot.
+    * `begin_*`, `end_*`: a unit starts an operation, and retires its oldest.
+    * `passes`: passes of the MATMUL in `slot`. `first`, `last`: the first and last row of a pass enter the array.
+    * `reads`, `writes`: beats on the bus; `client` is an index in :data:`hw.bus.axi_reader.CLIENTS`.
     """
     operation = _part("dispatcher.i__payload", decoded_layout(config), "transfer", "tag", "pc")
     row = Net("matmul.issuer.active")
@@ -54,7 +54,7 @@ def core_probes(config):
         Probe("reads", {"beat": Net("reader.beat"), "client": Net("reader.r_data")}),
         Probe("writes", {"beat": Net("writer.beat")}),
     ]
-    slot = _part("", matmul_layout(config), "tag", "slot")  # at the same place in the layouts of all units
+    slot = _part("", matmul_layout(config), "tag", "slot")  # the same bits in the layouts of all units
     for unit in units_of(config):
         port = f"dispatcher.{unit}__"
         probes += [

@@ -1,4 +1,4 @@
-"""A C++ program around a verilated model, without cocotb."""
+"""Build of a C++ program around a verilated model, without cocotb."""
 
 import hashlib
 import os
@@ -11,21 +11,21 @@ __all__ = ["cpp_program"]
 
 
 def cpp_program(simulation, source, *, objects=(), timeout=300):
-    """Path of the program, which is kept with the build of the model.
+    """Builds a program and returns its path; it is cached beside the build of the model.
 
     Parameters
     ----------
     simulation : sim.rtl.runner.Simulation
-        Of Verilator; its model is the class `Vtop`.
+        Simulation with Verilator; its model is the class `Vtop`.
     source : str
         C++ text with a `main`.
     objects : sequence of Path
-        Object files that it is linked with.
+        Object files to link.
 
     Raises
     ------
     ToolError
-        When either does not build; the message names the log.
+        If the model or the program does not build; the message names the log.
     """
     place, tool = simulation.build(), find_verilator()
     content = b"".join([source.encode(), *(path.read_bytes() for path in objects)])

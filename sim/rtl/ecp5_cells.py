@@ -1,8 +1,8 @@
-"""Verilog models of the ECP5 cells that a netlist is made of.
+"""Verilog models of the ECP5 cells in a netlist.
 
-Look-up tables, carry chains, registers and distributed memory are Yosys' own models. It has none for the block memory and the
-multiplier; theirs are below, after Lattice's usage guides FPGA-TN-02204 (memory) and FPGA-TN-02205 (sysDSP). They stop the
-simulation where a parameter asks for what they do not do.
+The models of lookup tables, carry chains, registers and distributed memory are from Yosys. Yosys has no models of the block
+memory and the multiplier. The models here follow Lattice's usage guides FPGA-TN-02204 (memory) and FPGA-TN-02205 (sysDSP). They
+stop the simulation if a parameter selects an unsupported mode.
 """
 
 import re
@@ -12,7 +12,7 @@ from amaranth_tpu.hw.tools.run_tool import YOSYS
 
 __all__ = ["cell_models"]
 
-#: Models to take from Yosys; the rest of its files, Icarus does not read.
+#: Models taken from Yosys; Icarus cannot read the rest of its files.
 _YOSYS_HAS = ("LUT4", "LUT2", "PFUMX", "L6MUX21", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4")
 
 
@@ -21,7 +21,7 @@ def _ports(direction, name, width):
 
 
 def _bus(name, width):
-    """All wires of a bus, in one value."""
+    """Returns the concatenation of all wires of a bus."""
     return "{" + ", ".join(f"{name}{index}" for index in reversed(range(width))) + "}"
 
 
@@ -29,9 +29,9 @@ def _assign(name, width, value):
     return "\n".join(f"    assign {name}{index} = {value}[{index}];" for index in range(width))
 
 
-# Bytes have 9 bits; a port of 18 or 36 bits enables each of them by a low bit of its address. With 36 bits, port A writes and
-# port B reads, through the data pins of both. Contents are unknown until written, and so is what one port reads where the
-# other writes in the same cycle: what the device makes of that is not for a design to rely on.
+# Bytes have 9 bits; a port of 18 or 36 bits enables each byte by a low bit of its address. With 36 bits, port A writes and
+# port B reads, through the data pins of both. Contents are unknown until written. A byte that one port reads while the other
+# port writes it is unknown too, since a design must not rely on the device's behaviour in this case.
 _DP16KD = """
 module DP16KD({ports});
     parameter integer DATA_WIDTH_A = 18, DATA_WIDTH_B = 18;
@@ -60,14 +60,14 @@ module DP16KD({ports});
         end
     end
 
-    // Byte `index` of a port: where it lies, and whether it is enabled.
+    // Address of byte `index` of a port, and its enable.
     function [10:0] place(input [13:0] address, input integer width, input integer index);
         place = (width == 36 ? {{address[13:5], 2'b0}} : width == 18 ? {{address[13:4], 1'b0}} : address[13:3]) + index;
     endfunction
     function enabled(input [13:0] address, input integer width, input integer index);
         enabled = width == 9 ? 1'b1 : address[index];
     endfunction
-    // Whether a port may write the byte that lies there.
+    // 1 if a port may write the byte at address `there`.
     function writes(input on, input [13:0] address, input integer width, input [10:0] there);
         integer index;
         begin
@@ -120,7 +120,7 @@ endmodule
 
 
 def cell_models():
-    """Verilog text of all models."""
+    """Returns the Verilog text of all models."""
     yosys = files(YOSYS.replace("-", "_")) / "share" / "ecp5"
     pins = {port: [*((name + port, width) for name, width in (("DI", 18), ("AD", 14)))] for port in "AB"}
     ports = [_ports("input", name, width) for port in "AB" for name, width in pins[port]]

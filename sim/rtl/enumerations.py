@@ -1,4 +1,4 @@
-"""What the values of signals are called: states of state machines and codes, as the hardware's description names them."""
+"""Names of signal values: states of state machines and codes, from the hardware description."""
 
 import contextlib
 import functools
@@ -18,13 +18,13 @@ _LINE = re.compile(
 
 @contextlib.contextmanager
 def _named_states():
-    """Inside, a state machine's states are attributes of its register, as a code's names are of a signal that holds it."""
+    """Makes Amaranth attach the names of a state machine's states to its register, as it does for enumerations."""
     plain = Signal.__init__
 
     def init(signal, *shape, src_loc_at=0, **options):
         plain(signal, *shape, src_loc_at=src_loc_at + 1, **options)
         if callable(signal.decoder):
-            with contextlib.suppress(KeyError):  # behind the last state
+            with contextlib.suppress(KeyError):  # beyond the last state
                 for number in range(1 << len(signal)):
                     signal.attrs[f"enum_value_{number:0{len(signal)}b}"] = signal.decoder(number).partition("/")[0]
 
@@ -37,7 +37,7 @@ def _named_states():
 
 @functools.cache
 def enumerations(config):
-    """`(module, signal)` of a core to a dict from its values to their names."""
+    """Returns {(module, signal): {value: name}} of a core."""
     with _named_states():
         text = component_to_rtlil(Tpu(config), name="tpu", clocked=False)
     found, names, module = {}, {}, ""

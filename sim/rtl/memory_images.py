@@ -1,4 +1,4 @@
-"""Contents of memories, as simulators read and write them."""
+"""Files with memory contents for simulators."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ __all__ = ["write_image", "read_dump"]
 
 
 def write_image(path, image, beat_bytes):
-    """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it.
+    """Writes `image` (bytes) for `$readmemh`, one bus beat per line.
 
-    With an address in it, simulators do not complain of a file that is shorter than the memory.
+    The file starts with an address, so that simulators do not warn if it is shorter than the memory.
     """
     image = bytes(image)
     image += bytes(-len(image) % beat_bytes)
@@ -22,7 +22,7 @@ def write_image(path, image, beat_bytes):
 
 
 def read_dump(path, beat_bytes):
-    """The bytes that `$writememh` wrote. Of a digit that is unknown (x), which `axi_memory` counts as a violation, comes 0."""
+    """Reads bytes from a file of `$writememh`. Unknown digits (x), which `axi_memory` counts as violations, become 0."""
     import numpy
 
     text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))

@@ -1,9 +1,9 @@
-"""One bench for three simulators: a coroutine that knows a block's ports by name only.
+"""Simulator-independent benches: one coroutine, which accesses a block's ports by name, for three simulators.
 
 A bench is `async def bench(ports, rng, **sizes)`. In each cycle it sets inputs, awaits `ports.settle()`, gets outputs and
-awaits `ports.tick()`. :func:`simulate` runs it in Amaranth's simulator, :func:`play` inside a cocotb test. Names are those
-that :func:`hw.verilog.export.component_to_verilog` gives: paths joined by `__`; arrays are set and got as lists, and so are the
-lanes of a port that has several side by side, the first one lowest.
+awaits `ports.tick()`. :func:`simulate` runs it in Amaranth's simulator, :func:`play` inside a cocotb test. Port names are the
+names of :func:`hw.verilog.export.component_to_verilog`: paths joined by `__`. Arrays are lists. The lanes of a wide port can be
+set as a list too, with the first lane in the lowest bits.
 """
 
 import random
@@ -17,7 +17,7 @@ __all__ = ["simulate", "play", "pack", "unpack", "bfloat16_bits", "binary32_bits
 
 
 class _Ports:
-    """What a bench sees of a block. `cycle` counts the ticks; more of them than `limit` are a failure."""
+    """The ports of a block, for a bench. `cycle` counts the ticks; the bench fails after `limit` ticks."""
 
     limit = 100_000
 
@@ -43,13 +43,13 @@ class _Ports:
                 self._write(self._handles[name], int(value))
 
     def get(self, name):
-        """An output as an int, or None while it has unknown bits; a list for an array."""
+        """Returns an output as an int, or None if it has unknown bits; a list for an array."""
         if name in self._arrays:
             return [self._read(self._handles[f"{name}__{index}"]) for index in range(self._arrays[name])]
         return self._read(self._handles[name])
 
     def lanes(self, name, count):
-        """An output of `count` lanes as a list: each an int, or None while it has unknown bits."""
+        """Returns the `count` lanes of an output as a list: each an int, or None if it has unknown bits."""
         bits = self._bits(self._handles[name])
         width = len(bits) // count
         lanes = (bits[end - width : end] for end in range(len(bits), 0, -width))
@@ -62,7 +62,7 @@ class _Ports:
         await self._tick()
 
     async def reset(self):
-        """One cycle with the reset on."""
+        """Asserts the reset for one cycle."""
         self._write(self._reset, 1)
         await self.settle()
         await self.tick()
@@ -78,8 +78,8 @@ class _AmaranthPorts(_Ports):
             {"__".join(map(str, path)): Value.cast(value) for path, _, value in component.signature.flatten(component)}
         )
         self._context, self._reset = context, domain.rst
-        self._known, self._new = {}, {}  # identity of an input -> its value; where it is new, -> [it, its value]
-        self._together = {}  # identities of inputs that are set at once -> their concatenation
+        self._known, self._new = {}, {}  # identity of an input -> its value; of a changed input -> (input, new value)
+        self._together = {}  # identities of inputs that change together -> their concatenation
 
     def _write(self, handle, value):
         if self._known.get(id(handle)) != value:
@@ -94,7 +94,7 @@ class _AmaranthPorts(_Ports):
         return f"{self._read(handle):0{len(handle)}b}"
 
     def _set_new(self):
-        """Sets the inputs in one step: the simulator evaluates the whole design after each."""
+        """Sets all changed inputs in one step, because the simulator evaluates the whole design after each step."""
         if not self._new:
             return
         keys = tuple(self._new)
@@ -116,7 +116,7 @@ class _AmaranthPorts(_Ports):
 
 
 def simulate(component, bench, *, seed, **sizes):
-    """Runs `bench` on a component in Amaranth's simulator, and returns what it returns."""
+    """Runs `bench` on a component in Amaranth's simulator, and returns its result."""
     from amaranth.hdl import ClockDomain, Module
     from amaranth.sim import Simulator
 
@@ -168,7 +168,7 @@ class _CocotbPorts(_Ports):
 
 
 async def play(dut, component, bench, **sizes):
-    """Runs `bench` on `dut`, the Verilog of `component`, after a reset with all inputs 0."""
+    """Runs `bench` on `dut`, the Verilog of `component`, after a reset with all inputs 0; returns its result."""
     import cocotb
 
     ports = _CocotbPorts(dut)
@@ -184,12 +184,14 @@ async def play(dut, component, bench, **sizes):
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
-_plans: dict[int, tuple] = {}  # by the identity of a layout: the layout, which stays alive, and the plan of its fields
+_plans: dict[int, tuple] = {}  # identity of a layout -> (the layout, to keep it alive; the plan of its fields)
 
 
 def _plan(layout):
-    """[(name, offset, width, plan of a structure in it or None)] of a structure, worked out once: a layout counts its
-    bits anew each time that it is asked."""
+    """Returns [(name, offset, width, plan of a nested structure or None)] of a structure.
+
+    The plan is cached, since a layout computes its offsets again on each access.
+    """
     if id(layout) not in _plans:
         fields = [
             (name, field.offset, field.width, _plan(field.shape) if isinstance(field.shape, StructLayout) else None)
@@ -211,12 +213,12 @@ def _pack(plan, values):
 
 
 def pack(layout, **values):
-    """The bits, as an int, of a structure; all fields must be given."""
+    """Returns the bits of a structure as an int; all fields must be given."""
     return _pack(_plan(layout), values)
 
 
 def unpack(layout, word):
-    """A dict of the fields, as ints, of a structure's bits."""
+    """Returns the fields in a structure's bits as a dict of ints."""
     return {name: word >> offset & (1 << width) - 1 for name, offset, width, _ in _plan(layout)}
 
 
@@ -224,13 +226,16 @@ _SPECIALS = (0x0000, 0x0001, 0x007F, 0x0080, 0x00FF, 0x3F80, 0x7F7F, 0x7F7F, 0x7
 
 
 def bfloat16_bits(rng, wild=0.0):
-    """Random bfloat16 of similar size, so that sums of products round; with probability `wild` special or any."""
+    """Returns a random bfloat16 with a moderate exponent, so that sums of products round.
+
+    With probability `wild` the bits are special or arbitrary.
+    """
     if rng.random() < wild:
         return rng.choice((rng.choice(_SPECIALS), rng.getrandbits(15))) | rng.getrandbits(1) << 15
     return rng.getrandbits(1) << 15 | rng.randrange(123, 131) << 7 | rng.getrandbits(7)
 
 
 def binary32_bits(rng, wild=0.0):
-    """Random binary32, made the same way; the low half is often next to a tie of a rounding to bfloat16."""
+    """Returns a random binary32 with such an upper half; the lower half is often at or next to a rounding tie for bfloat16."""
     low = rng.choice((0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, rng.getrandbits(16), rng.getrandbits(16)))
     return bfloat16_bits(rng, wild) << 16 | low

@@ -1,4 +1,4 @@
-"""Probes: what signals inside the core show, cycle by cycle, written to a file by the simulator; the core stays as it is.
+"""Probes: the simulator writes internal signals of the core to a file, cycle by cycle; the core is not modified.
 
 >>> probe = Probe("beats", {"client": Net("reader.r_data")}, when=(Net("reader.beat"),))
 """
@@ -31,7 +31,7 @@ _UNKNOWN = str.maketrans("xXzZ", "0000")
 
 @dataclass(frozen=True)
 class Probe:
-    """What is written down in one line.
+    """The contents of one line of the file, and the condition for writing it.
 
     Parameters
     ----------
@@ -39,8 +39,7 @@ class Probe:
     fields : dict of Net
         Values, by name.
     when : tuple of Net
-        A line is written in each cycle in which all of these bits are 1; without any, in each in which a field is not what it was
-        in the cycle before.
+        A line is written in each cycle in which all of these bits are 1. If empty: in each cycle in which a field changes.
     """
 
     name: str
@@ -49,26 +48,27 @@ class Probe:
 
 
 def probe_module(probes, names):
-    """SystemVerilog of the module `probes`, which `testbench.sv` has an instance of wherever this text comes before it. Plusarg
-    `probes` is the file that it writes.
+    """Returns the SystemVerilog module `probes`, which writes to the file in the plusarg `probes`.
+
+    `testbench.sv` instantiates the module if its text comes first.
 
     Parameters
     ----------
     probes : sequence of Probe
     names : sim.rtl.verilog_names.VerilogNames
-        Of the core.
+        Names in the core.
 
     Raises
     ------
     ToolError
-        If the core has no such signal.
+        If the core lacks a signal of a probe.
     """
     texts = []
     for number, probe in enumerate(probes):
         values = [names.expression(net) for net in probe.fields.values()]
         parts = "".join(f", {text}" for text, _ in values)
         write = f'$fwrite(file, "{number} %0d{" %h" * len(values)}\\n", cycle{parts});'
-        count = f"lines_{number} = lines_{number} + 1;"  # first: a simulator that is to end does so behind a write
+        count = f"lines_{number} = lines_{number} + 1;"  # before the write, after which a simulator may end
         if probe.when:
             condition = " && ".join(f"{names.expression(net)[0]}" for net in probe.when)
             texts.append(
@@ -91,18 +91,19 @@ def probe_module(probes, names):
 
 
 def read_probes(path, probes):
-    """Reads the file that the simulator wrote. Simulators do not say that a disk is full, so its last line has the count of
-    lines before it.
+    """Reads the file that the simulator wrote.
+
+    Its last line has the number of lines before it, because simulators do not report a full disk.
 
     Returns
     -------
     dict of str to list of dict
-        By each probe's name, in the order of time: `cycle` and the fields; digits with unknown bits are 0.
+        For each probe's name, its lines in the order of time: `cycle` and the fields. Digits with unknown bits are 0.
 
     Raises
     ------
     ToolError
-        If a line is missing or cut.
+        If a line is missing or truncated.
     """
     found = {probe.name: [] for probe in probes}
     rows = [(found[probe.name], ("cycle", *probe.fields)) for probe in probes]

@@ -1,4 +1,4 @@
-"""Many operations of verilated ring units in rings, without cocotb: right bits, hangs, and cycles."""
+"""Bulk simulation of verilated ring units in rings, without cocotb: results, deadlocks and cycles."""
 
 import functools
 import subprocess
@@ -25,7 +25,7 @@ _HANGS = (1 << 32) - 1
 
 
 def ring_core(**changes):
-    """The core of which :func:`run_buckets` runs the ring unit, if n is 2: one binary32 is a vector."""
+    """Returns the configuration for :func:`run_buckets`. It needs n = 2, for which a vector is one binary32."""
     return Config(
         **{"n": 2, "unified_buffer_depth": 256, "accumulator_depth": 16, "ring": True, "ring_depth": 8, **PLAIN, **changes}
     )
@@ -33,12 +33,12 @@ def ring_core(**changes):
 
 @dataclass
 class Bucket:
-    """An operation, and what every core has in its memory before.
+    """An operation, and the initial memory of every core.
 
     Parameters
     ----------
     fields : dict
-        Of RING.
+        Fields of the RING instruction.
     memories : list of arrays uint16 (rows, n)
     """
 
@@ -47,11 +47,11 @@ class Bucket:
 
     @property
     def size(self):
-        """Cores."""
+        """Number of cores."""
         return len(self.memories)
 
     def expected(self):
-        """Every memory afterwards, by the golden model."""
+        """Returns the final memory of every core, computed with the golden model."""
         f = self.fields
         rows = np.arange(f["segment"] * f["rounds"])
         each = f["stride"] * np.arange(self.size)[:, None] + rows
@@ -64,11 +64,13 @@ class Bucket:
 
 
 def random_bucket(rng, config, size, *, rows=None, **fields):
-    """Numbers of all exponents and some bits of every kind; fields that are not given are drawn, for so many rows of memory.
+    """Returns a random bucket: mostly ordinary numbers, some arbitrary bits; fields that are not given are drawn.
 
     Parameters
     ----------
     rng : numpy.random.Generator
+    rows : int or None
+        Rows of memory per core. Default: the depth of the unified buffer.
     """
     rows = rows or config.unified_buffer_depth
     mode = RingMode(int(rng.integers(3)))
@@ -88,8 +90,11 @@ def random_bucket(rng, config, size, *, rows=None, **fields):
 
 @dataclass
 class BucketResult:
-    """What became of a bucket: `cycles`, None if it hangs; of every core its memory, and the vectors `sent`, `received`, read and
-    written (`counts`)."""
+    """The result of a bucket.
+
+    `cycles` is None after a deadlock. `memories` has the final memory of every core. `counts` has the vectors sent, received,
+    read and written, for every core.
+    """
 
     cycles: int | None
     memories: list
@@ -102,7 +107,7 @@ def _program(config):
 
 
 def _job(config, bucket, latency, stall, busy, late, seed, limit):
-    """The words of a bucket."""
+    """Returns a bucket in the input format of `ring_buckets.cpp`."""
     fields = {name: getattr(value, "value", value) for name, value in bucket.fields.items()}
     operation = pack(ring_layout(config), tag=0, **fields)
     head = [bucket.size, latency, round(256 * stall), round(256 * busy), late, seed, limit, len(bucket.memories[0])]
@@ -111,7 +116,7 @@ def _job(config, bucket, latency, stall, busy, late, seed, limit):
 
 
 def exhaustive_links(size, start, cycles):
-    """Links, as :func:`run_buckets` takes them, with every pattern of pauses in so many cycles from `start` on, and none else."""
+    """Returns `links` for :func:`run_buckets` with every pattern of pauses in `cycles` cycles from `start` on, and no others."""
     assert size * cycles <= 32
     return [{"stall": 2.0, "late": start, "seed": pattern} for pattern in range(1 << size * cycles)]
 
@@ -122,11 +127,11 @@ def run_buckets(config, buckets, links, *, timeout=600):
     Parameters
     ----------
     config : Config
-        As of :func:`ring_core`, with n = 2.
+        Configuration from :func:`ring_core`, with n = 2.
     links : sequence of dict
-        For each: `latency` of the links in cycles, shares of cycles in which a link pauses (`stall`) and in which the port
-        is `busy`, cycles within which the cores start (`late`), `seed`, and `limit`, cycles without progress after which
-        it hangs.
+        For each bucket: `latency` of the links in cycles; shares of cycles in which a link stalls (`stall`) and in which the port
+        is `busy`; cycles within which the cores start (`late`); `seed`; and `limit`, the cycles without progress that count as a
+        deadlock.
 
     Returns
     -------
@@ -135,7 +140,7 @@ def run_buckets(config, buckets, links, *, timeout=600):
     Raises
     ------
     SimulationError
-        When a unit faults, or uses a row that is not there.
+        If a unit reports a fault, or accesses a row beyond its memory.
     """
     usual = dict(latency=0, stall=0.0, busy=0.0, late=0, seed=1, limit=3000)
     place = build_directory() / "runs"

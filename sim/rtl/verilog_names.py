@@ -1,4 +1,4 @@
-"""Names in the Verilog of a core: its instances, and the signals in each of them."""
+"""Names in the Verilog of a core: its instances and their signals."""
 
 import re
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Net:
     Parameters
     ----------
     path : str
-        Instances below the core and the signal, joined by dots, as `matmul.issuer.active`.
+        Instances below the core and the signal, joined by dots: `matmul.issuer.active`.
     first : int
-        Its lowest bit.
+        Lowest bit.
     width : int or None
         Bits; None: all from `first` on.
     """
@@ -32,7 +32,7 @@ class Net:
 
 
 class VerilogNames:
-    """What a Verilog text that :mod:`hw.verilog.export` wrote has below its module `top`.
+    """The instances and signals below the module `top` in a Verilog text from :mod:`hw.verilog.export`.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ class VerilogNames:
     def __init__(self, verilog, top="tpu"):
         self.top = top
         bodies = dict(_MODULE.findall(verilog))
-        #: Module to signal, without the escape, to (its name as it has to be written, its width).
+        #: Module to signal, without the escape, to (escaped name, width).
         self.signals = {
             module: {name.strip().lstrip("\\"): (name, int(high or 0) + 1) for high, name in _SIGNAL.findall(body)}
             for module, body in bodies.items()
         }
-        #: Module to instance to its module.
+        #: Module to instance to the instance's module.
         self.instances = {
             module: {name: of for of, name in _INSTANCE.findall(body) if of in bodies} for module, body in bodies.items()
         }
 
     def find(self, path):
-        """`(instances, module, signal)` of a :class:`Net`'s path: a signal's name may have dots in it too."""
+        """Splits a :class:`Net`'s path into `(instances, module, signal)`; a signal's name may contain dots too."""
         instances, module, parts = [], self.top, path.split(".")
         while parts[0] in self.instances.get(module, {}):
             instances.append(parts.pop(0))
@@ -65,7 +65,7 @@ class VerilogNames:
         return instances, module, name
 
     def walk(self):
-        """`(path, module)` of every instance, the top's path being empty."""
+        """Yields `(path, module)` of every instance; the path of the top is empty."""
         waiting = [((), self.top)]
         while waiting:
             path, module = waiting.pop()
@@ -73,7 +73,7 @@ class VerilogNames:
             waiting += [((*path, name), of) for name, of in self.instances.get(module, {}).items()]
 
     def expression(self, net, root="testbench.core"):
-        """`(text, width)` of a :class:`Net`, seen from outside the core. Raises ToolError where there is none."""
+        """Returns `(hierarchical reference, width)` of a :class:`Net`. Raises ToolError if the core lacks it."""
         instances, module, name = self.find(net.path)
         declared, whole = self.signals[module][name]
         width = whole - net.first if net.width is None else net.width

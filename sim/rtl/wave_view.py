@@ -1,4 +1,4 @@
-"""Waveforms that can be read: opcodes, states and reasons as text beside the core, and a list of what to look at first."""
+"""Readable waveforms: opcodes, states and stall reasons as text, and a default selection of signals for viewers."""
 
 import os
 import re
@@ -27,8 +27,8 @@ _MODULE = """`define TPU_TEXTS
 module texts (input wire clk);
 {body}endmodule
 """
-#: The opcode of an instruction follows it: the decoder's, the dispatcher's, one for each slot in flight, and each unit's last,
-#: while it has any.
+#: Registers that track the opcode of an instruction: in the dispatcher, in each slot in flight, and of each unit's last
+#: operation while the unit has any.
 _FOLLOW = """    reg [7:0] offered = 0;
     reg [7:0] in_flight [0:{last}];
     integer i;
@@ -47,7 +47,7 @@ _UNIT = """    reg [7:0] {unit}_opcode = 0, {unit}_there = 0;
 
 
 def _choose(conditions, width):
-    """An expression for the text whose condition is the first that holds; no letters if none does."""
+    """Returns an expression for the text with the first true condition; the text is empty if none is true."""
     text = f"{width}'h0"
     for condition, name in reversed(conditions):
         text = f"{condition} ? {width}'h{name.encode().hex()} : {text}"
@@ -55,25 +55,25 @@ def _choose(conditions, width):
 
 
 class WaveView:
-    """How a core's waveforms are made readable.
+    """Text signals and a signal selection for the waveforms of a core.
 
     Parameters
     ----------
     verilog : str
-        Of the core, by :mod:`hw.verilog.export`.
+        Verilog of the core, from :mod:`hw.verilog.export`.
     config : Config
 
     Attributes
     ----------
     module : str
-        SystemVerilog of the module `texts`, which `testbench.sv` has an instance of wherever this text comes before it.
+        SystemVerilog of the module `texts`. `testbench.sv` instantiates it if its text comes first.
     """
 
     def __init__(self, verilog, config):
         self._verilog, self._config = verilog, config
         self._names = names = VerilogNames(verilog)
         names_of = enumerations(config)
-        #: Name of each text in the module to its letters.
+        #: Name of each text in the module to its number of letters.
         self.letters = {}
         body = self._opcodes() + self._array()
         for path, module in sorted(names.walk()):
@@ -118,7 +118,7 @@ class WaveView:
 
     @property
     def hidden_lines(self):
-        """`(first, last)` lines of the core's Verilog, from 1 on, that declare what has no name in the source."""
+        """Line ranges `(first, last)`, from 1 on, of the core's Verilog that declare signals without a name in the source."""
         found = []
         for number, line in enumerate(self._verilog.split("\n"), 1):
             if _ANONYMOUS.match(line):
@@ -128,7 +128,7 @@ class WaveView:
 
     @property
     def shown(self):
-        """All signals of the core that have a name in the source, as seen from outside."""
+        """All signals of the core with a name in the source, as hierarchical references."""
         names = self._names
         return [
             names.expression(Net(".".join([*path, signal])))[0]
@@ -139,7 +139,7 @@ class WaveView:
 
     @property
     def groups(self):
-        """What a viewer shows at first: title to `(format, signal)`."""
+        """Signals that a viewer shows first: title to a list of `(format, signal)`."""
         states = [name for name in self.letters if name.endswith("_state") and name != "run_state"]
         last = self._config.n - 1
         core = "testbench.core"
@@ -164,7 +164,7 @@ class WaveView:
 
 
 def gtkwave_save(groups, trace):
-    """Text of a save file of GTKWave, which opens `trace` with what is in `groups`, of :class:`WaveView`."""
+    """Returns the text of a GTKWave save file, which opens `trace` with the `groups` of a :class:`WaveView`."""
     lines = [f'[dumpfile] "{trace}"', "[timestart] 0", "[sst_expanded] 1"]
     for title, signals in groups.items():
         lines += ["@800200", f"-{title}"]
@@ -178,9 +178,9 @@ _FORMATS = {_HEX: "Hexadecimal", _BINARY: "Bits", _TEXT: "ASCII"}
 
 
 def surfer_commands(groups):
-    """Text of a command file of Surfer that shows what is in `groups`; the trace is named beside it when Surfer is started.
+    """Returns the text of a Surfer command file that shows `groups`; the trace is a separate argument of Surfer.
 
-    Its state files are those of one version of it, which commands are not.
+    Surfer's state files work with one version only, unlike command files.
     """
     lines = []
     for title, signals in groups.items():
@@ -191,7 +191,7 @@ def surfer_commands(groups):
 
 
 def move_waves(trace, path):
-    """Moves what a run left at `trace`, and the files for viewers, to `path` and beside it, and removes the folder of the run."""
+    """Moves a run's `trace` to `path` and the viewers' files beside it, and deletes the folder of the run."""
     trace, path = Path(trace), Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
