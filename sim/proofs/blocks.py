@@ -1,4 +1,4 @@
-"""The blocks that are proven."""
+"""Registry of the blocks with proofs."""
 
 from .lanes import LANES
 from .properties import ARITHMETIC

@@ -1,4 +1,4 @@
-"""Jobs that prove blocks, and the negative controls: what is wrong must be refuted, by a counterexample that is replayed."""
+"""Proof jobs of the blocks, and negative controls: faulty subjects that must be refuted by a replayed counterexample."""
 
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,18 +18,18 @@ __all__ = ["Counterexample", "Proof", "ProofJob", "proofs", "negative_controls"]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Inputs for which a property does not hold.
+    """Inputs that violate a property.
 
     Parameters
     ----------
     inputs : dict
-        Columns, from the first cycle to the one in which `port` is looked at.
+        Columns of values, from the first cycle to the cycle in which `port` is compared.
     shown : tuple
-        `(port, cycle)` of those inputs that the property names.
+        `(port, cycle)` of the inputs that the property names.
     expected, found : int
-        What the property asks of `port`, and what the solver says it is.
+        Value of `port` by the property, and by the solver.
     simulated, golden : int or None
-        What it is in Icarus, and what numpy says it should be.
+        Value of `port` in Icarus, and by the golden model in numpy.
     """
 
     property: str
@@ -44,7 +44,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Proof:
-    """How a job went: `result` is `proven`, `refuted` or `unknown`."""
+    """The outcome of a job: `result` is `proven`, `refuted` or `unknown`."""
 
     block: str
     value: str
@@ -59,20 +59,20 @@ class Proof:
 
 @dataclass(frozen=True)
 class ProofJob:
-    """All properties about one block: to be proven, or, of a `subject` that is wrong, to be refuted.
+    """All properties of one block, to be proven, or to be refuted if there is a faulty `subject`.
 
     Parameters
     ----------
     subject : str
-        What is wrong, if something is.
+        Description of the fault; empty without a fault.
     specification : str
-        SMT-LIB, right unless it is the subject.
+        SMT-LIB text, correct unless it is the subject.
     mutate : callable
-        A right component to a wrong one.
+        Maps a correct component to a faulty one.
     changes : str
-        Yosys commands that make the netlist wrong.
+        Yosys commands that make the netlist faulty.
     harmless : bool
-        Whether what is wrong may turn out not to matter: proven is as good as refuted then.
+        The fault may have no effect, so that proven is accepted as well as refuted.
     """
 
     block: str
@@ -84,7 +84,7 @@ class ProofJob:
     harmless: bool = False
 
     def run(self, timeout):
-        """Proves one property after the other, until one does not hold."""
+        """Proves the properties in order, up to the first that is not proven; returns a :class:`Proof`."""
         block = BLOCKS[self.block]
         component = block.make(self.value)
         circuit = Circuit(self.mutate(component) if self.mutate else component, self.changes)
@@ -113,14 +113,14 @@ class ProofJob:
         )
 
     def _multiplier(self, timeout):
-        """The circuit of a multiplier, if it is proven to fulfil the specification, else None; and seconds."""
+        """Returns a multiplier's circuit if it is proven to fulfil the specification, else None; and the seconds used."""
         circuit = Circuit(Multiplier(lead=0), name="multiplier")
         (prop,) = BLOCKS["multiplier"].properties(0, 0)
         answer = solve(prop.script(circuit, self.specification), timeout=timeout)
         return (circuit if answer.result == "unsat" else None), answer.seconds
 
     def _confirm(self, circuit, index, timeout):
-        """A counterexample to a property that begins in a state which inputs lead to, simulated; None if there is none."""
+        """Returns a simulated counterexample that starts in a reachable state, or None if there is none."""
         block = BLOCKS[self.block]
         prop = block.properties(self.value, len(block.start.get("rst", ())))[index].after(block.start, circuit.inputs)
         names = {port: [circuit.input("run", port, cycle) for cycle in range(prop.cycle + 1)] for port in circuit.inputs}
@@ -140,7 +140,7 @@ class ProofJob:
     def _as_expected(self, result, counterexample):
         if not self.subject or counterexample is None:
             return result == "proven" and (not self.subject or self.harmless)
-        # The golden model agrees with whichever of property and block is right, and the simulator does what the solver said.
+        # The golden model must agree with the correct one of property and block, and the simulator with the solver.
         right = counterexample.found if self.specification != specification() else counterexample.expected
         return counterexample.simulated == counterexample.found and counterexample.golden == right
 
@@ -152,12 +152,12 @@ def _value_text(value):
 
 
 def proofs(block, values=None):
-    """Jobs that prove a block."""
+    """Returns the jobs that prove a block, for all or some of its parameter values."""
     return [ProofJob(block, value) for value in BLOCKS[block].values if values is None or value in values]
 
 
 def _mutations(block, value, count):
-    """Yosys commands, each of which inverts one bit of one cell of a block's netlist; the same for the same netlist."""
+    """Returns Yosys commands that each invert one bit of one cell of a block's netlist; deterministic for a netlist."""
     script = (
         "read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
         f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
@@ -168,7 +168,7 @@ def _mutations(block, value, count):
 
 
 def negative_controls(mutations=3):
-    """Jobs with something wrong in each, which must be refuted."""
+    """Returns jobs with one fault each, which must be refuted."""
     multiplier, adder, cell = 2, (3, True), 3
     jobs = [
         ProofJob("multiplier", multiplier, "specification: subnormals are kept", specification(flush=False)),

@@ -1,4 +1,4 @@
-"""What the lanes of the activation unit have to give, on all inputs. Order and sign are those of SMT-LIB's binary32."""
+"""Properties of the activation unit's lanes for all inputs, with the order and sign of SMT-LIB's binary32."""
 
 from amaranth_tpu.hw.activation.activation_lane import ActivationLane
 from amaranth_tpu.hw.activation.index_lane import IndexLane
@@ -16,7 +16,7 @@ def _float(bits):
 
 
 def _is_sum(bits):
-    """As the cells make it: no subnormal, one NaN."""
+    """Returns the condition that bits are a possible sum of the cells: not subnormal, and at most the one NaN."""
     return f"(and (not (fp.isSubnormal {_float(bits)})) (=> (fp.isNaN {_float(bits)}) (= {bits} #x7fc00000)))"
 
 
@@ -29,7 +29,7 @@ def _is_set(port, cycle=0):
 
 
 def _above_zero(bits):
-    """A NaN is above nothing."""
+    """Returns the condition that bits are above zero; it is false for a NaN."""
     return f"(fp.gt {_float(bits)} (_ +zero 8 24))"
 
 
@@ -48,7 +48,7 @@ def _comparator_properties(strict, first):
 
 
 def _order(bits):
-    """An int in the order of sign and magnitude."""
+    """Returns an int that sorts binary32 bits by sign and magnitude."""
     return -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits
 
 
@@ -63,7 +63,7 @@ def _lane_properties(halves, first):
     value = f"run.value.{first}"
     stays = f"(and {_is_set('keep', first)} (not (and {_is_set('relu', first)} (fp.isNegative {_float(value)}))))"
     result = f"(ite {stays} {value} #x00000000)"
-    # Half a place is added, but a little less to what is even: a tie goes to even.
+    # Add half a unit in the last place, or one bit less if the last place is even: ties go to even.
     up = f"(bvadd {result} #x00007fff ((_ zero_extend 31) ((_ extract 16 16) {result})))"
     rounded = f"((_ extract 31 16) (ite {_is_set('cut', first)} {result} {up}))"
     assumption = _is_sum(value)

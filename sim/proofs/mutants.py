@@ -1,6 +1,6 @@
-"""Blocks that are wrong on purpose, in one way each, to see that a proof of them fails.
+"""Mutants: blocks with one deliberate fault each, whose proofs must fail.
 
-Mutations are made at a block's ports, so that they stay the same whatever is inside.
+The faults are at the ports of a block, so that they do not depend on its implementation.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -11,7 +11,7 @@ __all__ = ["FlushesLeastNormal", "DropsSticky", "SwitchesLate", "MarkSwitches", 
 
 
 class _Mutant(wiring.Component):
-    """A block with the same ports around a right one. Parameter: `inner`, the right one."""
+    """A block with the ports of the correct block `inner`, which it contains."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -28,7 +28,7 @@ class _Mutant(wiring.Component):
 
 
 class FlushesLeastNormal(_Mutant):
-    """A multiplier or an adder that flushes at the wrong exponent: results of exponent field 1 become zeros too."""
+    """A multiplier or an adder that flushes at the wrong exponent: results with exponent field 1 become zeros too."""
 
     def mutate(self, m):
         with m.If(self.inner.o.exponent == 1):
@@ -36,14 +36,14 @@ class FlushesLeastNormal(_Mutant):
 
 
 class DropsSticky(_Mutant):
-    """An adder without a sticky bit: what alignment shifts to below the round bit of the smaller operand is lost."""
+    """An adder without a sticky bit: bits of the smaller operand that alignment shifts below the round bit are lost."""
 
     def mutate(self, m):
         a, b = self.a, self.b
         swap = b.exponent > a.exponent
         distance = Signal(8)
         m.d.comb += distance.eq(Mux(swap, b.exponent - a.exponent, a.exponent - b.exponent))
-        kept = Signal(24)  # of the significand: guard and round bits and what is above
+        kept = Signal(24)  # mask of the significand: guard and round bits and all bits above
         m.d.comb += kept.eq(Cat(distance < places + 3 for places in range(24)))
         for name, smaller in (("a", swap), ("b", ~swap)):
             operand, inside = getattr(self, name), getattr(self.inner, name)
@@ -54,7 +54,7 @@ class DropsSticky(_Mutant):
 
 
 class SwitchesLate(_Mutant):
-    """A cell that takes its next weight one cycle late."""
+    """A cell that activates its next weight one cycle late."""
 
     def mutate(self, m):
         late = Signal()
@@ -63,7 +63,7 @@ class SwitchesLate(_Mutant):
 
 
 class MarkSwitches(_Mutant):
-    """A cell whose running weight changes with a mark too."""
+    """A cell whose active weight also changes with a mark."""
 
     def mutate(self, m):
         passed_on = Signal()
@@ -72,7 +72,7 @@ class MarkSwitches(_Mutant):
 
 
 class NotStrict(_Mutant):
-    """A comparator that says of two equal negative numbers that the one is larger than the other."""
+    """A comparator that outputs 1 for two equal negative numbers."""
 
     def mutate(self, m):
         m.d.comb += self.o.eq(self.inner.o | (self.a[31] & (self.a == self.b)))

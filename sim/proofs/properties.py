@@ -1,8 +1,7 @@
-"""What the arithmetic has to give, in SMT-LIB's theory of floating point, and what numpy says of the same inputs.
+"""Properties of the arithmetic in SMT-LIB's theory of floating point, and the golden model in numpy for the same inputs.
 
-The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, with operands flushed too and one NaN. A bfloat16 is by
-definition the upper half of a binary32, and that is how it becomes a number here: Bitwuzla has binary32, but takes bfloat16
-for an experiment.
+The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, with operands flushed too and one NaN. A bfloat16 is the upper half
+of a binary32 and is specified this way, since Bitwuzla's support of bfloat16 is experimental.
 """
 
 import re
@@ -31,16 +30,16 @@ _FTZ = "(ite (fp.isSubnormal f) (ite (fp.isNegative f) (_ -zero 8 24) (_ +zero 8
 
 
 def specification(rounding="RNE", flush=True):
-    """SMT-LIB functions: `number` of bits, `product` of two bfloat16, `sum` of numbers, and if bits are the `same` number.
+    """Returns SMT-LIB functions: `number` of bits, `product` of two bfloat16, `sum` of numbers, and the equality `same`.
 
-    Only the defaults are right: `rounding` is one of SMT-LIB's modes, and without `flush` subnormals are kept.
+    Only the defaults are correct. `rounding` is a rounding mode of SMT-LIB; without `flush`, subnormals are kept.
     """
     return _SPECIFICATION.format(rounding=rounding, ftz=_FTZ if flush else "f")
 
 
 @dataclass(frozen=True)
 class Property:
-    """`port` is `expected` in cycle `cycle` of every run, whatever registers hold in the beginning and inputs are in any cycle.
+    """A property: `port` equals `expected` in cycle `cycle`, for all initial registers and all inputs.
 
     Parameters
     ----------
@@ -49,13 +48,13 @@ class Property:
     expected : str
         A term: a number if `number`, else a bit vector. `run.x.0` is input `x` in cycle 0 of the run.
     given : dict
-        `(port, cycle)` to the term that an input is.
+        `(port, cycle)` to the term for an input.
     assumption : str
-        A formula.
+        Formula that is assumed.
     other : tuple
-        `(cycles, given)` of a second run, `other`, that begins with the same registers.
+        `(cycles, given)` of a second run, `other`, that starts with the same registers.
     factors : tuple
-        Two terms whose `product` is in `expected`.
+        Two terms whose `product` occurs in `expected`.
     """
 
     text: str
@@ -70,12 +69,12 @@ class Property:
 
     @property
     def decisive(self):
-        """`(port, cycle)` of the inputs that the property names; none if it is about two runs."""
+        """`(port, cycle)` of the inputs that the property names; empty for a property of two runs."""
         names = dict.fromkeys(re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
         return tuple((port, int(cycle)) for port, cycle in names)
 
     def after(self, start, widths):
-        """The property about runs that have, in their first cycles, the inputs of the columns `start`."""
+        """Returns the property for runs whose first cycles have the inputs in the columns `start`."""
         given = {
             (port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items() for cycle, bits in enumerate(column)
         }
@@ -83,10 +82,10 @@ class Property:
         return replace(self, given={**given, **self.given}, other=other)
 
     def script(self, circuit, specification, multiplier=None):
-        """SMT-LIB text that can be satisfied only where the property is wrong.
+        """Returns SMT-LIB text that is satisfiable only if the property is violated.
 
-        `multiplier`, the circuit of a multiplier without registers, has to be proven to give the `product`. It takes nothing
-        from the property and adds nothing to it, but to be told so saves a solver most of its work.
+        `multiplier`, the circuit of a multiplier without registers, must be proven to compute the `product`. It is a lemma: it
+        does not change the property, but saves the solver most of its work.
         """
         parts = [circuit.script, specification]
         if self.other:
@@ -106,22 +105,23 @@ class Property:
 
 @dataclass(frozen=True)
 class ProvenBlock:
-    """A block in all its pipelinings.
+    """A block with all values of its parameter, which is mostly its latency.
 
     Parameters
     ----------
     name, parameter : str
-        Of the block, and of what says how it is pipelined.
+        Names of the block and of its parameter.
     values : sequence
-        Of the parameter.
+        Values of the parameter.
     make : callable
-        Value to component.
+        Maps a value to a component.
     properties : callable
-        `(value, first)` to properties, whose first cycle that matters is `first`.
+        Maps `(value, first)` to properties, whose first relevant cycle is `first`.
     expect : callable
-        `(value, columns, port)` to what the golden model says of the port, an int a cycle, or None where inputs do not tell.
+        Maps `(value, columns, port)` to the golden model's values of the port: an int per cycle, or None if the inputs do not
+        determine it.
     start : dict
-        Columns of inputs, of equal length, that bring the block into a state in which outputs depend on inputs only.
+        Columns of inputs, of equal length, after which the outputs depend on the inputs only.
     """
 
     name: str
@@ -167,9 +167,9 @@ def _adder_model(pipelining, columns, port):
 
 
 def _cell_properties(stages, first):
-    # An x uses the last weight that was marked before the last switch before it. The first property says so where these three
-    # follow one another; the next two, that a cycle in between which neither marks nor switches changes nothing, whatever
-    # else happens in it. So they say it, one cycle added at a time, for every distance between the three.
+    # An x uses the last weight that was marked before the last switch before x. The first property states this for a mark, a
+    # switch and an x in consecutive cycles. The next two state that a cycle without a switch keeps the active weight, and that a
+    # cycle without a mark keeps the next weight. By induction over inserted cycles, the statement holds for all distances.
     lead, _ = split_stages(stages)
     inputs = ("x_i", "w_i", "mark_i", "switch_i", "sum_i", "rst")
     x = first + 2
@@ -177,7 +177,7 @@ def _cell_properties(stages, first):
     factors = f"run.x_i.{x}", f"run.w_i.{first}"
 
     def after_one_more(cycles):
-        """From cycle `first` on, the run has in cycle c + 1 the inputs of cycle c of the other one."""
+        """Returns `given` with the other run's inputs delayed by one cycle, from cycle `first` on."""
         return {(port, cycle + 1): f"other.{port}.{cycle}" for port in inputs for cycle in range(first, cycles + 1)}
 
     def unless_reset(port, *cycles):
@@ -185,7 +185,7 @@ def _cell_properties(stages, first):
 
     return [
         Property(
-            "sum_o is the sum of sum_i and of x_i times the weight that was marked",
+            "sum_o is sum_i plus x_i times the marked weight",
             "sum_o",
             last,
             f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))",
@@ -235,7 +235,7 @@ def _cell_model(stages, columns, port):
     return sums
 
 
-#: Two weights that differ in all but the format, marked; the first of them is switched to.
+#: Marks of two different weights, and a switch to the first.
 _CELL_START = {
     "w_i": [0x3FC0, 0, 0xC040],
     "mark_i": [1, 0, 1],
@@ -245,7 +245,7 @@ _CELL_START = {
     "rst": [0] * 3,
 }
 
-#: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
+#: Blocks by name. The adder's parameter is (latency, True if the second operand has only one NaN).
 ARITHMETIC = {
     block.name: block
     for block in (

@@ -1,4 +1,4 @@
-"""Plays the inputs of a counterexample to a circuit's Verilog in Icarus."""
+"""Replay of a counterexample's inputs on a circuit's Verilog in Icarus."""
 
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
@@ -32,22 +32,22 @@ endmodule
 
 
 def replay(circuit, columns):
-    """Outputs of a :class:`sim.proofs.smt.Circuit` for these inputs.
+    """Simulates a :class:`sim.proofs.smt.Circuit` and returns its outputs.
 
     Parameters
     ----------
     columns : dict
-        Every input's name to ints, one a cycle.
+        Name of every input to ints, one per cycle.
 
     Returns
     -------
     dict
-        Output name to ints, one a cycle and one after the last; None where a bit is unknown.
+        Name of every output to ints, one per cycle and one after the last cycle; None if a bit is unknown.
 
     Raises
     ------
     ToolError
-        When Icarus is missing or fails.
+        If Icarus is missing or fails.
     """
     files = {"design.il": component_to_rtlil(circuit.component, name="dut")}
     design = run_yosys(_SCRIPT.format(changes=circuit.changes), files, "design.v", timeout=120)

@@ -1,8 +1,8 @@
-"""The ring's credits: how far a ring unit is ahead of what it has taken from its link, and what its link FIFO has room for.
+"""Proofs of the ring's flow control: a bound on the vectors that a ring unit sends ahead of those it receives, and its link FIFO.
 
-Each question is SMT-LIB text that can be satisfied only where the statement is wrong. They are about one clock cycle of the
-RTL's netlist, or a few, from every state in which an invariant holds, whatever comes in: so what holds after a reset holds for
-ever.
+Each claim is SMT-LIB text that is satisfiable only if the claim is wrong. The proofs are by induction: one cycle of the RTL's
+netlist, or a few, from every state that satisfies an invariant, with arbitrary inputs. The invariant holds after a reset, and
+therefore in all later cycles.
 """
 
 import itertools
@@ -19,15 +19,15 @@ from .smt import MEMORIES, Circuit
 
 __all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
 
-#: Bits of all numbers of the specification: more than those of any counter of the RTL.
+#: Width of all numbers in the specification: wider than any counter in the RTL.
 _WIDTH = 20
-#: Rows of the memory of the ring unit's queue of tasks: one more task is in a register in front of it.
+#: Rows in the memory of the ring unit's task queue; one more task is in the output register of the queue.
 _ROWS = RingUnit.prefetch - 1
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement in words, and SMT-LIB text that has a solution where it is wrong."""
+    """A statement in words, and SMT-LIB text that is satisfiable only if it is wrong."""
 
     text: str
     script: str
@@ -54,29 +54,29 @@ def _count(condition):
 
 
 class _State:
-    """Terms of the state in one cycle of a run."""
+    """Terms for the state in one cycle of a run."""
 
     def __init__(self, circuit, cycle):
         self._circuit, self.cycle = circuit, cycle
 
     def flag(self, name):
-        """A register or port of one bit, as a Boolean."""
+        """Returns a register or port of one bit, as a Boolean."""
         return f"(|dut_n {name}| run.{self.cycle})"
 
     def field(self, name, low, width):
-        """Bits of a register or port."""
+        """Returns bits of a register or port."""
         return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
 
     def whole(self, name, width):
-        """A register, as bits; one of one bit is a Boolean there."""
+        """Returns a register as bits; Yosys represents a register of one bit as a Boolean."""
         return f"(ite {self.flag(name)} #b1 #b0)" if width == 1 else self.field(name, 0, width)
 
     def number(self, name, width):
-        """A register, as a number."""
+        """Returns a register as a number."""
         return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
 
     def bit(self, name, place):
-        """One bit of a register, as a Boolean."""
+        """Returns one bit of a register, as a Boolean."""
         return f"(= {self.field(name, place, 1)} #b1)"
 
 
@@ -86,7 +86,10 @@ _IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
 
 
 class _RingState(_State):
-    """The unit in one cycle; `ahead` is vectors sent less vectors taken, `segment` that of the last operation."""
+    """State of the ring unit in one cycle.
+
+    `ahead` is the number of vectors sent minus the number received; `segment` is the segment length of the last operation.
+    """
 
     def __init__(self, circuit, config, cycle):
         super().__init__(circuit, cycle)
@@ -96,7 +99,7 @@ class _RingState(_State):
         spare = self._task("spare_flags", self.spared)
         last, *others = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
         self.tasks = [spare, last, *others]
-        # Of these, the oldest may have been sent already, when it is still to be written.
+        # The oldest task may have been sent already, with its write still pending.
         self.oldest = {flag: f"(ite {self.spared} {spare[flag]} {last[flag]})" for flag in ("there", "send")}
         self.tvalid = self.flag("sent__tvalid")
         behind = [_both(self.spared, last["there"], last["send"]), *(_both(task["there"], task["send"]) for task in others)]
@@ -111,7 +114,7 @@ class _RingState(_State):
         return {"there": there, **{flag: self._bits(name, flag) for flag in ("own", "receive", "send", "end")}}
 
     def _queued(self, index):
-        """The task that begins after the one in front and `index` others of the queue."""
+        """Returns the task at `index` in the memory of the queue, behind the task in the output register."""
         found = {"there": f"(bvugt {self.number('tasks.inner_level', _ROWS.bit_length())} {_number(index)})"}
         for flag in ("own", "receive", "send", "end"):
             term = "false"
@@ -121,12 +124,12 @@ class _RingState(_State):
         return found
 
     def _at(self, port, row):
-        """Whether a port of the queue's memory is at a row."""
+        """Returns the condition that a port of the queue's memory addresses a row."""
         width = (_ROWS - 1).bit_length()
         return f"(= {self.field(f'tasks.{port}__addr', 0, width)} (_ bv{row % _ROWS} {width}))"
 
     def _rows(self):
-        """What holds of the queue's memory: how many rows are used, and which."""
+        """Yields invariants of the queue's memory: the number of used rows, and their addresses."""
         level = self.number("tasks.inner_level", _ROWS.bit_length())
         yield f"(bvule {level} {_number(_ROWS)})"
         yield f"(or {' '.join(self._at('r_port', row) for row in range(_ROWS))})"
@@ -134,7 +137,7 @@ class _RingState(_State):
             yield _implies(_both(f"(= {level} {_number(used)})", self._at("r_port", row)), self._at("w_port", row + used))
 
     def _credits(self, made):
-        """As one task begins after the other, the credit stays between none and a segment; in the end it is what was `made`."""
+        """Returns invariants of the credit: from 0 to a segment while the queued tasks begin in order, and `made` at the end."""
         terms, credit, segment = [], self.begun, self.segment
         for task in self.queued:
             terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
@@ -144,11 +147,11 @@ class _RingState(_State):
         return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
 
     def begins_in_runs(self):
-        """What holds in runs and outside."""
+        """Returns the invariant that holds inside and outside of runs."""
         return _implies(self.flag("may_begin"), self.flag("active"))
 
     def invariant(self):
-        """What holds in every cycle of a run."""
+        """Returns the invariant that holds in every cycle of a run."""
         op, segment = ring_layout(self.config), self.segment
         state = self.number("sequencer.operation_state", 3)
         in_state = {number: f"(= {state} {_number(number)})" for number in (_IDLE, _START, _WORK)}
@@ -158,7 +161,7 @@ class _RingState(_State):
         latched = f"((_ zero_extend {_WIDTH - width}) {self.field('sequencer.op', op['segment'].offset, width)})"
         mode = self.field("sequencer.op", op["mode"].offset, 2)
         gathers, scatters = (f"(= {mode} (_ bv{m.value} 2))" for m in (RingMode.ALL_GATHER, RingMode.REDUCE_SCATTER))
-        # How far ahead it is when all tasks that the sequencer has made have begun.
+        # The credit after all tasks that the sequencer has issued have begun.
         at_work = (
             f"(ite (= {first} {last}) {_number(0)} (ite (= {step} {first}) {index} "
             f"(ite (= {step} {last}) (bvsub {segment} {index}) {segment})))"
@@ -181,20 +184,20 @@ class _RingState(_State):
             _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
             *self._rows(),
         ]
-        # What is offered is the oldest task's, and of one that is not, something is still to be done.
+        # An offered vector belongs to the oldest task, which must send. A write belongs to it too.
         terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
         terms.append(_implies(self.flag("write"), self.oldest["there"]))
-        # Behind what is spared all stands still.
+        # A spared task stalls all tasks behind it.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
         terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
-        # Where a task is the last one of an operation, none comes behind it; outside an operation there is none.
+        # No task follows the last task of an operation, and there are no tasks outside an operation.
         line = [*self.tasks, *self.queued]
         for place, task in enumerate(line):
             behind = (f"(not {other['there']})" for other in line[place + 1 :])
             terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
             terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
         terms += self._credits(made)
-        # For going on: every own vector that a queued task needs has been read, or is asked for; an operation has its last task.
+        # For progress: every own vector of a queued task has been read or requested, and an operation has its last task.
         (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # names of one register
         read = _sum(*(self.number(f"{name}.level", 3) for name in ("sources", "vectors")), _count(self.flag(coming)))
         terms += [
@@ -208,7 +211,7 @@ class _RingState(_State):
 
 
 def _unit_script(circuit, config, assumptions, refuted, cycles=1):
-    """Some cycles, in the first of which `ahead` and `segment` follow from what the ports show."""
+    """Returns SMT-LIB text of some cycles; the first cycle updates `ahead` and `segment` from the ports."""
     width = ring_layout(config)["segment"].shape
     payload = f"((_ extract {ring_layout(config)['segment'].offset + width - 1} {ring_layout(config)['segment'].offset})"
     payload += " run.port__op__payload.0)"
@@ -232,7 +235,7 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
 
 
 def _goes_on(circuit, config):
-    """A claim about more cycles: what is assumed, what follows, and their number."""
+    """Returns the parts of the progress claim over several cycles: assumptions, consequence, and number of cycles."""
     cycles = config.latency + 5
     units = [_RingState(circuit, config, cycle) for cycle in range(cycles)]
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
@@ -249,20 +252,20 @@ def _goes_on(circuit, config):
 
 
 def unit_circuit(config):
-    """The netlist of a ring unit."""
+    """Returns the netlist of a ring unit."""
     return Circuit(RingUnit(config=config), MEMORIES)
 
 
 def unit_claims(circuit, config, *, too_low=0):
-    """Claims of a ring unit, for every operation of at least one vector a segment, every rank and size.
+    """Returns the claims about a ring unit, for all operations with at least one vector per segment, all ranks and sizes.
 
     Parameters
     ----------
     circuit : Circuit
-        Of :func:`unit_circuit`.
+        Circuit from :func:`unit_circuit`.
     config : hw.config.Config
     too_low : int
-        Vectors by which the bound is lower than a segment: anything but 0 is wrong.
+        Vectors by which the bound is below a segment. Any value but 0 makes the claim wrong.
     """
     now, then = _RingState(circuit, config, 0), _RingState(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
@@ -274,21 +277,21 @@ def unit_claims(circuit, config, *, too_low=0):
     head = now.queued[0]
     waits_to_receive = _both(head["there"], head["receive"])
     claims = {
-        "after any cycle, tasks may begin in runs alone": ([], then.begins_in_runs()),
+        "after any cycle, tasks may begin only in runs": ([], then.begins_in_runs()),
         "after a reset the invariant holds, with sent = consumed": (["(= run.rst.0 #b1)", *begin], then.invariant()),
-        "and after a cycle outside a run in which nothing is offered or read": ([*stopped, *begin], then.invariant()),
+        "and after a cycle outside a run without an offer or a read": ([*stopped, *begin], then.invariant()),
         "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
-        "0 <= sent + under way - consumed": ([now.invariant()], f"(bvsge {now.begun} {_number(0)})"),
+        "0 <= sent + in flight - consumed": ([now.invariant()], f"(bvsge {now.begun} {_number(0)})"),
         "sent - consumed <= m, and <= m - 1 while a vector is offered": (
             [now.invariant()],
             f"(bvsle (bvadd {now.ahead} {_count(now.flag('sent__tvalid'))}) {bound})",
         ),
-        "with nothing under way, who waits to receive has 1 <= sent - consumed": (
+        "with nothing in flight, a unit that waits to receive has 1 <= sent - consumed": (
             [now.invariant(), f"(= {now.under_way} {_number(0)})", waits_to_receive],
             f"(bvsge {now.ahead} {_number(1)})",
         ),
         "between operations sent = consumed": ([now.invariant(), f"(not {now.flag('busy')})"], nothing),
-        "granted and waiting for neither link, it goes on or ends within latency + 5 cycles": _goes_on(circuit, config),
+        "with grants and without waits for links, it moves or ends within latency + 5 cycles": _goes_on(circuit, config),
     }
     return [Claim(text, _unit_script(circuit, config, *parts)) for text, parts in claims.items()]
 
@@ -297,12 +300,12 @@ def unit_claims(circuit, config, *, too_low=0):
 
 
 def fifo_circuit(depth):
-    """The netlist of a link FIFO of so many places."""
+    """Returns the netlist of a link FIFO with `depth` entries."""
     return Circuit(LinkFifo(width=1, depth=depth), MEMORIES)
 
 
 def fifo_claims(circuit, depth):
-    """Claims of a link FIFO, for everything that comes and any pauses."""
+    """Returns the claims about a link FIFO, for arbitrary input and stalls."""
     states = [_State(circuit, cycle) for cycle in range(3)]
     width = depth.bit_length()
     sort = f"(_ BitVec {_WIDTH})"
@@ -330,11 +333,11 @@ def fifo_claims(circuit, depth):
     claims = {
         "after a reset the invariant holds, and it is empty": (["(= run.rst.0 #b1)"], invariant(then)),
         "every cycle keeps it: taken - given = held <= depth": ([invariant(now)], invariant(then)),
-        "READY is given exactly if there is a place, one just left not counted": (
+        "READY is 1 exactly if there is a free entry, not counting one freed in the same cycle": (
             [invariant(now), "(= run.rst.0 #b0)"],
             f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {_number(depth)}))",
         ),
-        "what is held is offered within two cycles": (
+        "a held vector is offered within two cycles": (
             [invariant(now), f"(distinct count.0 {_number(0)})", *quiet],
             f"(or {' '.join(state.flag('o__valid') for state in (now, then, later))})",
         ),

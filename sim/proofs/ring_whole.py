@@ -1,8 +1,8 @@
-"""Whole rings, bounded: from a reset, with any pauses of links and ports for some cycles, no ring stands still.
+"""Bounded proofs for whole rings: from a reset, no stalls of links and ports for some cycles lead to a deadlock.
 
-The question is SMT-LIB text about all ring units and link FIFOs of the RTL together. It can be satisfied only by pauses after
-which nothing holds any core up and nothing moves, though an operation is under way. Vectors, pauses, the mode and the rows are
-symbolic; so are the moments at which each core begins its operations.
+The SMT-LIB text describes all ring units and link FIFOs of the RTL. It is satisfiable only by stalls after which nothing moves
+although no core is held up and an operation is in progress. Vectors, stalls, the mode and the rows are symbolic, and so are the
+cycles in which the cores start their operations.
 """
 
 from amaranth import Const, Module, Signal
@@ -17,34 +17,34 @@ from .smt import MEMORIES, Circuit
 
 __all__ = ["RingOfUnits", "ring_script"]
 
-#: Cycles from a pause's end, beyond the pipeline's latency, in which something must move: an operation begins in five of them.
+#: Cycles after a stall, in addition to the pipeline's latency, in which something must move: an operation takes five to start.
 _MARGIN = 8
-#: Numbers of vectors, as bits of which differences do not wrap: with more of them the solver takes many times as long.
+#: Width and limit of numbers of vectors, so that differences do not wrap. Wider numbers slow the solver down many times.
 _WIDTH, _LESS_THAN = 8, 64
 _PAUSED = ("begin", "open", "grant")
 
 
 class RingOfUnits(wiring.Component):
-    """Ring units of which each one's link goes into the next one's FIFO; each executes the same operations.
+    """Ring units connected in a ring, from each link to the next unit's FIFO; all execute the same operations.
 
     Parameters
     ----------
     config : hw.config.Config
     size : int
-        Units.
+        Number of units.
     operations : int
-        How many each executes.
+        Number of operations of each unit.
 
     Members
     -------
     op : operation, in
         :func:`hw.spec.operations.ring_layout`.
     begin, open, grant : `size` bits, in
-        This unit's next operation is offered; its link is not held up; its port is granted.
+        For each unit: its next operation is offered; its link is not stalled; its port is granted.
     moves : 1, out
-        Something moved in any unit.
+        Something moves in a unit.
     waits : 1, out
-        A unit has not ended its operations.
+        A unit has not finished its operations.
     """
 
     def __init__(self, *, config, size, operations):
@@ -83,21 +83,22 @@ class RingOfUnits(wiring.Component):
 
 
 def ring_script(config, *, size, segment, operations, before, pauses):
-    """SMT-LIB text that can be satisfied only if a ring stands still.
+    """Returns SMT-LIB text that is satisfiable only if a ring can deadlock.
 
     Parameters
     ----------
     config : hw.config.Config
     size : int
-        Cores.
+        Number of cores.
     segment : int
-        Vectors of a segment, m.
+        Vectors per segment, m.
     operations : int
-        Each of one round, one behind the other.
+        Number of consecutive operations, of one round each.
     before : int
-        Cycles from the reset in which nothing is held up.
+        Cycles after the reset without stalls.
     pauses : int
-        Cycles behind them in which everything may be, each in its own way; after each of them, nothing may.
+        Cycles after `before` in which any link or port may stall independently. The check starts after each of these cycles and
+        assumes no further stalls.
     """
     circuit = Circuit(RingOfUnits(config=config, size=size, operations=operations), MEMORIES)
     patience = config.latency + _MARGIN
@@ -132,18 +133,18 @@ def ring_script(config, *, size, segment, operations, before, pauses):
 
 
 def standstill_script(size, *, beyond=0):
-    """SMT-LIB text that can be satisfied only if cores for which the claims of :mod:`sim.proofs.ring_credit` hold can all wait.
+    """Returns SMT-LIB text that is satisfiable only if cores with the claims of :mod:`sim.proofs.ring_credit` can deadlock.
 
-    All that is on the links has arrived. A core waits to send, and the FIFO behind its link is full; or it waits to receive, and
-    its own FIFO is empty; or it has sent and taken as many vectors as each of the ring does in all. `sent.i` and `taken.i` are
-    those of core i, for any segment, any depth of the FIFOs and any numbers below 64.
+    All vectors on the links have arrived. Each core waits to send to a full FIFO, waits to receive from its own empty FIFO, or
+    has sent and received the total number of vectors. `sent.i` and `taken.i` are the vectors that core i has sent and received.
+    The segment, the depth of the FIFOs and the total are arbitrary numbers below 64.
 
     Parameters
     ----------
     size : int
-        Cores.
+        Number of cores.
     beyond : int
-        Vectors by which a segment may be longer than a FIFO is deep: anything but 0 is wrong.
+        Vectors by which a segment may exceed the depth of a FIFO. Any value but 0 makes a deadlock possible.
     """
 
     def number(value):

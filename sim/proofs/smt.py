@@ -1,4 +1,4 @@
-"""Circuits in SMT-LIB, unrolled over cycles, and a solver with a time limit."""
+"""Conversion of circuits to SMT-LIB, unrolled over cycles, and a solver with a time limit."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
 __all__ = ["SolverError", "Answer", "Circuit", "solve", "MEMORIES"]
 
-#: Commands for :class:`Circuit`: memories become registers, before anything of them is merged. A row that is not there is 0.
+#: Yosys commands for :class:`Circuit` that convert memories to registers, before optimisation merges parts. Missing rows read 0.
 MEMORIES = "memory_collect\nmemory_map\nsetundef -undriven -zero\nopt_clean"
 
 _SCRIPT = """
@@ -34,19 +34,19 @@ write_smt2 -stbv design.smt2
 """
 
 _SOLVER = Path(__file__).with_name("solver.py")
-#: Seconds that the solver's process may take beyond its own limit, which it does not look at all the time.
+#: Grace period in seconds beyond the solver's own time limit, which the solver checks only now and then.
 _GRACE = 30
 
 
 class SolverError(RuntimeError):
-    """What goes into the solver is not understood, or it cannot run, or died; the message is one line."""
+    """The solver rejects its input, cannot run, or crashed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`result` is `sat`, `unsat` or `unknown`; `values` maps the terms that were asked for to ints where it is `sat`.
+    """The solver's answer: `result` is `sat`, `unsat` or `unknown`; for `sat`, `values` maps the requested terms to ints.
 
-    `seconds` are the processor's, but those of the clock where the answer is `unknown`.
+    `seconds` is processor time, or wall-clock time if the result is `unknown`.
     """
 
     result: str
@@ -55,19 +55,19 @@ class Answer:
 
 
 def solve(script, values=(), *, timeout):
-    """Decides an SMT-LIB script without `check-sat` and the like.
+    """Decides the satisfiability of an SMT-LIB script, which must not contain commands such as `check-sat`.
 
     Parameters
     ----------
     values : sequence of str
-        Terms whose values are asked for.
+        Terms whose values to return.
     timeout : float
-        Seconds; beyond them the answer is `unknown`.
+        Time limit in seconds, after which the answer is `unknown`.
 
     Raises
     ------
     SolverError
-        When Bitwuzla is missing, does not understand the script, or dies.
+        If Bitwuzla is missing, rejects the script, or crashes.
     """
     if find_spec("bitwuzla") is None:
         raise SolverError("the solver is missing; install it with: pip install bitwuzla")
@@ -89,31 +89,31 @@ def solve(script, values=(), *, timeout):
 
 
 class Circuit:
-    """A component of the domain `sync` in SMT-LIB, by Yosys; initial values are left out.
+    """A component in the domain `sync`, converted to SMT-LIB by Yosys, without initial values.
 
-    Yosys describes one cycle: a state, which is the bits of all inputs and registers, what each output is in a state, and
-    what each register is in the next one. :meth:`unroll` puts cycles in a row.
+    Yosys describes one cycle: the state, which has the bits of all inputs and registers, the outputs as functions of the state,
+    and the next value of each register. :meth:`unroll` chains cycles.
 
     Parameters
     ----------
     component : wiring.Component
-        Its members are flat.
+        Component with flat members.
     changes : str
-        Yosys commands that change the design, a line each, when it is flat.
+        Yosys commands that change the flattened design, one per line.
     name : str
-        Tells circuits apart that stand in one script.
+        Prefix that distinguishes circuits in one script.
 
     Members
     -------
     script : str
-        What Yosys wrote: to be put in front of what :meth:`unroll` gives.
+        SMT-LIB text from Yosys, to be placed before the text from :meth:`unroll`.
     inputs, outputs : dict
         Port names to widths; `rst` is an input.
 
     Raises
     ------
     SolverError
-        When Yosys' description is not understood.
+        If the output of Yosys has an unknown form.
     """
 
     def __init__(self, component, changes="", name="dut"):
@@ -128,7 +128,7 @@ class Circuit:
         self._read()
 
     def _read(self):
-        """Finds out which bits of the state are which input or register, and what registers become."""
+        """Maps the bits of the state to inputs and registers, and finds the next values of the registers."""
         text, state = self.script, rf"\|{self.name}_s\|"
         self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
         places = {
@@ -151,7 +151,7 @@ class Circuit:
             self._parts[high] = low, f"({self.name}.{index} {{run}}.{{before}})"
         for port, width in self.inputs.items():
             definition = re.search(rf"^\(define-fun \|{self.name}_n {port}\| \(\(state {state}\)\) .*$", text, re.M)
-            # An input may lie in the state in several pieces, next to others.
+            # An input may be split into several pieces of the state.
             piece = rf"(?:\(\(_ extract (\d+) (\d+)\) )?\((\|{self.name}#\d+\|) state\)"
             for last, first, name in re.findall(piece, definition[0]):
                 high, low, _ = places[name]
@@ -159,14 +159,16 @@ class Circuit:
                     high, low = low + int(last), low + int(first)
                 self._parts[high] = low, f"((_ extract {width - 1} {width - 1 - high + low}) {{run}}.{port}.{{cycle}})"
                 width -= high - low + 1
-        # What is left is a bit of Yosys' own and the clock. Were it more, an input or a register would be held for ever.
+        # The remaining bits must be the clock and a bit of Yosys. Any other bit would be an input or a register held constant.
         left = self._width - sum(high - low + 1 for high, (low, _) in self._parts.items())
         if len(registers) != transition.count("next_state)") or left != 2:
-            raise SolverError("Yosys describes a circuit in another way than expected; its version may be too new")
+            raise SolverError(
+                "the SMT-LIB text of Yosys has an unknown form; install the version of Yosys that pyproject.toml names"
+            )
         self.script += f"(declare-const {self.name}.start |{self.name}_s|)\n"
 
     def _state(self, first):
-        """Terms, from high bits to low ones, of a state: the first, or one in a run."""
+        """Returns the terms of a state, from high bits to low bits: the first state, or a later one of a run."""
         at, terms = self._width - 1, []
         while at >= 0:
             low, term = self._parts.get(at, (at, None))
@@ -177,16 +179,16 @@ class Circuit:
         return terms
 
     def unroll(self, run, cycles, given=None):
-        """Text that defines the cycles 0 to `cycles` of a run.
+        """Returns text that defines the cycles 0 to `cycles` of a run.
 
-        All runs begin with the same registers, which are free constants, and so are the inputs.
+        All runs start with the same registers. Initial registers and inputs are free constants.
 
         Parameters
         ----------
         run : str
-            Its name.
+            Name of the run.
         given : dict
-            `(port, cycle)` to a term that the input is in this cycle.
+            `(port, cycle)` to the term for the input in this cycle.
         """
         given = given or {}
         lines = []
@@ -206,10 +208,10 @@ class Circuit:
         return "\n".join(lines) + "\n"
 
     def input(self, run, port, cycle):
-        """The term, a bit vector, of an input in a cycle."""
+        """Returns the term, a bit vector, for an input in a cycle."""
         return f"{run}.{port}.{cycle}"
 
     def output(self, run, port, cycle):
-        """The term, a bit vector, of an output in a cycle."""
+        """Returns the term, a bit vector, for an output in a cycle."""
         term = f"(|{self.name}_n {port}| {run}.{cycle})"
         return f"(ite {term} #b1 #b0)" if self.outputs[port] == 1 else term

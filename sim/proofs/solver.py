@@ -1,4 +1,4 @@
-"""A program: decides an SMT-LIB script with Bitwuzla. Run by :mod:`sim.proofs.smt` in a process of its own.
+"""Program that decides an SMT-LIB script with Bitwuzla, started by :mod:`sim.proofs.smt` in a process of its own.
 
 Reads JSON, `{"script": text, "values": [terms], "seconds": limit}`, and writes
 `{"result": "sat" | "unsat" | "unknown", "values": [bits], "seconds": of the processor}`.
@@ -12,7 +12,7 @@ from bitwuzla import Option, Options, Parser, Result, TermManager
 
 
 def _bits(value):
-    """A value of any sort as an int: the bit pattern."""
+    """Returns the bit pattern of a value of any sort, as an int."""
     if value.sort().is_bool():
         return int(value.value())
     text = value.value()
@@ -20,7 +20,7 @@ def _bits(value):
 
 
 def main():
-    """Decides what stands on standard input."""
+    """Decides the script on standard input."""
     job = json.load(sys.stdin)
     options = Options()
     options.set(Option.PRODUCE_MODELS, True)
