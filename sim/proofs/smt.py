@@ -162,9 +162,7 @@ class Circuit:
         # The remaining bits must be the clock and a bit of Yosys. Any other bit would be an input or a register held constant.
         left = self._width - sum(high - low + 1 for high, (low, _) in self._parts.items())
         if len(registers) != transition.count("next_state)") or left != 2:
-            raise SolverError(
-                "the SMT-LIB text of Yosys has an unknown form; install the version of Yosys that pyproject.toml names"
-            )
+            raise SolverError("the SMT-LIB text of Yosys has an unknown form; its version may be too new, install an older one")
         self.script += f"(declare-const {self.name}.start |{self.name}_s|)\n"
 
     def _state(self, first):

@@ -2,29 +2,28 @@
 // master's transfers.
 //
 // Contract
-//   * Incrementing bursts of full-width beats, 1 to 256. Answers come in order; IDs are returned as given.
+//   * Incrementing bursts of full-width beats, 1 to 256. Responses are in order; IDs are returned unchanged.
 //   * Reads: 32 bursts outstanding, one beat a cycle; the first beat is valid `latency` cycles after its AR handshake.
 //   * Writes: 16 bursts outstanding, one beat a cycle; B is valid `write_latency` cycles after the handshake of WLAST.
-//     A write reaches the memory with its B, not before: whoever reads earlier gets the old contents.
-//   * A beat outside the memory is answered DECERR, one in the error range SLVERR; neither changes the memory.
-//   * Every violation of a rule by the master is printed (the first ten) and counted in `errors`. Data that is unknown where
-//     its strobe is set is one.
-//   * What was neither in `memory=FILE` nor written since is 0.
+//     A write reaches the memory with its B, not before: earlier reads return the old contents.
+//   * The response to a beat outside the memory is DECERR, in the error range SLVERR; neither changes the memory.
+//   * Every violation of a rule by the master is counted in `errors`; the first ten are printed. Unknown data with its strobe
+//     set is a violation.
+//   * Words that are neither in `memory=FILE` nor written are 0.
 //
 // Plusargs (decimal, `*_address` hexadecimal)
 //   memory=FILE          initial contents for $readmemh, one bus beat a word
-//   dump=FILE            where `bd_dump` writes the words bd_address..bd_last
+//   dump=FILE            file to which `bd_dump` writes the words bd_address..bd_last
 //   latency=N            1 and up; default 1
-//   write_latency=N      default: the same
+//   write_latency=N      default: `latency`
 //   pause_percent=N      probability of a pause on each channel in each cycle; default 0
 //   pause_seed=N         seed of the pauses
 //   error_address=A      first byte address of the error range (hexadecimal) ...
 //   error_last=A         ... and its last one; default: the same beat
-//   hang_after=N         transactions after the first N are accepted, but answered ...
-//   hang_cycles=N        ... this many cycles late; default: never
+//   hang_after=N         the first N transactions are normal; the responses to later ones are delayed ...
+//   hang_cycles=N        ... by this number of cycles; default: without end
 //
-// Of several memories, those of NUMBER 0 and up, each has files of its own, whose names end in its number behind a point, and
-// pauses of its own.
+// Of several memories, each has a NUMBER of 0 or more, files with the suffix `.NUMBER`, and its own random pauses.
 
 module axi_memory #(
     parameter integer DATA_WIDTH = 256,
@@ -74,7 +73,7 @@ module axi_memory #(
     input  wire                      bd_read,
     input  wire                      bd_dump,
     output reg  [DATA_WIDTH-1:0]     bd_rdata,
-    input  wire                      bd_reset,      // the master alone is in reset: it need not hold what it showed
+    input  wire                      bd_reset,      // only the master is in reset: it may withdraw its offers
 
     output reg  [31:0]               errors,
     output reg  [63:0]               cycle
@@ -111,7 +110,7 @@ module axi_memory #(
         random = {32'h9E37_79B9, seed};
         if (!$value$plusargs("dump=%s", dump_file)) dump_file = "memory.hex";
         if (NUMBER >= 0) dump_file = $sformatf("%s.%0d", dump_file, NUMBER);
-`ifndef VERILATOR  // which begins with zeros
+`ifndef VERILATOR  // Verilator initialises the memory with zeros
         for (place = 0; place < WORDS; place = place + 1) memory[place] = 0;
 `endif
         if ($value$plusargs("memory=%s", memory_file)) begin
@@ -120,7 +119,7 @@ module axi_memory #(
         end
     end
 
-    // Read bursts: `read_count` from `read_head` on. The address and the beats left of the first one count along.
+    // Read bursts: `read_count` entries from `read_head` on. The first entry's address and remaining beats are updated per beat.
     reg [ADDRESS_WIDTH-1:0] read_address [0:READS-1];
     reg [7:0]               read_left    [0:READS-1];
     reg [ID_WIDTH-1:0]      read_id      [0:READS-1];
@@ -128,8 +127,8 @@ module axi_memory #(
     reg [4:0] read_head, read_tail;
     reg [5:0] read_count;
 
-    // Write bursts: `write_count` from `write_head` on, the last `write_open` of them without all their data, which
-    // lands from `write_fill` on. Burst k keeps its data in beats 256 k and up.
+    // Write bursts: `write_count` entries from `write_head` on. The last `write_open` entries lack data, which is stored from
+    // entry `write_fill` on. The data of burst k is in beats 256 k and up.
     reg [ADDRESS_WIDTH-1:0] write_address [0:WRITES-1];
     reg [7:0]               write_length  [0:WRITES-1];
     reg [ID_WIDTH-1:0]      write_id      [0:WRITES-1];
@@ -150,7 +149,7 @@ module axi_memory #(
     reg [8:0] beat;
     integer lane;
 
-    // What the master must hold until it is taken
+    // Offers that the master must hold until the handshake
     localparam integer ADDRESS_BITS = ID_WIDTH + ADDRESS_WIDTH + 13;
     wire [ADDRESS_BITS-1:0] aw_payload = {s_axi_awid, s_axi_awaddr, s_axi_awlen, s_axi_awsize, s_axi_awburst};
     wire [ADDRESS_BITS-1:0] ar_payload = {s_axi_arid, s_axi_araddr, s_axi_arlen, s_axi_arsize, s_axi_arburst};
@@ -264,7 +263,7 @@ module axi_memory #(
             end
             s_axi_wready <= write_open != 0 && !pause_w;
 
-            // B, and with it the write itself
+            // B, and the write to the memory
             if (!s_axi_bvalid || s_axi_bready) begin
                 s_axi_bvalid <= 0;
                 if (write_count != write_open && cycle >= write_due[write_head] && !pause_b) begin

@@ -1,9 +1,9 @@
-// The verilated testbench clocked by a bare loop: the yardstick for the simulation speed that cocotb reaches.
+// The verilated testbench clocked by a bare loop: the reference for the simulation speed of cocotb.
 //
 //     bare_clock SCRIPT FIRST LAST [+plusarg=...]
 //
-// SCRIPT has one access a line: "w offset value", "r offset", "i cycles" (wait for irq). The memory's words FIRST..LAST
-// are dumped at the end, and the last line of the output is a JSON object.
+// SCRIPT has one access per line: "w offset value", "r offset", "i cycles" (wait for irq). The memory's words FIRST..LAST
+// are dumped at the end. The last line of the output is a JSON object.
 
 #include <chrono>
 #include <cinttypes>
@@ -25,7 +25,7 @@ static void cycle() {
     top->eval();
 }
 
-// An answer may depend on what we drive in the same cycle: settle before looking, then clock.
+// An output may depend on inputs of the same cycle: settle before sampling, then clock.
 static bool look(const CData& ready) {
     top->eval();
     return ready;

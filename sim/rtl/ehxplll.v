@@ -1,4 +1,4 @@
-// Simulation's stand-in for the ECP5's PLL: the clock goes through, and is locked after a while.
+// Simulation model of the ECP5's PLL: passes the clock through, and asserts lock after some time.
 module EHXPLLL #(
     parameter CLKI_DIV = 1, CLKFB_DIV = 1, FEEDBK_PATH = "CLKOP",
     parameter CLKOP_ENABLE = "ENABLED", CLKOP_DIV = 8, CLKOP_CPHASE = 0, CLKOP_FPHASE = 0,

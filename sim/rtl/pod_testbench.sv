@@ -1,5 +1,5 @@
-// Cores in a ring, each with a host memory. `select` says whose registers the AXI4-Lite port reaches; `irq` is high when the
-// interrupts of all are. The back door dumps all memories.
+// Cores in a ring, each with a host memory. `select` is the core whose registers the AXI4-Lite port accesses; `irq` is high when
+// the interrupts of all cores are high. The back door dumps all memories.
 
 module pod_testbench #(
     parameter integer CORES = 2,
@@ -42,7 +42,7 @@ module pod_testbench #(
     output wire [31:0]           errors,
     output wire [63:0]           cycle
 );
-    // Of each core
+    // Signals of each core
     wire [CORES-1:0]      awready, wready, bvalid, arready, rvalid, irqs;
     wire [1:0]            bresp [0:CORES-1], rresp [0:CORES-1];
     wire [31:0]           rdata [0:CORES-1];
@@ -50,7 +50,7 @@ module pod_testbench #(
     wire [63:0]           cycles [0:CORES-1];
     wire [LINK_WIDTH-1:0] tdata [0:CORES-1];
     wire [7:0]            tuser [0:CORES-1];
-    wire [CORES-1:0]      tvalid, tready, tlast;  // of the link from a core to the next
+    wire [CORES-1:0]      tvalid, tready, tlast;  // link from a core to the next
 
     assign s_axil_awready = awready[select];
     assign s_axil_wready = wready[select];

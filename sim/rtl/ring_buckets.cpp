@@ -1,14 +1,14 @@
-// Verilated ring units in a ring, each with a memory, over links of any latency and with random pauses.
+// Verilated ring units in a ring, each with a memory, over links of any latency and with random stalls.
 //
 //     ring_buckets JOBS RESULTS
 //
-// With more than 256 for the pauses of links, the bits of the seed say where link i pauses: bit c * size + i, in cycle `start` + c,
-// `start` being what else is the cycles within which the cores start; then they start at once.
+// JOBS is a sequence of buckets, in words of 32 bits: size, latency, stalls of links and of the port (per 256 cycles), cycles
+// within which the cores start, seed, cycles without progress that count as a deadlock, rows, 8 words of the operation, then the
+// rows of the memory of every core. RESULTS has for each bucket: cycles (all ones: deadlock), then for every core the vectors sent
+// and received, reads and writes, then the memories.
 //
-// JOBS is a sequence of buckets, in words of 32 bits: size, latency, pauses of links and of the port (of 256 cycles), cycles within
-// which the cores start, seed, cycles without progress after which it is given up, rows, 8 words of the operation, then the rows
-// of the memory of every core. RESULTS has for each: cycles (all ones: it hangs), then for every core the vectors sent and
-// received, reads and writes, then the memories.
+// If the stalls of links exceed 256, the bits of the seed select the stalls: bit c * size + i stalls link i in cycle `start` + c.
+// The field for the cycles within which the cores start then has `start`, and all cores start at once.
 
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "Vtop.h"  // whose names have ___05F for two underscores
+#include "Vtop.h"  // Verilator writes two underscores in names as ___05F
 #include "verilated.h"
 
 double sc_time_stamp() { return 0; }
@@ -32,7 +32,7 @@ struct Core {
     VerilatedContext context;
     Vtop top{&context};
     std::vector<uint32_t> memory;
-    std::deque<Beat> link;  // on the way to this core
+    std::deque<Beat> link;  // beats in flight to this core
     uint32_t operand = 0, next = 0, start = 0;
     uint32_t sent = 0, received = 0, reads = 0, writes = 0;
     bool offered = false, started = false, done = false;
@@ -66,7 +66,7 @@ static uint32_t word(FILE* file) {
     return value;
 }
 
-// Clears a ring that hangs, or begins: no run, and what comes is dropped.
+// Clears a ring after a deadlock or before a bucket: no run is active, and received beats are dropped.
 static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
     for (size_t i = 0; i < size; ++i) {
         Core& core = *cores[i];

@@ -1,5 +1,5 @@
-// The core and its host memory. What a bench touches is at the ports; the AXI4 bus between the two stays inside. Of a core with
-// a ring, the link leads back to it: as number 0 or 1 of two cores, it is its own neighbour.
+// The core and its host memory. Benches access the ports; the AXI4 bus between core and memory is internal. The link of a core
+// with a ring is looped back: as rank 0 or 1 of two cores, the core is its own neighbour.
 
 module testbench #(
     parameter integer BUS_WIDTH = 256,
@@ -63,7 +63,7 @@ module testbench #(
     wire [BUS_WIDTH-1:0]     m_axi_rdata;
     wire [1:0]               m_axi_rresp;
 
-    // The neighbour works on the other segment of two, whose number a vector carries in `tuser` if cores have that.
+    // The neighbour processes the other one of two segments, whose number is in `tuser` if the core has that signal.
     wire [LINK_WIDTH-1:0]    m_axis_ring_tdata, s_axis_ring_tdata;
     wire [7:0]               m_axis_ring_tuser, s_axis_ring_tuser;
     wire                     m_axis_ring_tvalid, m_axis_ring_tready, m_axis_ring_tlast;
