@@ -1,1 +1,1 @@
-"""From a core to an FPGA: synthesis, place and route, bitstream, and what is used of the part."""
+"""FPGA implementation of a core: synthesis, place and route, bitstream, and utilisation of the part."""

@@ -1,4 +1,4 @@
-"""A picture of what a design takes, as SVG: a treemap of the blocks by LUTs, and a bar for each resource of the part."""
+"""A picture of a design's utilisation, as SVG: a treemap of the blocks by LUTs, and a bar for each resource of the part."""
 
 from html import escape
 
@@ -9,16 +9,16 @@ _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#
 
 
 def _worst(areas, side):
-    """How far the least square of `areas` is from a square, if they fill a strip along `side`."""
+    """Returns the worst aspect ratio of rectangles with these `areas` that fill a strip along `side`."""
     depth = sum(areas) / side
     return max(max(depth / (area / depth), (area / depth) / depth) for area in areas)
 
 
 def squarify(values, x, y, width, height):
-    """Rectangles `(x, y, width, height)` of areas in proportion to `values`, which fall, as square as they can be.
+    """Returns rectangles `(x, y, width, height)` with areas in proportion to `values`, which must be in descending order.
 
-    The algorithm is of Bruls, Huizing and van Wijk, Squarified Treemaps (2000): rows along the shorter side take
-    rectangles as long as that makes the worst of them squarer.
+    The rectangles are nearly square. Source: Bruls, Huizing and van Wijk, Squarified Treemaps (2000). A row along the shorter
+    side takes rectangles for as long as this improves its worst aspect ratio.
     """
     values = list(values)
     scale = width * height / sum(values) if values else 0
@@ -47,7 +47,7 @@ def _text(x, y, text, size=13, colour="#fff"):
 
 
 def area_picture(report):
-    """SVG text for a report of :func:`hw.fpga.implement.implement`."""
+    """Returns the SVG text for a report of :func:`hw.fpga.implement.implement`."""
     blocks = {block: counts["lut"] for block, counts in report["blocks"].items() if counts["lut"] > 0}
     blocks = dict(sorted(blocks.items(), key=lambda entry: -entry[1]))
     whole = sum(blocks.values())

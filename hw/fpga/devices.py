@@ -8,26 +8,26 @@ __all__ = ["largest_cores"]
 
 
 def largest_cores(names, folder, *, preset="tiny", progress=None, implement=implement):
-    """Synthesizes ever smaller cores, from the largest that a part has multipliers for, until one fits.
+    """Synthesizes smaller and smaller cores until one fits, from the largest core that the part has multipliers for.
 
-    Parts that Yosys does not tell apart share their netlists.
+    Parts that Yosys treats as the same share their netlists.
 
     Parameters
     ----------
     names : list of str
-        Of :data:`hw.fpga.targets.PARTS`.
+        Keys of :data:`hw.fpga.targets.PARTS`.
     folder : pathlib.Path
-        For the tools' files.
+        Folder for the tools' files.
     preset : str
-        Whose buffers, in rows, and whose cells the cores have.
+        Preset with the buffer sizes, in rows, and the cells of the cores.
     progress : callable or None
-        Gets texts.
+        Called with progress messages.
 
     Returns
     -------
     list of dict
-        `part`; `n` of the largest core that fits, or None; `used` by it, or by the smallest that there is; `available`;
-        `next`: what the next size would take at least.
+        `part`; `n` of the largest core that fits, or None; `used`: its resources, or the resources of the smallest core if none
+        fits; `available`; `next`: a lower bound of the resources of the next larger core.
     """
     needs = {}
 

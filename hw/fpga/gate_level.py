@@ -1,4 +1,4 @@
-"""Netlists as Yosys makes them for the ECP5: of a core, to be simulated, and of a cell, to be proven equal to its source."""
+"""ECP5 netlists from Yosys: of a core, for gate-level simulation, and of a cell, for a proof of equivalence with its source."""
 
 import re
 import time
@@ -14,7 +14,7 @@ __all__ = ["CELL_TO_NETLIST", "Equivalence", "core_netlist", "cell_netlist", "ce
 
 _SYNTHESIS_OF_CELL = f"{FAMILIES['ecp5'].synthesis} -nodsp -top dut"
 
-#: Yosys commands: a flat cell, module `dut`, becomes its netlist of look-up tables, each of them its model.
+#: Yosys commands: map a flat cell, module `dut`, to a netlist of lookup tables, and replace each by its simulation model.
 CELL_TO_NETLIST = f"""
 {_SYNTHESIS_OF_CELL}
 write_verilog -noattr netlist.v
@@ -33,7 +33,7 @@ read_verilog -sv design.v
 write_verilog -noattr netlist.v
 """
 
-#: Each register under one name only, which then is its name in the netlist too.
+#: Yosys commands: flatten, so that each register has one name only, the same as in the netlist.
 _FLATTEN = """
 read_verilog -sv design.v
 hierarchy -check -top dut
@@ -43,7 +43,7 @@ opt_clean -purge
 write_verilog -sv -noattr flat.v
 """
 
-#: The source loses the bits of its registers that nothing reads, as they have no counterpart in the netlist.
+#: Yosys commands: remove unread register bits from the source, as the netlist does not have them, and compare the two.
 _EQUIVALENCE = """
 read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
 read_verilog netlist.v
@@ -76,21 +76,21 @@ tee -o status.txt equiv_status
 
 
 def core_netlist(verilog, *, timeout=1800):
-    """Verilog text of the netlist of a core, module by module, with block memories and multipliers."""
+    """Returns the Verilog text of the netlist of a core, module by module, with block memories and multipliers."""
     family = FAMILIES["ecp5"]
     synthesis = f"{family.synthesis} {family.hierarchical} -top tpu"
     return run_yosys(_SYNTHESIS.format(synthesis=synthesis), {"design.v": verilog}, "netlist.v", timeout=timeout)
 
 
 def cell_netlist(stages, *, timeout=600):
-    """`(source, netlist)`: Verilog texts of a cell, module `dut`, as it is, and of look-up tables and registers only."""
+    """Returns `(source, netlist)`: the Verilog of a cell, module `dut`, and its netlist of lookup tables and registers only."""
     source = component_to_verilog(Cell(stages=stages), name="dut")
     source = run_yosys(_FLATTEN, {"design.v": source}, "flat.v", timeout=timeout)
     return source, run_yosys(_SYNTHESIS.format(synthesis=_SYNTHESIS_OF_CELL), {"design.v": source}, "netlist.v", timeout=timeout)
 
 
 def flip_lut_bit(netlist, lut, bit):
-    """A netlist with one bit of one look-up table wrong; `lut` counts them in the order of the text."""
+    """Returns a netlist with one bit of one lookup table flipped; `lut` counts lookup tables in the order of the text."""
     tables = list(re.finditer(r"\bLUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)", netlist))
     start, end = tables[lut].span(1)
     return f"{netlist[:start]}{int(tables[lut][1], 16) ^ 1 << bit:04x}{netlist[end:]}"
@@ -98,7 +98,7 @@ def flip_lut_bit(netlist, lut, bit):
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Of so many pairs of bits, outputs and registers of the same name, so many are `proven` to stay equal."""
+    """The result of an equivalence check: `pairs` of output and register bits with equal names, and the number `proven` equal."""
 
     pairs: int
     proven: int
@@ -108,7 +108,7 @@ class Equivalence:
 def cell_equivalence(source, netlist, *, timeout=1800):
     """Compares a cell's netlist with its source by Yosys' induction over cycles.
 
-    That all pairs are proven means: if the two agree in all of them in three cycles in a row, they do so for ever after.
+    If all pairs are proven, this holds: when all pairs are equal in three successive cycles, they are equal in all later cycles.
     """
     started = time.monotonic()
     status = run_yosys(_EQUIVALENCE, {"design.v": source, "netlist.v": netlist}, "status.txt", timeout=timeout)

@@ -1,4 +1,4 @@
-"""From a configuration to an FPGA: synthesis, place and route, bitstream, and a report that says what does not hold."""
+"""The flow from a configuration to an FPGA: synthesis, place and route, bitstream, and a report with errors and advice."""
 
 import json
 import time
@@ -16,11 +16,11 @@ from .targets import RESOURCES
 
 __all__ = ["advice", "implement", "shortcomings"]
 
-#: Blocks whose memories have to be in block RAM when they are not tiny, and the depth from which they are not.
+#: Blocks whose memories must be in block RAM, and the depth from which this is required.
 _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accumulator_depth"}
 _TINY_DEPTH = 128
 
-#: What an earlier run may have left; the tools' own files go when a tool runs again.
+#: Result files, which are deleted before a run. A tool deletes its other files itself.
 _RESULTS = (
     "report.json",
     "area.svg",
@@ -38,7 +38,7 @@ _RESULTS = (
 
 
 def _design(config, target, pnr, cores):
-    """Verilog text and its top module."""
+    """Returns the Verilog text and the name of its top module."""
     if target.board:
         return target.board.to_verilog(config), "top"
     core, module = (to_verilog(config), "tpu") if cores == 1 else (pod_to_verilog(config, cores=cores), "tpu_pod")
@@ -50,7 +50,7 @@ def _sum(blocks):
 
 
 def _lacks(counts, target):
-    """What the part has too little of: {resource: text}."""
+    """Returns the resources that the part has too little of, {resource: text}."""
     return {
         resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
         for resource, available in target.part.available.items()
@@ -59,7 +59,7 @@ def _lacks(counts, target):
 
 
 def shortcomings(report, config, target):
-    """What a report shows that must not be: one text for each, the gravest first."""
+    """Returns the faults that a report shows, one text for each: memories or multipliers in LUTs, too large, too slow."""
     found = []
 
     def count(block, resource):
@@ -84,7 +84,7 @@ def shortcomings(report, config, target):
 
 
 def _ways_to_fit(report, config, lacks):
-    """Ways to make a core smaller: options that can be enough, by what the blocks that they concern take."""
+    """Returns ways to make a core smaller: options whose blocks use enough of the resources that the part lacks."""
     ways = {"smaller buffers (--unified-buffer-depth, --accumulator-depth)": (("unified_buffer", "accumulators"), ("bram",))}
     if config.pooling or config.table_lanes or config.softmax:
         ways["fewer functions (--no-pooling, --no-softmax, --table-lanes 0)"] = (("activation",), RESOURCES)
@@ -100,7 +100,7 @@ def _ways_to_fit(report, config, lacks):
 
 
 def advice(report, config, target):
-    """What to try, where a core is too large or slower than what was aimed at: one text for each."""
+    """Returns remedies for a core that is too large, or slower than the target clock, one text for each."""
     found = []
     if lacks := _lacks(report["total"], target):
         ways = _ways_to_fit(report, config, lacks)
@@ -118,10 +118,10 @@ def advice(report, config, target):
 
 
 def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False, seed=1, progress=None):
-    """Makes a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
+    """Implements a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
 
-    A board's design is its whole top. A part alone gets the core `tpu`: synthesized as it is, and for place and route
-    between two shift registers (see :mod:`hw.fpga.scan_chain`), which `lut` and `ff` leave out.
+    A board's design is its complete top. The design for a part alone is the core `tpu`. For place and route the core is put
+    between two shift registers (see :mod:`hw.fpga.scan_chain`), which `lut` and `ff` do not include.
 
     Parameters
     ----------
@@ -129,33 +129,33 @@ def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False
     target : hw.fpga.targets.Target
     folder : pathlib.Path
     cores : int
-        In a ring, if there are several, each a block; not on boards.
+        Number of cores. Several cores form a ring, and each is a block of the report. Boards have one core.
     pnr : bool
-        Place and route, and a bitstream, after Yosys.
+        Place and route, and make a bitstream, after Yosys.
     across_blocks : bool
-        With `pnr`: let Yosys optimise across blocks; the counts by block are then only roughly right.
+        With `pnr`: let Yosys optimise across blocks. The counts by block are then only approximate.
     seed : int
-        Of place and route.
+        Seed of place and route.
     progress : callable or None
-        Gets texts: what is being done.
+        Called with progress messages.
 
     Returns
     -------
     dict
-        `target`, `part`, `board`, `n`, `cores`, `config`; `lut`, `ff`, `dsp`, `bram` of the design, `total` with what is around
-        it, `available` of the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: whether the counts are nextpnr's
-        (a block `placement` holds what nextpnr added) or Yosys'; `fmax_mhz`, `clock_mhz`, `met` (None without place and
-        route; `met` is judged on boards only, whose clock is fixed); `critical_path` as of :func:`critical_path`;
-        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and `advice`:
-        texts of :func:`shortcomings` and :func:`advice`.
+        `target`, `part`, `board`, `n`, `cores`, `config`; `lut`, `ff`, `dsp`, `bram` of the design; `total`, including the logic
+        around the core; `available` in the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: True if the counts are
+        nextpnr's (the block `placement` holds the additions of nextpnr), False if they are Yosys'; `fmax_mhz`, `clock_mhz`,
+        `met` (`fmax_mhz` and `met` are None without place and route; `met` also without a board, as only boards have a fixed
+        clock); `critical_path`, see :func:`critical_path`; `registers_for_memories`; `bitstream`, `picture`, `logs`: paths;
+        `stage_seconds`, `seconds`; `errors` and `advice`: texts of :func:`shortcomings` and :func:`advice`.
 
     Raises
     ------
     SynthesisError
-        When place and route is impossible for the family, or the netlist has a latch; and before any work, when there are more
-        cells than the part has multipliers.
+        If the family has no place and route, or the netlist has a latch. Also, before any work, if the core has more cells than
+        the part has multipliers.
     hw.tools.process.ToolError
-        When a tool is missing, fails or does not end.
+        If a tool is missing, fails or exceeds its time limit.
     """
     kind = target.family.place_and_route
     if pnr and kind is None:
@@ -234,7 +234,7 @@ def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress
 
 
 def _placed(report, target, folder, layout, seed, progress):
-    """What place and route adds to the report, and to its blocks: what is used and how fast it is."""
+    """Runs place and route. Returns its entries of the report, and adds the block `placement` to the report's blocks."""
     constraints, blocks = target.board and target.board.constraints(), report["blocks"]
     measured, bitstream = place_and_route(target, folder, constraints=constraints, seed=seed, progress=progress)
     placed = used(measured, target.family.place_and_route)
@@ -252,7 +252,7 @@ def _placed(report, target, folder, layout, seed, progress):
 
 
 def _judged(report, config, target, folder):
-    """The report with what is wrong with the design, its picture and where the logs are; written into the folder as well."""
+    """Adds errors, advice, the picture and the logs to a report, writes it to the folder, and returns it."""
     report |= {"errors": shortcomings(report, config, target), "advice": advice(report, config, target)}
     (folder / "area.svg").write_text(area_picture(report))
     report |= {"picture": str(folder / "area.svg"), "logs": sorted(str(path) for path in folder.glob("*.log"))}

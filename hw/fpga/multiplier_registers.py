@@ -1,4 +1,4 @@
-"""Moves registers around a hard multiplier of an ECP5 into it, in a netlist that Yosys wrote: Yosys does not."""
+"""A pass over ECP5 netlists that moves registers into hard multipliers, which Yosys does not do."""
 
 __all__ = ["move_registers"]
 
@@ -10,7 +10,7 @@ def _is_net(bits):
 
 
 def _control(cell):
-    """Clock and enable of a flip-flop without reset, the enable "1" where it has none; None for any other cell."""
+    """Returns clock and enable of a flip-flop without reset; the enable is "1" if it has none. Returns None for other cells."""
     if (
         cell["type"] != "TRELLIS_FF"
         or cell["parameters"].get("CLKMUX", "CLK") != "CLK"
@@ -22,8 +22,9 @@ def _control(cell):
 
 
 def _common_control(registers, cells, drivers):
-    """What all of them have, or None; also where the enable is not a flip-flop's, as nextpnr does not time its way into a
-    multiplier."""
+    """Returns the clock and enable that all registers share, or None.
+
+    Returns None as well if the enable does not come from a flip-flop: nextpnr does not time the enable path into a multiplier."""
     controls = {_control(cells[register]) for register in registers}
     control = controls.pop() if len(controls) == 1 else None
     if control is None or control[1] == "1":
@@ -32,9 +33,11 @@ def _common_control(registers, cells, drivers):
 
 
 def move_registers(netlist):
-    """Moves them, in place, where all bits of both factors come from flip-flops without reset, or all bits of the product go to
-    such, and nowhere else. Those of a port have one clock, and no enable or one that comes straight from a flip-flop. What they
-    hold after power-up is undefined then.
+    """Moves registers into the multipliers of a netlist, in place.
+
+    Input registers move if all bits of both factors come from flip-flops without reset. Output registers move if all bits of the
+    product drive only such flip-flops. The registers of a port must have one clock, and either no enable or an enable directly
+    from a flip-flop. The contents of moved registers are undefined after power-up.
 
     Parameters
     ----------
@@ -44,7 +47,7 @@ def move_registers(netlist):
     Returns
     -------
     int
-        How many of the multipliers' ports got their registers.
+        Number of multiplier ports that got their registers.
     """
     return sum(_move_in(module) for module in netlist["modules"].values())
 
@@ -64,7 +67,7 @@ def _move_in(module):
 
 
 def _connect_controls(name, cell, controls):
-    """Gives a multiplier its registers of `controls`, port to clock and enable."""
+    """Enables the registers of a multiplier; `controls` maps each port to clock and enable."""
     clocks = {clock for clock, _ in controls.values()}
     if len(clocks) > 1:
         raise ValueError(f"{name}: registers of several clocks")
@@ -78,7 +81,7 @@ def _connect_controls(name, cell, controls):
 
 
 def _ends_of_nets(module):
-    """`(drivers, loads)`: net to the cell that drives it, and to `(cell, pin)` of all that read it, None for a port."""
+    """Returns `(drivers, loads)`: {net: cell that drives it}, and {net: [(cell, pin) that reads it]}, (None, None) for a port."""
     drivers, loads = {}, {}
     for name, cell in module["cells"].items():
         for pin, bits in cell["connections"].items():
@@ -94,7 +97,7 @@ def _ends_of_nets(module):
 
 
 def _take_input_registers(name, cells, drivers, loads):
-    """Both factors' registers, or none: nextpnr does not know the timing of one. Returns their clocks and enables by port."""
+    """Moves the registers of both factors, or none: nextpnr has no timing for one alone. Returns clocks and enables by port."""
     connections = cells[name]["connections"]
     inputs = {
         side: {
@@ -123,7 +126,7 @@ def _take_input_registers(name, cells, drivers, loads):
 
 
 def _take_output_registers(cell, cells, drivers, loads):
-    """The product's register. Returns its clock and enable, by port."""
+    """Moves the register of the product, if possible. Returns its clock and enable, by port."""
     connections = cell["connections"]
     outputs = {
         pin: loads[connections[pin][0]]

@@ -1,4 +1,4 @@
-"""Reads what Yosys made: resources by block, and memories that became flip-flops."""
+"""Analysis of Yosys' output: resources by block, and memories that became flip-flops."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from .targets import RESOURCES
 
 __all__ = ["AROUND", "CORE", "BlockHierarchy", "count_cells", "registers_for_memories"]
 
-#: Name of what is in the core, but in none of its blocks; and of what is around the core.
+#: Names for cells in the core outside its blocks, and for cells outside the core.
 CORE, AROUND = "tpu", "top"
 
 _MODULE = re.compile(r"^module (\w+) ?\(.*?^endmodule", re.MULTILINE | re.DOTALL)
@@ -18,21 +18,21 @@ _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
 
 
 class BlockHierarchy:
-    """Where the blocks of a design are: the submodules of the core, and of what is around it.
+    """The blocks of a design and their paths: the submodules of the core, and of the modules around it.
 
     Parameters
     ----------
     verilog : str
-        As Yosys writes it: an instance begins a line of two spaces.
+        Verilog from Yosys: the line of an instance is indented by two spaces.
     top : str
-        The top module: `tpu`, or `tpu_pod`, whose blocks are its cores, or one that contains it at any depth.
+        Top module: `tpu`; or `tpu_pod`, whose blocks are its cores; or a module that contains one of these at any depth.
 
     Attributes
     ----------
     chain : dict
-        Module to its path, from the top to the core.
+        {module: path} of the modules from the top to the core.
     blocks : dict
-        Path of a submodule of these to (name of the block, module).
+        {path: (name of the block, module)} of the submodules of these modules.
     """
 
     def __init__(self, verilog, top):
@@ -61,7 +61,7 @@ class BlockHierarchy:
         return {}
 
     def block_of(self, cell):
-        """The block that a cell of the flat netlist is in, by its path."""
+        """Returns the block of a cell of the flat netlist, by the cell's path."""
         parts = cell.split(".")
         for count in range(1, len(parts)):
             path = ".".join(parts[:count])
@@ -70,9 +70,10 @@ class BlockHierarchy:
         return CORE if cell.startswith(f"{self.chain[self.core]}.") else AROUND
 
     def count_flat(self, netlist, cells):
-        """Resources by block of a flat netlist: {cell: {"type": ..., ...}} as in Yosys' JSON.
+        """Returns the resources of a flat netlist by block, {block: {resource: count}}.
 
-        `cells` says what a type of cell counts as, see :class:`hw.fpga.targets.Family`. Returns {block: {resource: count}}.
+        `netlist` is {cell: {"type": ..., ...}}, as in Yosys' JSON. `cells` maps types of cells to resources; see
+        :class:`hw.fpga.targets.Family`.
         """
         blocks = {}
         for name, cell in netlist.items():
@@ -80,7 +81,8 @@ class BlockHierarchy:
         return _tidy(blocks)
 
     def count_modules(self, modules, cells):
-        """The same of a netlist that still has its hierarchy: {module: {type of cell: number}}, as Yosys' `stat -json`."""
+        """Returns the resources of a hierarchical netlist by block. `modules` is {module: {type of cell: number}}, as in Yosys'
+        `stat -json`."""
         totals = {}
 
         def total(name):
@@ -109,7 +111,7 @@ def _add(counts, cell, number, cells):
 
 
 def count_cells(netlist, cells):
-    """Resources, {resource: count}, that the cells of one module of Yosys' JSON take; `cells` as of
+    """Returns the resources of the cells of one module of Yosys' JSON, {resource: count}. `cells` is the same as for
     :meth:`BlockHierarchy.count_flat`."""
     counts = Counter()
     for cell in netlist:
@@ -128,14 +130,14 @@ def _tidy(blocks):
 
 
 def registers_for_memories(log, verilog):
-    """Memories that became flip-flops, as {name: bits}, from Yosys' log and the text that it read.
+    """Returns the memories that became flip-flops, {name: bits}, from Yosys' log and the Verilog that Yosys read.
 
-    A memory of one row is a register by nature, and is left out.
+    Memories of one row are left out, as they are registers.
     """
     lines = verilog.splitlines()
     found = {name: None for name in _IN_FLIP_FLOPS.findall(log)}
     for name, line in _REPLACED.findall(log):
-        # The line is where the memory is written; its declaration is above, in the same module.
+        # The log gives the line of a write to the memory; its declaration is above, in the same module.
         declarations = (_DECLARATION.search(text) for text in reversed(lines[: int(line)]) if f" {name} [" in text)
         declaration = next((match for match in declarations if match), None)
         width, depth = (int(declaration[1]) + 1, int(declaration[2]) + 1) if declaration else (0, 0)

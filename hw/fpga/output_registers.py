@@ -1,6 +1,6 @@
-"""Registers behind block RAMs of the ECP5 go into them, which Yosys leaves undone.
+"""A pass over ECP5 netlists that moves registers into the outputs of block RAMs, which Yosys does not do.
 
-A block RAM gives its data 5.8 ns after the clock, most of a cycle; with its output register it does so almost at once
+The data of a block RAM is valid 5.8 ns after the clock, most of a cycle. With the output register it is valid almost at once
 (Lattice FPGA-TN-02204, "Output Register").
 """
 
@@ -10,9 +10,10 @@ __all__ = ["take_in_output_registers"]
 
 
 def take_in_output_registers(module):
-    """Takes registers into the `DP16KD`s of a flat module, as Yosys' JSON has it, in place; returns how many.
+    """Moves registers into the `DP16KD`s of a flat module of Yosys' JSON, in place. Returns the number of moved registers.
 
-    A port's registers go in if they are all that its outputs drive, have no reset, and the port's clock and one enable.
+    The registers of a port move if the outputs of the port drive nothing else, and the registers have no reset, the clock of the
+    port and a common enable.
     """
     cells = module["cells"]
     readers = defaultdict(list)
@@ -29,7 +30,7 @@ def take_in_output_registers(module):
     for memory in [cell for cell in cells.values() if cell["type"] == "DP16KD"]:
         wires, parameters = memory["connections"], memory["parameters"]
         if max(int(parameters[f"DATA_WIDTH_{side}"], 2) for side in "AB") > 18:
-            continue  # the two ports make one
+            continue  # the two ports form one wide port
         for side in "AB":
             outputs = [port for port, bits in wires.items() if port.startswith(f"DO{side}") and readers[bits[0]]]
             registers = [_register(cells, readers[wires[port][0]], wires[f"CLK{side}"]) for port in outputs]
@@ -44,7 +45,7 @@ def take_in_output_registers(module):
 
 
 def _register(cells, readers, clock):
-    """The name of the one register that reads an output, if it can go into the block RAM."""
+    """Returns the name of the register that reads an output, or None if it cannot move into the block RAM."""
     (name, port), *others = readers
     cell = cells.get(name)
     if others or cell is None or cell["type"] != "TRELLIS_FF" or port != "DI":
@@ -55,5 +56,5 @@ def _register(cells, readers, clock):
 
 
 def _enable(cell):
-    """The bit that enables a register."""
+    """Returns the bit that enables a register; "1" if it is always enabled."""
     return cell["connections"]["CE"][0] if cell["parameters"]["CEMUX"] == "CE" else "1"

@@ -1,4 +1,4 @@
-"""nextpnr and the packers: a netlist becomes a bitstream, with what was used and how fast it is."""
+"""Place and route by nextpnr, and the packers: from a netlist to a bitstream, with utilisation and timing."""
 
 import json
 import re
@@ -12,14 +12,14 @@ _PACK_TIMEOUT = 900
 
 _PACKERS = {"ecp5": "ecppack", "ice40": "icepack", "himbaechel-gowin": "gowin_pack"}
 
-#: What nextpnr's report counts, by family of nextpnr.
+#: Cells in nextpnr's report for each resource, by nextpnr's family.
 _COUNTED = {
     "ecp5": {"lut": ("TRELLIS_COMB",), "ff": ("TRELLIS_FF",), "dsp": ("MULT18X18D",), "bram": ("DP16KD",)},
     "ice40": {"lut": ("ICESTORM_LC",), "dsp": ("ICESTORM_DSP",), "bram": ("ICESTORM_RAM",)},
     "himbaechel-gowin": {"lut": ("LUT4", "ALU"), "ff": ("DFF",), "dsp": ("MULT9X9", "MULT18X18"), "bram": ("BSRAM",)},
 }
 
-#: What the tools add to the name of a net or a register to name a cell: `_LUT4_Z_2`, `$CCU2_COMB0`.
+#: Suffixes that the tools append to the name of a net or a register to name a cell: `_LUT4_Z_2`, `$CCU2_COMB0`.
 _ADDED = re.compile(
     r"(?:_(?:LUT[1-6]|CCU2C|TRELLIS_FF|TRELLIS_DPR16X4|DP16KD|MULT18X18D|SB_\w+?|DFF\w*?|ALU|MUX2_LUT\d)"
     r"(?=_|\$|$)|\$(?:CCU2|DPRAM|RAMW|glb|nextpnr)).*$"
@@ -27,15 +27,16 @@ _ADDED = re.compile(
 
 
 def used(report, kind):
-    """{resource: count} of nextpnr's report."""
+    """Returns the used resources of nextpnr's report, {resource: count}."""
     table = report["utilization"]
     return {resource: sum(table.get(name, {"used": 0})["used"] for name in names) for resource, names in _COUNTED[kind].items()}
 
 
 def core_clock(report, clock_mhz):
-    """The core's clock: `name`, `achieved` and `constraint` in MHz.
+    """Returns the core's clock: `name`, `achieved` and `constraint` in MHz.
 
-    Of several clocks the core's is the one that was asked for `clock_mhz`; if no clock was, the one that misses most.
+    The core's clock is the clock with the constraint `clock_mhz`. If there are several, or none, it is the clock that misses its
+    constraint most.
     """
     clocks = [{"name": name, **clock} for name, clock in report["fmax"].items()]
     asked = [clock for clock in clocks if abs(clock["constraint"] - clock_mhz) < 0.02 * clock_mhz]
@@ -43,13 +44,13 @@ def core_clock(report, clock_mhz):
 
 
 def critical_path(report, clock, layout):
-    """Steps of the slowest path from register to register of a clock.
+    """Returns the steps of the slowest register-to-register path of a clock.
 
     Returns
     -------
     list of dict
-        `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names of the design), `from_cell` and `to_cell`
-        (names of the tools, with the pin), `net` or None, `block` that the step ends in, `delay_ns`.
+        `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names in the design), `from_cell` and `to_cell`
+        (names from the tools, with the pin), `net` or None, `block` in which the step ends, `delay_ns`.
     """
     paths = [
         path["path"] for path in report["critical_paths"] if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))
@@ -80,7 +81,7 @@ def _design_name(cell, layout):
 
 
 def need_tools(kind):
-    """Raises a ToolError if what :func:`place_and_route` calls is not installed."""
+    """Raises a ToolError if a tool that :func:`place_and_route` runs is not installed."""
     need(f"nextpnr-{kind}")
     need(_PACKERS[kind])
 
@@ -96,13 +97,13 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     Returns
     -------
     report : dict
-        nextpnr's own.
+        nextpnr's report.
     bitstream : pathlib.Path
 
     Raises
     ------
     hw.tools.process.ToolError
-        When a tool is missing, fails or does not end.
+        If a tool is missing, fails or exceeds its time limit.
     """
     kind, part = target.family.place_and_route, target.part
     pins = part.pins if constraints is None else constraints

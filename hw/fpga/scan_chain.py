@@ -1,4 +1,4 @@
-"""Verilog that gives a core, or a part of it, four pins: its ports have more bits than a package has."""
+"""A Verilog wrapper with four pins for a core or one of its modules, whose ports have more bits than a package has pins."""
 
 import re
 
@@ -8,12 +8,12 @@ _PORT = re.compile(r"^  (input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)", r
 
 
 def on_scan_chain(verilog, module="tpu", clock="aclk"):
-    """Module `top`, to be read with the Verilog of a core: the core, or another `module`, between two shift registers.
+    """Returns the Verilog of a module `top` with the core, or another `module`, between two shift registers.
 
-    Every input but the clock comes from a bit of the register `drive`, the first port's bit 0 from the one that is shifted in
-    last. Every output goes to a bit of the register `seen`, which `chain` takes over while `load` is 1 and shifts out at
-    `scan_o` otherwise, the last port's highest bit first. So nothing is optimised away, and every path begins and ends in a
-    register, as it would between the core and a registered bus.
+    The text must be read together with the Verilog of the core. Each bit of an input, except the clock, comes from a bit of the
+    register `drive`; bit 0 of the first port is shifted in last. Each bit of an output is stored in a bit of the register `seen`.
+    `chain` loads `seen` while `load` is 1, and else shifts it out at `scan_o`, the highest bit of the last port first. So no
+    logic is optimised away, and every path begins and ends in a register, as between the core and a registered bus.
     """
     head = re.search(rf"^module {module} \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)
     ports = _PORT.findall(head[1])

@@ -1,4 +1,4 @@
-"""Yosys on a design: resources by block, and the netlist that place and route takes."""
+"""Synthesis by Yosys: resources by block, and the netlist for place and route."""
 
 import json
 
@@ -11,7 +11,7 @@ __all__ = ["SynthesisError", "synthesize"]
 
 _TIMEOUT = 3600
 
-#: Latches are looked for where they are still called so: some families make them of LUTs.
+#: Latches are searched before technology mapping, as some families implement them in LUTs.
 _READ = """
 {before}
 read_verilog -sv design.v
@@ -20,7 +20,7 @@ proc
 tee -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr
 """
 
-#: Each module once, with its hierarchy: quick, as what repeats is synthesized once.
+#: Hierarchical synthesis: fast, as each repeated module is synthesized once.
 _HIERARCHICAL = (
     _READ
     + """
@@ -29,8 +29,9 @@ tee -o stat.json stat -json
 """
 )
 
-#: Each block on its own, flattened; then all of them in one module. Yosys' mapper to LUTs loses the names of what it maps, so
-#: blocks that are only then put together are what makes every cell's path, and a report by block, exact.
+#: Flat synthesis: each block is flattened and mapped on its own; then all blocks are merged into one module. Yosys' LUT mapper
+#: loses the names of the cells that it maps. The blocks are merged after it, so each cell's path and the report by block are
+#: exact.
 _FLAT = (
     _READ
     + """
@@ -47,38 +48,38 @@ opt_clean
 
 
 class SynthesisError(RuntimeError):
-    """The netlist is not what it has to be; the message says what, and how to fix it."""
+    """The error of a design or a netlist that cannot be used. Its message names the cause and the remedy."""
 
 
 def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progress=None):
-    """Runs Yosys in `folder`, which gets `design.v`, `synth.ys`, `yosys.log` and, if `flat`, `netlist.json`.
+    """Runs Yosys in `folder`. It writes `design.v`, `synth.ys`, `yosys.log` and, if `flat`, `netlist.json`.
 
     Parameters
     ----------
     verilog : str
-        The core, module `tpu`, and what is around it.
+        The core, module `tpu`, and the modules around it.
     top : str
-        The top module.
+        Top module.
     flat : bool
-        For place and route; else the hierarchy stays, which is quicker.
+        Flatten, for place and route. False keeps the hierarchy, which is faster.
     across_blocks : bool
-        Flatten before logic is mapped. Then Yosys knows the paths from block to block as a whole, but what is mapped has
-        names by nearness, and the counts by block are only roughly right.
+        Flatten before technology mapping. Then Yosys optimises paths across blocks. The names of the mapped cells come from
+        nearby nets, so the counts by block are only approximate.
 
     Returns
     -------
     blocks : dict
-        Block to {resource: count}.
+        {block: {resource: count}}.
     memories : dict
-        Memories that became flip-flops, and their bits.
+        Memories that became flip-flops, {name: bits}.
     layout : hw.fpga.netlist.BlockHierarchy
 
     Raises
     ------
     hw.tools.process.ToolError
-        When Yosys is missing or fails.
+        If Yosys is missing or fails.
     SynthesisError
-        When there is a latch.
+        If the design has a latch.
     """
     family, part = target.family, target.part
     (folder / "design.v").write_text(verilog)
@@ -105,7 +106,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     )
     latches = (folder / "latches.txt").read_text().split()
     if latches:
-        raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register has to have a clock")
+        raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register must have a clock")
     if flat:
         netlist = json.loads((folder / "netlist.json").read_text())
         if take_in_output_registers(netlist["modules"][top]) + move_registers(netlist):

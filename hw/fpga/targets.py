@@ -1,4 +1,4 @@
-"""What `tpu synth` can aim at: FPGA families, parts with their resources, and boards."""
+"""The targets of `tpu synth`: FPGA families, parts with their resources, and boards."""
 
 from dataclasses import dataclass
 
@@ -6,33 +6,33 @@ __all__ = ["FAMILIES", "PARTS", "RESOURCES", "Family", "Part", "Target", "Target
 
 RESOURCES = ("lut", "ff", "dsp", "bram")
 
-#: No cell is smaller, where the multipliers are made of LUTs.
+#: Lower bound of the LUTs of a cell whose multiplier is made of LUTs.
 _LUTS_A_CELL = 500
 
 
 class TargetError(ValueError):
-    """No such target; the message lists what there is."""
+    """The error of an unknown target. Its message lists the targets."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Parts that are synthesized by the same Yosys command.
+    """A family of parts that are synthesized by the same Yosys command.
 
     Parameters
     ----------
     synthesis : str
-        Yosys command, without its option that keeps or flattens the hierarchy.
+        Yosys command, without the option that keeps or flattens the hierarchy.
     flat, hierarchical : str
-        Option that makes it one or the other.
+        Options of that command that flatten or keep the hierarchy.
     cells : dict
-        What each cell of the netlist counts as: {cell: (resource, count)}. Carry cells and memories in LUTs count as the
-        LUTs whose place they take.
+        {cell: (resource, count)}: the resources of each type of cell. Carry cells and memories in LUTs count as the LUTs that
+        they occupy.
     before : str
         Yosys command before all others.
     pads : str
-        Yosys command that gives the top its pads, where nextpnr does not.
+        Yosys command that adds pads to the top, if nextpnr does not.
     place_and_route : str or None
-        Which nextpnr; None where no open tool comes from PyPI.
+        Family name in nextpnr's program; None if PyPI has no open tool for it.
     effort : tuple of str
         nextpnr's options for all parts.
     """
@@ -82,7 +82,7 @@ FAMILIES = {
             "synth_gowin -family gw2a -nowidelut -noiopads",
             place_and_route="himbaechel-gowin",
             pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
-            # Yosys' own script for LUTs without its last step, &mfs: in 0.70 that aborts on some carry chains of this family.
+            # Yosys' own script for LUTs without its last step, &mfs, which in 0.70 aborts on some carry chains of this family.
             before='scratchpad -set abc9.script "+&scorr; &sweep; &dc2; &dch -f -r; &ps; &if {W} {D} {R} -v"',
             cells=_cells("lut", "LUT1", "LUT2", "LUT3", "LUT4", "ALU")
             | _cells("lut", "RAM16SDP4", "RAM16SDP2", "RAM16SDP1", count=6)
@@ -110,10 +110,10 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Part:
-    """An FPGA: its resources as its maker's data sheet (`source`) counts them.
+    """An FPGA and its resources, as counted in the manufacturer's data sheet (`source`).
 
-    `options` are nextpnr's for part, package and speed grade, `synthesis` more of Yosys'; `clock_mhz` is what place and route
-    aims at where no board says, and `pins` places the pins of :mod:`hw.fpga.scan_chain` where nextpnr does not choose them.
+    `options` are nextpnr's options for part, package and speed grade. `synthesis` holds more options for Yosys. `clock_mhz` is
+    the target clock of place and route without a board. `pins` places the pins of :mod:`hw.fpga.scan_chain` if nextpnr does not.
     """
 
     name: str
@@ -130,16 +130,16 @@ class Part:
 
     @property
     def available(self):
-        """Resource to count."""
+        """The part's resources, {resource: count}."""
         return {resource: getattr(self, resource) for resource in RESOURCES}
 
     def least(self, n):
-        """What the cells of a core take at least: `(resource, count)`."""
+        """Returns `(resource, count)`: the least resources of a core's cells."""
         return ("dsp", n**2) if self.dsp else ("lut", _LUTS_A_CELL * n**2)
 
     @property
     def sizes(self):
-        """Sizes n of cores that the cells do not rule out, the largest first."""
+        """Sizes n of cores whose cells can fit, the largest first."""
 
         def possible(n):
             resource, count = self.least(n)
@@ -156,7 +156,7 @@ _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
 PARTS = {
     part.name: part
     for part in (
-        # A 25F by another name, and another identity in the bitstream: all of it can be used.
+        # The same die as the 25F, with another ID in the bitstream: all resources can be used.
         Part("ecp5-12", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
         Part("ecp5-25", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--25k", *_ECP5)),
         Part("ecp5-45", "ecp5", _ECP5_SOURCE, lut=43_848, ff=43_848, dsp=72, bram=108, options=("--45k", *_ECP5)),
@@ -203,13 +203,13 @@ PARTS = {
     )
 }
 
-#: A family stands for its largest part.
+#: The part that is meant by the name of a family.
 _FAMILY_PARTS = {"ecp5": "ecp5-85", "ice40": "ice40-up5k", "xilinx7": "xc7k325t"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A part, and the board that it sits on, if any."""
+    """A part, and its board, if any."""
 
     name: str
     part: Part
@@ -221,32 +221,33 @@ class Target:
 
     @property
     def clock_mhz(self):
-        """The clock that place and route aims at."""
+        """Target clock of place and route, in MHz."""
         return self.board.clock_mhz if self.board else self.part.clock_mhz
 
     @property
     def options(self):
-        """nextpnr's options: part, package, speed grade, effort."""
+        """nextpnr's options for part, package, speed grade and effort."""
         return (*(self.board.place_and_route_options if self.board else self.part.options), *self.family.effort)
 
 
 def _boards():
-    from ..boards import BOARDS  # here, as it takes a second
+    from ..boards import BOARDS  # imported here, as it takes a second
 
     return BOARDS
 
 
 def target_names():
-    """Boards, parts and families."""
+    """Returns the names of boards, parts and families."""
     return [*_boards(), *PARTS, *_FAMILY_PARTS]
 
 
 def find_target(name):
-    """The target of this name.
+    """Returns the target with this name.
 
     Raises
     ------
     TargetError
+        If the name is unknown.
     """
     boards = _boards()
     if name in boards:

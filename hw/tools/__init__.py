@@ -1,1 +1,1 @@
-"""Programs of others that hardware is made with."""
+"""External tools: their processes, Yosys and nextpnr from PyPI, and the folder and locks of generated files."""

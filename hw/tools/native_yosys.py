@@ -1,6 +1,7 @@
-"""Yosys as the library of the package `pyosys`, a program with the few options that are used here.
+"""A `yosys` program for the library in the package `pyosys`, with the few options that are used here.
 
-`-s SCRIPT` is run; `-l LOG` names a file for the log, which `-q` keeps from being printed too. An error ends it with status 1.
+`-s SCRIPT` names the script to run, and `-l LOG` a file for the log. `-q` keeps the log from being printed. Exits with 1 on an
+error.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Programs run with a limit, the folder for what they make, and locks between processes that make the same."""
+"""Processes with a time limit, the folder of generated files, and locks between processes that make the same file."""
 
 import contextlib
 import errno
@@ -18,16 +18,16 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class ToolError(RuntimeError):
-    """A tool is missing, too old or failed; one line that also names the fix."""
+    """The error of a tool that is missing, too old or failed. Its message is one line and names the remedy."""
 
 
 def build_directory():
-    """Where generated files go: `$TPU_BUILD`, else `build/` beside the sources, else the user's cache.
+    """Returns the folder of generated files: `$TPU_BUILD`, else `build/` in the checkout, else the user's cache.
 
     Raises
     ------
     ToolError
-        When none of these can be written.
+        If none of these is writable.
     """
     given = os.environ.get("TPU_BUILD")
     if given:
@@ -41,13 +41,13 @@ def build_directory():
             if os.access(place, os.W_OK | os.X_OK):
                 return place.resolve()
     raise ToolError(
-        f"no place for generated files: {' and '.join(map(str, places))} can't be written; set TPU_BUILD to a folder that can"
+        f"no folder for generated files: cannot write {' or '.join(map(str, places))}; set TPU_BUILD to a folder that can"
     )
 
 
 @contextlib.contextmanager
 def full_disk_named(folder):
-    """Raises ToolError with the folder's name for a full disk, or a used-up quota, while files are written into it."""
+    """A context that raises ToolError with the folder's name if the disk is full, or the quota is used up."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def full_disk_named(folder):
 
 @contextlib.contextmanager
 def lock(path, timeout):
-    """An exclusive lock between processes; the operating system drops it if the holder dies."""
+    """A context that holds an exclusive lock between processes. The operating system releases it if the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         deadline = time.monotonic() + timeout
@@ -76,25 +76,25 @@ def lock(path, timeout):
 
 
 def made_once(path, make, timeout):
-    """The file or folder `path`, made by `make(partial)` unless it is there; several processes may ask for it at once.
+    """Makes the file or folder `path` by `make(partial)` unless it exists. Returns `path`. Several processes may call it at once.
 
     Parameters
     ----------
     make : callable
-        Makes a file or a folder at the path `partial`, which then becomes `path` as a whole.
+        Makes a file or a folder at the path `partial`, which is then renamed to `path`.
     timeout : float
         Seconds to wait for another process that makes it.
 
     Raises
     ------
     ToolError
-        When another process takes longer.
+        If another process takes longer, or the disk is full.
     """
     if not path.exists():
         with lock(path.with_name(path.name + ".lock"), timeout):
             if not path.exists():
                 partial = path.with_name(path.name + ".partial")
-                shutil.rmtree(partial, ignore_errors=True)  # of a process that was ended
+                shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
                 with full_disk_named(path.parent):
                     make(partial)
                 partial.rename(path)
@@ -110,9 +110,13 @@ def tail(path, lines=25):
 
 
 def execute(command, *, cwd, env, log, timeout, watch=None):
-    """Exit status of a command whose whole process group ends with it, or with us. Output goes to the open file `log`."""
+    """Runs a command and returns its exit status. Output is written to the open file `log`.
+
+    The whole process group of the command ends with the command, or with this process. Raises TimeoutError after `timeout`
+    seconds. `watch` is called every 0.1 s.
+    """
     name = Path(command[0]).name
-    if shutil.which("setpriv"):  # also if we are killed
+    if shutil.which("setpriv"):  # ends the command even if this process is killed
         command = ["setpriv", "--pdeathsig", "KILL", *command]
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

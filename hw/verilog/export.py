@@ -1,4 +1,4 @@
-"""Verilog of a core, or of cores in a ring: one file of Verilog-2005, each repeated module written once."""
+"""Export of a core, or of cores in a ring, to one file of Verilog-2005. Repeated modules are written once."""
 
 import re
 
@@ -20,8 +20,8 @@ from .widths import WIDTHS_MAP
 
 __all__ = ["to_verilog", "pod_to_verilog", "component_to_verilog", "component_to_rtlil"]
 
-#: All logic becomes `assign`, registers and memories `always @(posedge ...)`: never `always @*`, which does not run in Icarus
-#: as long as its inputs are constant. Memories have no initial contents, so tables stay logic.
+#: All logic becomes `assign`; registers and memories become `always @(posedge ...)`. `always @*` is avoided: Icarus does not
+#: run it while its inputs are constant. Memories have no initial contents, so constant tables stay logic.
 _SCRIPT = """
 read_rtlil design.il
 hierarchy -check -top {top}
@@ -52,15 +52,15 @@ def _convert(component, name, hierarchy, ports, clocked):
         fragment.add_domains(domain)
         ports |= {"clk": (domain.clk, PortDirection.Input), "rst": (domain.rst, PortDirection.Input)}
     text, _ = rtlil.convert_fragment(fragment, ports, name, emit_src=False)
-    # Submodules get names with dots, which Verilog would have to escape.
+    # Amaranth names submodules with dots, which Verilog would have to escape.
     return re.sub(r"^(\s*(?:module|cell) \\)(\S+)", lambda match: match[1] + match[2].replace(".", "_"), text, flags=re.M)
 
 
 def component_to_rtlil(component, *, name, ports=None, clocked=True):
-    """RTLIL text of a component under the module name `name`, followed by the modules that it shares.
+    """Returns the RTLIL text of a component as module `name`, followed by its shared modules.
 
-    `ports` maps names to `(value, direction)`; by default they are the component's members, joined by `__`. `clocked`
-    adds the ports `clk` and `rst` of the domain `sync`.
+    `ports` maps names to `(value, direction)`. Default: the component's members, with paths joined by `__`. `clocked` adds the
+    ports `clk` and `rst` of the domain `sync`.
     """
     hierarchy = Hierarchy()
     with names_from_source():
@@ -77,18 +77,18 @@ def component_to_rtlil(component, *, name, ports=None, clocked=True):
 def _rtlil_to_verilog(text, top):
     files = {"design.il": text, "widths.v": WIDTHS_MAP}
     written = run_yosys(_SCRIPT.format(top=top), files, "design.v", timeout=600)
-    # The first line is Yosys' own: where and how it was built. Of the attributes, only one is for who reads the Verilog.
+    # The first line names the build of Yosys. One attribute is for tools that read the Verilog; all others are removed.
     attributes = re.compile(r"^ *\(\* (?!no_rw_check)[^\n]*\*\)\n|\(\* (?!no_rw_check)[^\n]*?\*\) ?", re.MULTILINE)
     return with_initial_blocks(with_port_lists(attributes.sub("", written.partition("\n")[2]).lstrip()))
 
 
 def component_to_verilog(component, *, name, clocked=True):
-    """Verilog text of one component and what is below it."""
+    """Returns the Verilog text of a component and its submodules."""
     return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
 
 
 def _core_to_rtlil(component, name):
-    """RTLIL of what makes its clock domains itself, with AXI ports."""
+    """Returns the RTLIL of a component with AXI ports that creates its own clock domains."""
     ports = {
         name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
         for name, port in _ports(component, "_").items()
@@ -97,18 +97,18 @@ def _core_to_rtlil(component, name):
 
 
 def to_verilog(config, *, source="", name=TOP):
-    """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
+    """Returns the Verilog text of the core that `config` describes: module `tpu`, with the ports of `hw/README.md`.
 
-    `source` is what the header says of where the generator comes from, as :func:`hw.verilog.header.source` tells it. Without,
-    the text depends on nothing but the core and the versions of the packages, which makes it the key of a cache. `name` takes
-    the place of `tpu` in the names of all modules.
+    `source` is the origin of the generator for the header; see :func:`hw.verilog.header.source`. If it is empty, the text
+    depends only on the core and the versions of the packages, so that it can be the key of a cache. `name` replaces `tpu` in the
+    names of all modules.
 
     Raises
     ------
     ConfigError
-        For a name that no module can have.
+        If `name` cannot be the name of a module.
     ToolError
-        When Yosys fails.
+        If Yosys fails.
     """
     check_name(name)
     with names_from_source():
@@ -118,12 +118,16 @@ def to_verilog(config, *, source="", name=TOP):
 
 
 def pod_to_verilog(config, *, cores, link_latency=0, source="", name=TOP):
-    """Verilog text of a :class:`hw.pod.Pod`: module `tpu_pod`, and the core `tpu` once. As :func:`to_verilog`.
+    """Returns the Verilog text of a :class:`hw.pod.Pod`: module `tpu_pod`, and the core `tpu` once.
+
+    `source` and `name` have the same meaning as for :func:`to_verilog`.
 
     Raises
     ------
     ConfigError
-        For what no pod can be made from.
+        If a pod cannot be made from the configuration, or `name` cannot be the name of a module.
+    ToolError
+        If Yosys fails.
     """
     check_name(name)
     with names_from_source():

@@ -1,4 +1,4 @@
-"""The head of the generated Verilog: licence, configuration, where it comes from, and what lint is told."""
+"""The header of the generated Verilog: licence, versions, configuration, and lint waivers."""
 
 import subprocess
 import tomllib
@@ -14,7 +14,7 @@ __all__ = ["with_header", "source", "package_version", "command"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: Verilator's warnings that stand, with the reason.
+#: Waived warnings of Verilator, with the reason.
 _WAIVERS = {
     "DECLFILENAME": "the file holds all modules, and has the name that its user gives it",
     "UNUSEDSIGNAL": "the carry of a sum, a field of a word, a port: what one of several users of a width or block does not need",
@@ -22,7 +22,7 @@ _WAIVERS = {
 
 
 def package_version():
-    """Version of this package: of the sources that this file is part of, else of what is installed."""
+    """Returns the version of this package: from the checkout of this file, else from the installed package."""
     project = _ROOT / "pyproject.toml"
     if project.exists():
         return tomllib.loads(project.read_text())["project"]["version"]
@@ -30,13 +30,13 @@ def package_version():
 
 
 def source():
-    """The commit that this file is part of, with `+changes` where the work tree differs; empty for an installed package.
+    """Returns the commit of this checkout, with `+changes` if the working tree differs; an empty text for an installed package.
 
-    The commit is read from git's files, so that the answer is the same where there is no git; only changes need it.
+    The commit is read from git's files, so that it is found on machines without git, too. Only `+changes` needs git.
     """
     place = _ROOT / ".git"
     try:
-        if place.is_file():  # a work tree beside the repository
+        if place.is_file():  # a linked working tree of the repository
             place = (_ROOT / place.read_text().removeprefix("gitdir:").strip()).resolve()
         common = place / "commondir"
         common = (place / common.read_text().strip()).resolve() if common.exists() else place
@@ -67,7 +67,8 @@ def source():
 
 
 def command(config, cores=1, link_latency=0, name=TOP):
-    """The command that makes the core, or the cores in a ring, again: its size, and what else differs from the default."""
+    """Returns the command that generates the same core, or cores in a ring: the size, and all options with other values than
+    their defaults."""
     default = Config(n=config.n, ring=cores > 1)
     words = ["tpu", "generate", "--n", str(config.n)]
     words += ["--cores", str(cores)] if cores > 1 else []
@@ -81,8 +82,8 @@ def command(config, cores=1, link_latency=0, name=TOP):
 
 
 def with_header(verilog, config, *, source="", cores=1, link_latency=0, name=TOP):
-    """The Verilog of a core, or of cores in a ring, with its header; what lint is told holds up to the end of the text."""
-    from ..spec.registers import VERSION  # with Amaranth, which who asks for a version need not wait for
+    """Returns the Verilog of a core, or of cores in a ring, with its header. The lint waivers hold up to the end of the text."""
+    from ..spec.registers import VERSION  # imports Amaranth, which is slow and not needed for `package_version`
 
     major, minor = VERSION >> 16, VERSION & 0xFFFF
     lines = [

@@ -1,6 +1,7 @@
-"""Values that registers have before the reset, in one `initial` block a module.
+"""Initial values of registers, in one `initial` block for each module.
 
-Yosys writes them into the declarations, where Verilator takes them for a mistake beside an `always` that assigns the same.
+Yosys writes initial values into the declarations. Verilator reports these as an error, as an `always` block assigns the same
+register.
 """
 
 import re
@@ -14,7 +15,7 @@ _REGISTER = re.compile(
 
 
 def with_initial_blocks(verilog):
-    """The same Verilog, with the values of its registers at the end of each module."""
+    """Returns the Verilog with the initial values of its registers moved to the end of each module."""
     pieces = []
     for module in re.split(r"(?<=^endmodule\n)", verilog, flags=re.MULTILINE):
         values = [f"    {match['name']} = {match['value']};\n" for match in _REGISTER.finditer(module)]

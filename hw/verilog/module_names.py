@@ -1,4 +1,4 @@
-"""Names of modules: of the top, and as the prefix of all others, so that two cores fit in one design."""
+"""Module names: the name of the top is the prefix of all other names, so that one design can hold two different cores."""
 
 import re
 
@@ -6,11 +6,11 @@ from ..config import ConfigError
 
 __all__ = ["TOP", "check_name", "with_prefix"]
 
-#: The name of a core, and the prefix of all of its modules.
+#: Default name of a core, and prefix of all its modules.
 TOP = "tpu"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{,39}")
-#: Reserved words of SystemVerilog 2017, Verilog's among them.
+#: Reserved words of SystemVerilog 2017, which include Verilog's.
 _WORDS = frozenset(
     """
     accept_on alias always always_comb always_ff always_latch and assert assign assume automatic before begin bind
@@ -36,13 +36,13 @@ _WORDS = frozenset(
 
 
 def check_name(name):
-    """Raises ConfigError if modules can't have this name and prefix."""
+    """Raises ConfigError if `name` is not valid as a module name and prefix."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name must be up to 40 letters, digits and _, a letter first, not {name!r}")
     if name in _WORDS:
-        raise ConfigError(f"name {name}: Verilog has this word already; choose another one, such as {name}_core")
+        raise ConfigError(f"name {name}: is a reserved word of SystemVerilog; choose another name, such as {name}_core")
 
 
 def with_prefix(text, name):
-    """Returns RTLIL text with `name` in the place of `tpu` at the beginning of every module's name."""
+    """Returns the RTLIL text with the prefix `tpu` of all module names replaced by `name`."""
     return re.sub(rf"^(\s*(?:module|cell) \\){TOP}(?=[_\s])", rf"\g<1>{name}", text, flags=re.M)

@@ -1,4 +1,4 @@
-"""Port lists that a person can read: one port a line, with its direction and width, in the order of the interface."""
+"""Readable port lists: one port a line, with its direction and width, in the order of the interfaces."""
 
 import re
 
@@ -10,12 +10,12 @@ _PORT = re.compile(
     r"  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
     re.MULTILINE,
 )
-#: Of a port: whose of several cores it is, and its name there.
+#: A port name: the prefix of the core if there are several cores, and the rest of the name.
 _CORE = re.compile(r"(core\d_)?(.*)")
 
 
 def _rank(name):
-    """By core where there are several: clock and reset, then each interface with its channels together, then the rest."""
+    """Returns the sort key of a port: by core; then clock and reset, each interface channel by channel, and all other ports."""
     core, name = _CORE.match(name).groups(default="")
     if name in ("aclk", "aresetn", "clk", "rst", "bus_rst"):
         return core, 0, name
@@ -32,20 +32,20 @@ def _rank(name):
 
 
 def _declaration(match):
-    """A port as the head of a module has it."""
-    end = " " if match["name"].startswith("\\") else ""  # of an escaped name
+    """Returns the declaration of a port for the header of a module."""
+    end = " " if match["name"].startswith("\\") else ""  # ends an escaped name
     return f"{match[1]:6} {match[4]:4} {match['what']}{end}{match['init'] or ''}"
 
 
 def with_port_lists(verilog):
-    """The same Verilog, with the directions and widths of the ports in the head of each module."""
+    """Returns the Verilog with the directions and widths of the ports moved into the header of each module."""
     pieces, position = [], 0
     heads = list(_MODULE.finditer(verilog))
     for head, following in zip(heads, [*heads[1:], None]):
         end = following.start() if following else len(verilog)
         body = verilog[head.end() : end]
         ports = {match["name"]: _declaration(match) for match in _PORT.finditer(body)}
-        assert len(ports) == len(head[2].split(",")), f"module {head[1]}: a port of Yosys' text was not understood"
+        assert len(ports) == len(head[2].split(",")), f"module {head[1]}: cannot parse a port in Yosys' output"
         lines = ",\n".join("  " + ports[name] for name in sorted(ports, key=_rank))
         pieces += [verilog[position : head.start()], f"module {head[1]} (\n{lines}\n);\n", _PORT.sub("", body)]
         position = end

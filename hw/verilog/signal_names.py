@@ -1,8 +1,8 @@
-"""Names of signals from the source text, the same under every Python.
+"""Names of signals from the source text, the same under every version of Python.
 
-Amaranth finds the name of a signal in the byte code that follows its constructor. Each version of Python has its own: 3.13
-stores and loads in one instruction that Amaranth does not know, 3.14 has more of them, and the signal is left without a name.
-The text of an assignment does not change.
+Amaranth takes the name of a signal from the byte code after its constructor. Byte code differs between versions of Python: 3.13
+has a combined store and load that Amaranth does not know, and 3.14 has more such instructions. The signal then has no name. The
+source text of an assignment does not depend on the version.
 """
 
 import ast
@@ -17,7 +17,7 @@ __all__ = ["names_from_source"]
 
 
 def _pairs(target, value):
-    """`(target, value)` of an assignment, element by element where both sides are tuples of one length."""
+    """Yields `(target, value)` of an assignment, element by element if both sides are tuples of the same length."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for pair in zip(target.elts, value.elts):
             yield from _pairs(*pair)
@@ -27,7 +27,7 @@ def _pairs(target, value):
 
 @functools.cache
 def _assigned(path):
-    """The name that each assigned call in a file gets, by the line and column where the call ends."""
+    """Returns {(line, column): name} of the calls in a file that are assigned to a name; the position is the end of the call."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
     names = {}
@@ -44,7 +44,7 @@ _NONE = object()
 
 
 def _get_var_name(depth=2, default=_NONE):
-    """What `amaranth.tracer.get_var_name` promises: the name that the call `depth` frames up is assigned to."""
+    """Returns the name that the call `depth` frames up is assigned to; replaces `amaranth.tracer.get_var_name`."""
     frame = sys._getframe(depth)
     _, line, _, column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     try:
@@ -57,7 +57,7 @@ def _get_var_name(depth=2, default=_NONE):
 
 @contextlib.contextmanager
 def names_from_source():
-    """Inside, Amaranth names signals, memories and interfaces by the source text."""
+    """A context in which Amaranth names signals, memories and interfaces by the source text."""
     theirs, tracer.get_var_name = tracer.get_var_name, _get_var_name
     try:
         yield

@@ -1,7 +1,7 @@
-"""Operands of equal width: a Yosys technology map that makes the written Verilog free of implicit extensions.
+"""A Yosys technology map that gives operands equal widths, so that the Verilog has no implicit extensions.
 
-Amaranth and Yosys give every operator its own operand widths, where Verilog extends silently and linters complain. The
-map extends and cuts operands in the open, so that lint has something to say only where something is wrong.
+In Amaranth and Yosys the operands of an operator may have different widths. Verilog extends them implicitly, and linters warn.
+The map extends and truncates operands explicitly, so that each remaining warning is a real fault.
 """
 
 __all__ = ["WIDTHS_MAP"]
@@ -50,7 +50,7 @@ def _map():
         yield _TWO_OPERANDS.format(
             cell=cell, name=cell[1:], width="Y_WIDTH", b_width="WIDTH", extend_b=_EXTEND_B, y_width="WIDTH", y="Y", cut=""
         )
-    # A shift to the right needs all of A, whatever is left of it.
+    # A right shift needs all bits of A, whatever the width of its result.
     for cell, width in (
         ("$shl", "Y_WIDTH"),
         *((cell, "(A_WIDTH > Y_WIDTH ? A_WIDTH : Y_WIDTH)") for cell in ("$shr", "$shift", "$shiftx")),

@@ -75,6 +75,6 @@ def test_cache_that_cannot_be_written(use, tmp_path, monkeypatch):
     """Nothing is compiled in vain."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(ToolError, match="YOWASP_CACHE_DIR is .*file/cache, which can't be written"):
+    with pytest.raises(ToolError, match="YOWASP_CACHE_DIR is .*file/cache, which is not writable"):
         use()
     assert use.compiled() == 0
