@@ -1,1 +1,1 @@
-"""From a network that is trained to the program of one step."""
+"""The compiler of training steps: from a training graph to the program of one step."""

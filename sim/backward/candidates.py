@@ -97,8 +97,8 @@ class StepCandidate:
         self._spatial_gradients()
 
     def _check_rows(self, **found):
-        """Raises NothingFits for a parameter of the configuration that leaves an update less than n rows: {name: (rows, what it
-        takes)}."""
+        """Returns {name: (rows, needed rows)} for each configuration parameter that leaves an update fewer than n rows; raises
+        NothingFits for one."""
         for name, (rows, needed) in found.items():
             if rows < self.n:
                 raise NothingFits(name, needed, self.training.graph.stages[0].name)
@@ -109,7 +109,7 @@ class StepCandidate:
         return (*used, *map(Derivative, used))
 
     def _enter_stages(self):
-        """What the emitter has to know of stages that are not flat."""
+        """Tells the emitter about stages that run sample by sample: tiles of weights, biases and layouts."""
         emitter, memory = self.emitter, self.memory
         emitter.regions, emitter.flat_stages = memory.regions, len(self.lowered.stages)
         readers = {one.stage: one for one in self.training.gradients}
@@ -142,16 +142,14 @@ class StepCandidate:
             Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
 
     def _mover(self):
-        """What moves tensors between stages that are flat and others."""
+        """Makes the mover of tensors between dense (flat) stages and the other stages."""
         ring = Ring(self.constant_rows, self.config.unified_buffer_depth - self.constant_rows)
         return Mover(self.emitter, self.memory, ring, Ring(0, self.config.accumulator_depth))
 
     def _place(self):
-        """Cuts the unified buffer: constants, gradients transposed, what chunks keep, and the rest. Where the batch is one chunk
-        or two in turn, the places of the first one and of the second.
-
-        Gradients that don't stay there have to come from SCRATCH for each k tile. So they may take more than half of it, unless
-        that makes updates go in smaller parts."""
+        """Divides the unified buffer: constants, transposed gradients, tensors that chunks keep, and the rest. If the batch is
+        one chunk, or two in turn, each has a place. Gradients that do not stay in the buffer are loaded from SCRATCH for each k
+        tile. So transposed gradients may take more than half of the buffer, unless updates would then go in smaller parts."""
         depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
         for most, rows in ((depth * 5 // 8, self.spare_rows), (depth // 3, self.n)):
             self._place_transposed(most)
@@ -165,7 +163,7 @@ class StepCandidate:
                 transposed.vector = self.memory.take(Region.SCRATCH, transposed.blocks * transposed.rows)
 
     def _place_transposed(self, most):
-        """Gradients transposed, up to so many vectors with the constants before them."""
+        """Allocates transposed gradients below buffer address `most`, after the constants."""
         memory, self.transposed, self.base = self.memory, {}, self.constant_rows
         trained = {one.parameter.stage for one in memory.planes}
         for one in self.training.gradients:
@@ -178,7 +176,7 @@ class StepCandidate:
                     transposed.place, self.base = self.base, end
 
     def _place_chunks(self):
-        """What follows. Returns the vectors that there have to be."""
+        """Allocates the remaining places. Returns the minimum number of vectors."""
         memory, depth, ends = self.memory, self.config.unified_buffer_depth, [self.base]
         for parity in (0, 1):
             rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
@@ -194,7 +192,7 @@ class StepCandidate:
 
     @property
     def _others(self):
-        """Whether flat stages but the first read host memory, or gradients leave the unified buffer on their way."""
+        """Returns whether flat stages other than the first read host memory, or gradients leave the unified buffer."""
         lowered, stages = self.lowered, self.training.graph.stages
         there = {stages[number].output for number in lowered.flat}
         read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
@@ -202,7 +200,7 @@ class StepCandidate:
 
     @property
     def _gathered(self):
-        """Vectors of the largest k tile of weights that cores share, and of what is a core's own of it."""
+        """Returns the vectors of the largest k tile of shared weights, and of the core's own share of that tile."""
         return max((bucket_rows(one, one.cores) + one.segment for one in self._shared), default=0)
 
     @property
@@ -211,7 +209,7 @@ class StepCandidate:
 
     @property
     def _spare(self):
-        """Vectors for what is transposed on its way to SCRATCH."""
+        """Returns the vectors for operands that are transposed on their way to SCRATCH."""
         return 2 * max((one.rows for one in self.transposed.values() if one.place is None), default=0)
 
     def _forward_and_back(self):
@@ -271,7 +269,7 @@ class StepCandidate:
         self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))
 
     def _spatial_gradients(self):
-        """Of the other stages."""
+        """Emits the gradients and updates of the stages that run sample by sample."""
         planes = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
         if not planes:
             return
@@ -281,8 +279,8 @@ class StepCandidate:
         self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
 
     def _update(self, first, transposed, parts, places=1):
-        """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed, and so many places
-        in the accumulators for sums of updates."""
+        """Emits updates in parts. Transposed operands use the unified buffer from `first` on; sums of updates use the given
+        accumulator places."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
         each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)

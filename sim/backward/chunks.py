@@ -1,7 +1,8 @@
-"""Flat stages, a chunk of samples at a time: forward, the gradient of the logits, and data gradients back to the first of them.
+"""Dense (flat) stages, a chunk of samples at a time: forward, the gradient of the logits, and data gradients back to the first
+flat stage.
 
-What a chunk's layers leave for its gradients stays in the unified buffer; what weight gradients read goes to SCRATCH on the way.
-In the unified buffer a tensor lies as in SCRATCH, `[block of n samples][tile][sample]`.
+Results that a chunk's own gradients need stay in the unified buffer. Operands of weight gradients are stored to SCRATCH.
+The unified buffer stores a tensor as SCRATCH does, `[block of n samples][tile][sample]`.
 """
 
 from dataclasses import dataclass, field
@@ -29,14 +30,14 @@ _FIRST = (1, 2, 4, 8, 16, 24)  # tiles of the program's first loads
 
 @dataclass
 class Chunk:
-    """Samples that go through the dense layers together.
+    """A chunk: samples that go through the dense layers together.
 
     Parameters
     ----------
     samples : (int, int)
     n : int
     place : int
-        First vector of the unified buffer for what stays there.
+        First vector of the unified buffer for the tensors that stay there.
     places : dict of str to int
         Tensors that are there.
     begun : bool
@@ -70,7 +71,7 @@ class Chunk:
 
 
 def kept_vectors(memory, rows):
-    """Vectors of the unified buffer that a chunk of so many rows takes."""
+    """Returns the vectors of the unified buffer that a chunk of `rows` rows takes."""
     stages = memory.training.graph.stages
     hidden = sum(
         memory.flat[stages[number].output].tiles * (1 + stages[number].function.is_table) for number in memory.lowered.flat[:-1]
@@ -79,7 +80,7 @@ def kept_vectors(memory, rows):
 
 
 class ChunkCode:
-    """Makes the instructions of chunks. Its methods are generators, which yield where other work may have a turn.
+    """Emits the instructions of chunks. Its methods are generators, which yield where other work may be interleaved.
 
     Parameters
     ----------
@@ -87,15 +88,15 @@ class ChunkCode:
     memory : StepMemory
     transposed : dict of str to TransposedGradient
     operands, others, spare : Ring
-        Places in the unified buffer: for what is read from host memory by the first stage, and by all that follows; and for what
-        is transposed on its way to SCRATCH.
+        Places in the unified buffer: for operands that the first stage loads, for operands of later stages, and for vectors that
+        are transposed on their way to SCRATCH.
     prepare : callable
-        Is called once, before what reads the first sums.
+        Called once, before the first sums are read.
 
     Members
     -------
     waited : int
-        Cycles so far for which the array could only work on something else: results that the next stage reads.
+        Cycles so far in which the next stage waits for results, and the array can only do other work.
     """
 
     def __init__(self, emitter, memory, transposed, operands, others, spare, prepare):
@@ -125,7 +126,7 @@ class ChunkCode:
         chunk.begun = True
 
     def end(self, chunk):
-        """The other stages, and the gradients of the sums of all of them and of what they read flattened."""
+        """Emits the remaining stages, the gradients of all sums, and the gradients of flattened operands."""
         for number in self.flat[1:]:
             yield from self._stage(chunk, number, self.later)
         for one in self.training.gradients:
@@ -212,7 +213,7 @@ class ChunkCode:
                 yield from group.add(places, loops)
 
     def _operands(self, chunk, name, wanted):
-        """Of a tensor's tiles, in pieces: `(place of each, loops over rows)`."""
+        """Yields `(place, loops over rows)` of the pieces of a tensor's tiles."""
         tensor = self.memory.flat[name]
         if name in chunk.places:
             yield self._blocks(chunk, tensor.tiles, chunk.places[name], wanted)
@@ -240,7 +241,7 @@ class ChunkCode:
         return self._blocks(chunk, count, place, [tile - wanted[0] for tile in wanted])
 
     def _blocks(self, chunk, tiles, place, wanted):
-        """What is in the unified buffer by blocks: places of the tiles, and the loops over rows."""
+        """Returns the places of the tiles of a tensor stored by blocks in the unified buffer, and the loops over rows."""
         loops = [(1, 0), (chunk.rows, 1)] if tiles == 1 or chunk.blocks == 1 else [(chunk.blocks, tiles * self.n), (self.n, 1)]
         return [place + tile * self.n for tile in wanted], loops
 
@@ -280,7 +281,7 @@ class ChunkCode:
             yield
 
     def _keep(self, chunk, tensor, stage, column, count, acc, place):
-        """What is left of the sums of column tiles of a gradient, to its place or to SCRATCH."""
+        """Writes the selected sums of a gradient's column tiles to their place, or to SCRATCH."""
         masked = flat_name(stage.output) if place is None else stage.output
         if place is not None and stage.function.is_table:
             if masked in self.memory.masks:
@@ -304,7 +305,7 @@ class ChunkCode:
             self._store(chunk, tensor, result[0], range(column, column + count))
 
     def _multiply(self, chunk, tensor, column, count, acc, slopes, place):
-        """Sums of column tiles, rounded, times the slopes that lie by blocks like the results at `place`."""
+        """Writes rounded sums of column tiles times the slopes, which are stored by blocks like the results at `place`."""
         runs = 1 if tensor.tiles == 1 else chunk.blocks
         rows = chunk.rows // runs
         for tile in range(column, column + count):
@@ -327,7 +328,7 @@ class ChunkCode:
             yield
 
     def _select(self, chunk, count, acc, kept, result):
-        """Sums of column tiles where what is `kept` is above 0. That and the result lie by blocks, as of :meth:`_write`."""
+        """Writes sums of column tiles where `kept` is above 0. `kept` and the result are stored by blocks; see :meth:`_write`."""
         for c in range(count):
             (operand, operands, first), (buffer, tiles, column) = kept, result
             fields = {
@@ -391,7 +392,7 @@ class ChunkCode:
 
     @property
     def _most(self):
-        """Vectors of what is on its way to or from host memory at a time."""
+        """Returns the vectors in transit to or from host memory at a time."""
         return min(ring.size // 3 for ring in (self.operands, self.others) if ring.size)
 
     def _lanes(self, channels, tile):
@@ -407,7 +408,7 @@ class ChunkCode:
             write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tiles * self.n, at)
 
     def _store(self, chunk, tensor, place, columns=None):
-        """Tiles of a tensor by blocks -> SCRATCH, samples alone, as what is beside them there has to stay 0."""
+        """Stores the tiles of a tensor held by blocks to SCRATCH, samples only: the padding there has to stay 0."""
         columns = columns or range(tensor.tiles)
         (whole, rest), each, first = divmod(chunk.count, self.n), len(columns) * self.n, chunk.samples[0]
         together = whole if len(columns) == tensor.tiles else 1

@@ -28,7 +28,7 @@ _SIMULATED = 30_000  # instructions, of all ways together, up to which one more 
 
 
 def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
-    """The program of one training step for batches of `batch` samples, on a core or on each of a ring's.
+    """Compiles one training step for batches of `batch` samples, on one core or on each core of a ring.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     batch : int
         Samples of each core.
     dropout : sim.golden.dropout.Dropout or None
-        Whose masks each step has.
+        Dropout, with masks for each step.
     cores : int
-        Of a ring, with `ring` if there are several.
+        Cores of the ring. More than one needs `ring`.
     sharded : bool
-        Whether each core of a ring updates its share of the weights, or all update all of them; the bits are the same.
+        Let each core of a ring update its share of the weights; else every core updates all weights. The bits are equal.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     Raises
     ------
     CompileError
-        One line that names what does not fit.
+        One line that names the limit at fault.
     """
     if not config.training:
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
@@ -75,7 +75,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         if best and simulated + 2 * len(ops) > _SIMULATED:
             break
         ideal, simulated = simulate(ops, config, ideal=True, cores=cores), simulated + len(ops)
-        # What is ideal knows nothing of the port, which the ring shares: as they were emitted may be better.
+        # The ideal order ignores the port that the ring shares, so the order of emission may be better.
         for eager in (None, 1) if cores > 1 else (1, 0, 2):
             if best and simulated > _SIMULATED:
                 break
@@ -116,7 +116,7 @@ def chunk_starts(config, batch):
 
 
 def _ends(ops, config, cores):
-    """Whether a program in this order comes to its end."""
+    """Returns whether a program in this order runs to its end."""
     progress = Progress(config)
     for op in ops:
         host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes

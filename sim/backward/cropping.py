@@ -12,7 +12,7 @@ __all__ = ["cropped"]
 
 
 def _reach(graph, stages, name):
-    """(height, width) of what stages read of a tensor."""
+    """Returns (height, width) of the part of a tensor that stages read."""
     have, found = graph.tensors[name], [1, 1]
     for stage in stages:
         for term in stage.terms:

@@ -1,4 +1,4 @@
-"""Terms of flat stages: what each reads, tile by tile, and its tiles of weights."""
+"""Terms of flat stages: their operands, tile by tile, and their tiles of weights."""
 
 from dataclasses import dataclass
 

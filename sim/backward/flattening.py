@@ -1,4 +1,4 @@
-"""Between tensors of several positions, a sample behind the other, and flat ones, whose samples lie side by side.
+"""Moves between tensors of several positions, stored sample after sample, and flat tensors, whose samples are neighbours.
 
 Vectors change places by passes over the identity, whose operands are read in any order. A block of n samples is taken at a time.
 """
@@ -113,7 +113,7 @@ class Mover:
                 yield (first, min(batch, first + self.n)), y, min(rows, tensor.height - y)
 
     def _rows(self, rows, most, each):
-        """`(first, rows)` of what is moved at once, of `each` sums a row."""
+        """Yields `(first, rows)` of the pieces that are moved at once, with `each` sums a row."""
         size = max(1, min(most, self.acc.size // 2 // each))
         return [(row, min(size, rows - row)) for row in range(0, rows, size)]
 

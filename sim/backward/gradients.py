@@ -1,7 +1,8 @@
-"""Gradients of parameters: sums over the batch, a part of a parameter after the other.
+"""Gradients of parameters: sums over the batch, one part of a parameter after the other.
 
-The operands are D transposed, rows of outputs whose lanes are n samples or positions; the tiles are n of these of what the stage
-read, one a row. So sums lie as the parameter does, and a part's sums stay in the accumulators until its update has begun.
+The operands are D transposed: rows of outputs, whose lanes are n samples or positions. The tiles are the stage's operands at
+these n samples or positions, one in each row. Sums then have the parameter's layout, and a part's sums stay in the accumulators
+until its update has begun.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ _HALVES = 2  # times that the last part is cut in two
 
 @dataclass
 class GradientBlock:
-    """Of a parameter: vectors whose sums are in the accumulators.
+    """Rows of a parameter whose gradients are summed together: vectors whose sums are in the accumulators.
 
     Parameters
     ----------
@@ -42,19 +43,20 @@ class GradientBlock:
 
 
 class GradientCode:
-    """
+    """Emits the sums of gradients, as the operands of updates.
+
     Parameters
     ----------
     emitter : StepEmitter
     memory : StepMemory
     terms : dict of int to list of FlatTerm
-        Of flat stages.
+        Terms of flat stages.
     transposed : dict of str to TransposedGradient
         Gradients of flat stages, transposed.
     sums, acc : Ring
-        Accumulator rows: for sums of gradients, and for what is transposed.
+        Accumulator rows: for sums of gradients, and for transposed vectors.
     ring : Ring
-        Places in the unified buffer for what is transposed.
+        Places in the unified buffer for transposed vectors.
     most : int
         Rows of a part.
     """
@@ -63,7 +65,7 @@ class GradientCode:
         self.emitter, self.memory, self.terms, self.transposed, self.n = emitter, memory, terms, transposed, emitter.n
         self.sums, self.acc, self.ring, self.most = sums, acc, ring, most // emitter.n * emitter.n
         self.kept = set()  # gradients whose transposed samples are in SCRATCH
-        self.turn = 0  # half of the ring that has what was transposed last
+        self.turn = 0  # the half of the ring with the operands that were transposed last
         self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
     def flat_parts(self):
@@ -72,7 +74,7 @@ class GradientCode:
             yield from self._flat(planes, one)
 
     def spatial_parts(self):
-        """Those of the other stages."""
+        """Emits the gradients of the stages that run sample by sample."""
         for planes, one in self._parameters(False):
             yield from self._spatial(planes, one)
 
@@ -86,7 +88,7 @@ class GradientCode:
                 yield from ((planes, one) for planes in reversed(mine))
 
     def _flat(self, planes, one):
-        """Of a flat stage: blocks of samples."""
+        """Emits the gradient of a flat stage: blocks of samples."""
         emitter, gradient, n = self.emitter, self.memory.flat[one.name], self.n
         samples = range(0, self.memory.batch, n)
         if planes.is_bias:
@@ -118,8 +120,8 @@ class GradientCode:
             yield GradientBlock(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
-        """`(first k tile, k tiles, first row, rows)` of the parts: one k tile's rows, or all of those of several. The very last
-        ones are smaller, as nothing hides their update."""
+        """Yields `(first k tile, k tiles, first row, rows)` of the parts: rows of one k tile, or all rows of several k tiles. The
+        last parts are smaller, as nothing hides their update."""
         rows, together = min(planes.rows, self.most), min(max(1, self.most // planes.rows), self.emitter.zero_rows)
         cuts = [
             (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
@@ -140,7 +142,7 @@ class GradientCode:
     # Sample by sample
 
     def _spatial(self, planes, one):
-        """Of a stage that goes sample by sample: blocks of positions, counted in the pitch of what it reads."""
+        """Emits the gradient of a stage that runs sample by sample: blocks of positions, in the pitch of the stage's operand."""
         if isinstance(planes, StackedBias):
             return
         if planes.is_bias or isinstance(planes, Stacked):
@@ -193,7 +195,7 @@ class GradientCode:
             self.kept.add(name)
 
     def _stacked(self, planes, name, tiles):
-        """Of weights and bias, from the tiles of the gradient, of each tile of outputs in the order of the sum."""
+        """Emits the sums of weights and bias from the gradient's tiles, for each tile of outputs in the order of the sum."""
         emitter, each, (_, vector) = self.emitter, planes.each, self.memory.transposed_inputs[name]
         blocks, count = len(tiles[0]), len(tiles)
         if count * each > self.sums.size or count > emitter.zero_rows:
@@ -213,8 +215,8 @@ class GradientCode:
             yield GradientBlock(planes, first + each - 1, 1, acc + first + each - 1, False)
 
     def _groups(self, planes, name, k, count, acc, blocks):
-        """The groups of column tiles of a sweep, which go on from sample to sample: one column tile, or so many that passes over
-        the same sums do not wait for each other."""
+        """Returns the groups of column tiles of a sweep, which continue from sample to sample: one column tile, or as many as
+        keep passes over the same sums from waiting for each other."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         term = self.memory.lowered.terms[planes.parameter.stage][planes.parameter.term]
         together, groups = -(-turnaround(self.emitter.config) // max(planes.rows, self.n)), []

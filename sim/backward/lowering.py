@@ -1,9 +1,9 @@
-"""From a training graph to stages that the core runs: forward and backward, sample by sample or with the samples side by side.
+"""Lowers a training graph to stages of the core: forward and backward, sample by sample or with samples as neighbours.
 
-A stage of one position, a dense layer, is *flat*: its samples lie side by side. What it reads of a tensor of several positions is
-*flattened* first, to channels of one position, and its gradient is put back afterwards. The other stages run sample by sample:
-those of the network, and those that make the gradients of their sums. Where a function is by table, the sums are made once more
-for its derivative, behind all results: a function table that changed with every few rows would cost more.
+A stage of one position, a dense layer, is *flat*: its samples are neighbours in memory. An operand of several positions is first
+*flattened* to channels of one position, and its gradient is put back in shape afterwards. The other stages, and the stages of
+their gradients, run sample by sample. The sums of a stage with a table function are computed again for its derivative, after all
+results: reloading the function table every few rows would cost more.
 """
 
 from dataclasses import dataclass, replace
@@ -41,9 +41,9 @@ def check_masks(lowered, numbers):
 
 
 def is_stacked(lowered, parameter, n):
-    """Whether a parameter is the weights of the one trained term of a stage that reads, sample by sample, so few channels of what
-    the host gathers that they and the bias fit n rows. Then the host can turn what is read, too. Cores of a ring need each
-    output in a vector of its own, by which their sums differ."""
+    """Returns whether a parameter may be stacked: it is the weights of its stage's only trained term, the stage runs sample by
+    sample, and the gathered channels and the bias fit n rows. The host can then transpose the operands, too. Cores of a ring need
+    each output in a vector of its own, as their sums differ by output."""
     stage = parameter.stage
     if parameter.term is None or stage in lowered.flat or lowered.cores > 1:
         return False
@@ -54,12 +54,12 @@ def is_stacked(lowered, parameter, n):
 
 
 def flat_name(source):
-    """Of a tensor, flattened."""
+    """Name of a tensor, flattened."""
     return f"{source}, flat"
 
 
 def back_name(source):
-    """Of the gradient of a tensor that was flattened, put back."""
+    """Name of the gradient of a flattened tensor, in the tensor's own shape."""
     return f"gradient of results {source}"
 
 
@@ -68,41 +68,42 @@ def _index_name(tensor):
 
 
 def slope_name(tensor):
-    """Of the derivative of a stage's function at its sums."""
+    """Name of the derivative of a stage's function at its sums."""
     return f"{tensor}, slopes"
 
 
 def _scaled_name(gradient):
-    """Of a gradient times that, before anything else is done with it."""
+    """Name of a gradient times the derivative, before any other operation."""
     return f"{gradient}, scaled"
 
 
 def apart_name(gradient, stretch):
-    """Of a gradient with zeros between its positions, if there are any."""
+    """Name of a gradient with zeros inserted between its positions."""
     return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """
+    """The stages of a training step, dense and spatial.
+
     Parameters
     ----------
     training : TrainingGraph
     terms : list of tuple of Term
-        Of the graph's stages, those of few channels of the input replaced by terms over what the host gathers.
+        Terms of the graph's stages; terms over few input channels are replaced by terms over the host's gathered input.
     gathers : list of Gather
     flat : list of int
         Numbers of the graph's stages that are flat.
     stages : list of (Stage, int, bool)
-        The others: forward, and then of gradients; the number in the graph, and whether it is a gradient's.
+        The other stages, forward and then gradients: the stage, its number in the graph, and whether it makes a gradient.
     tensors : dict of str to Tensor
-        That these write or read.
+        Tensors that these stages write or read.
     flattened : tuple of str
         Tensors that are flattened.
     returned : tuple of str
-        Those of them whose gradient is put back.
+        Flattened tensors whose gradient is put back in shape.
     cores : int
-        Of the ring.
+        Cores of the ring.
     """
 
     training: object
@@ -134,12 +135,12 @@ def _is_flat(stage):
 
 
 def is_flat_gather(gather):
-    """Whether what the host gathers of the input has one position."""
+    """Returns whether the host's gathered input has one position."""
     return gather.term is not None and gather.size == (1, 1)
 
 
 def lowered(training, n, cores=1):
-    """:class:`Lowered`, for one of so many cores. Raises CompileError for what can't be compiled yet."""
+    """Lowers a training graph for one of `cores` cores. Raises CompileError for graphs that are not supported."""
     graph = training.graph
     flat = [number for number, stage in enumerate(graph.stages) if _is_flat(stage)]
     folded, gathers = fold(graph, n, flat)
@@ -171,7 +172,8 @@ def lowered(training, n, cores=1):
 
 
 def _gradients(training, lowered_terms, flat, flattened, tensors):
-    """The stages of gradients, and the tensors whose gradients are put back. Enters what they read and write in `tensors`."""
+    """Returns the stages of gradients, and the tensors whose gradients are put back in shape. Adds the stages' tensors to
+    `tensors`."""
     graph, found, returned = training.graph, [], []
     for one in training.gradients:
         if one.stage in flat:
@@ -212,7 +214,7 @@ def _identity(source, stage):
 
 
 def _scaled(made, stage, tensors):
-    """The stages that make a gradient: that of sums whose function is by table is multiplied, first of all."""
+    """Returns the stages that make a gradient. A gradient of sums with a table function is first multiplied by the derivative."""
     if not stage.function.is_table:
         return [made]
     times = slope_name(stage.output)
@@ -225,7 +227,7 @@ def _scaled(made, stage, tensors):
 
 
 def _mirrored(training, part):
-    """A term of a data gradient, over what it reads in memory."""
+    """Returns a term of a data gradient, over its operand in memory."""
     term = training.mirrored(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
     return replace(term, source=apart_name(part.source, stretch))

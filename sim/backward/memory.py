@@ -1,4 +1,4 @@
-"""Host memory of a training step: what is where in the regions, and how arrays get there and back."""
+"""Host memory of a training step: the layout of its regions, and conversion of arrays."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,14 +20,15 @@ __all__ = ["Masked", "StepMemory", "blocks_of", "trained_terms"]
 
 
 class Masked(NamedTuple):
-    """Of dropout: the factor of what is kept, and the numbers of the stages whose results have a mask."""
+    """Dropout: the factor of kept values, and the numbers of the stages whose results have a mask."""
 
     factor: bfloat16
     stages: tuple[int, ...]
 
 
 class StepMemory:
-    """
+    """The memory map of a training step.
+
     Parameters
     ----------
     lowered : Lowered
@@ -37,28 +38,28 @@ class StepMemory:
         First samples of the chunks that go through the flat stages together, and the end of the last one.
     dropout : Masked or None
     sharded : bool
-        Whether cores of a ring share masters and slots of weights, see :mod:`sim.backward.sharded_planes`.
+        Share masters and slots of weights between the cores of a ring; see :mod:`sim.backward.sharded_planes`.
 
     Members
     -------
     planes : list of Planes
-        Of the parameters, in their order.
+        Planes of the parameters, in order.
     flat : dict of str to Flat
         Tensors of one position.
     layouts : dict of str to Layout
         The other tensors.
     regions : dict of str to (Region, first vector)
-        Of those.
+        Places of the tensors in `layouts`.
     targets, logits : Flat
     masks : dict of str to Flat
-        Of results that have one: by the flat tensor's name.
+        Masks of results, by the flat tensor's name.
     transposed_inputs : dict of str to (str, int)
-        Gradients whose stage reads the input, and is stacked: what it reads, and the first vector of that in INPUT once more,
-        transposed: `[sample][block of n positions][channel, and a row of ones]`, positions counted as the gradient's.
+        For gradients of stacked stages, which read the input: the operand's name, and the first vector of its transposed copy in
+        INPUT, `[sample][block of n positions][channel, and a row of ones]`. Positions are counted in the gradient's pitch.
     kept : dict of str to int
         Gradients that are kept transposed, for several passes over the batch: the first vectors in SCRATCH.
     sizes : dict of Region to vectors
-        Of INPUT, SCRATCH and OUTPUT.
+        Sizes of INPUT, SCRATCH and OUTPUT.
     """
 
     def __init__(self, lowered, optimizer, n, batch, starts, dropout=None, sharded=True):
@@ -142,7 +143,7 @@ class StepMemory:
         return tensor.at(region, self.take(region, tensor.vectors))
 
     def keep(self, rows):
-        """Room for the gradients whose parameters take more than so many accumulator rows."""
+        """Allocates room for the gradients whose parameters take more than `most` accumulator rows."""
         mine = {}
         for _, gradient, parameter in trained_terms(self.lowered):
             mine.setdefault(gradient, []).append(self.planes_of(parameter.stage, parameter.term))
@@ -159,7 +160,7 @@ class StepMemory:
 
     @property
     def host(self):
-        """As the compiler of networks has it."""
+        """The memory map as a :class:`HostLayout`."""
         return HostLayout(self.layouts, self.regions, self.sizes, self.n)
 
     def planes_of(self, stage, term):
@@ -169,16 +170,16 @@ class StepMemory:
     # Arrays and bytes
 
     def pack_input(self, x, targets, masks=None):
-        """Image of region INPUT.
+        """Packs the image of region INPUT.
 
         Parameters
         ----------
         x : bfloat16 (batch, input size)
-            As the model has them.
+            Samples in the model's order.
         targets : bfloat16 (batch, classes)
-            As the model has its results.
+            Targets in the order of the model's results.
         masks : dict of int to bfloat16 (batch, height, width, channels)
-            With dropout, of results of stages: 0, or the factor of what is kept.
+            With dropout, the masks of stages' results: 0, or the factor of kept values.
         """
         x, targets = np.asarray(x), np.asarray(targets)
         graph = self.training.graph
@@ -228,14 +229,14 @@ class StepMemory:
         return scratch.tobytes()
 
     def unpack_states(self, data, steps=0):
-        """For each core the state that it goes on from after so many updates, from bytes of the regions SCRATCH of all. Where all
-        is well these are the same."""
+        """Returns the state of each core after `updates` updates, from the bytes of all regions SCRATCH. Without errors, the
+        states are equal."""
         scratches = [self._vectors(part) for part in data]
         return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
 
     def unpack_images(self, data):
-        """What the last step's passes of a core have read of each parameter, from bytes of its region SCRATCH: bfloat16 of its
-        shape, or None of what has been updated in its place."""
+        """Returns the parameters that the last step read on a core, from bytes of its region SCRATCH: bfloat16 in the parameter's
+        shape, or None for parameters updated in place."""
         return [one.read_image(self._vectors(data)) for one in self.planes]
 
     def _vectors(self, data):
@@ -253,12 +254,9 @@ def _state_of(found, steps):
 
 
 def _layouts(lowered, n, batch):
-    """Layouts of the tensors of several positions, by planes.
-
-    A gradient lies in the pitch of what the stage's weights that are trained are multiplied with, and its positions are as far
-    apart as their strides: so a kernel position is a distance of vectors between the two. Behind the plane of a gradient that is
-    summed up, for weights or a bias, there are zeros up to whole blocks of n.
-    """
+    """Returns the layouts, by planes, of the tensors of several positions. A gradient has the pitch of its trained weights'
+    operand, and its positions are as far apart as the strides. So a kernel position is a fixed distance of vectors between
+    gradient and operand. A plane of a gradient that is summed for weights or a bias is padded with zeros to whole blocks of n."""
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
     layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), planar=True) for name, tensor in tensors.items()}
@@ -283,7 +281,7 @@ def _layouts(lowered, n, batch):
 
 
 def _wider(layout, pitch):
-    """With more columns of zeros; what is in front of the first sample has as many rows."""
+    """Returns a layout with more padding columns; the padding before the first sample has as many rows."""
     top, left = divmod(layout.lead, layout.pitch)
     return replace(layout, beside=pitch - layout.tensor.width, lead=top * pitch + left)
 

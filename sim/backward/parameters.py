@@ -1,8 +1,8 @@
-"""Parameters and what the optimizer keeps of them, as planes of vectors in region SCRATCH.
+"""Parameters and the optimizer's state, as planes of vectors in region SCRATCH.
 
-A number of binary32 is in two planes, its upper half and its lower half; a bfloat16 is in one. Weights lie as `[k tile][output]
-[k lane]`, so that n vectors in a row are a tile: with the forward pass a vector is a column, with data gradients, transposed, a
-row. Biases lie as vectors of n outputs. Those of a stage that reads few channels of the input lie the other way (Stacked).
+Binary32 numbers take two planes, for upper and lower halves; bfloat16 numbers take one. Weights are stored as `[k tile][output]
+[k lane]`, so that n consecutive vectors are a tile. In the forward pass a vector is a column of the tile; data gradients
+transpose the tile. Biases are stored as vectors of n outputs. Stages that read few input channels use the other order (Stacked).
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from .tensors import Tile
 
 __all__ = ["Planes", "Stacked", "StackedBias", "MASTER", "halves_of", "whole_of"]
 
-#: Name of the parameter itself, among what is kept of it.
+#: Name of the parameter itself, beside its optimizer state.
 MASTER = "master"
 
 
@@ -39,18 +39,18 @@ def whole_of(halves):
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Of one parameter.
+    """Planes of one parameter.
 
     Parameters
     ----------
     parameter : Parameter
     n : int
     slots : dict of str to dtype
-        What the optimizer keeps of it.
+        The optimizer's state for the parameter.
     first : int
         First vector in region SCRATCH.
     shape : tuple of int or None
-        Shape of the weights as the core has them, if it is another one: inputs of several kernel positions are those of one.
+        Shape of the weights on the core, if it differs: the inputs of several kernel positions become inputs of one position.
     """
 
     parameter: Parameter
@@ -69,7 +69,7 @@ class Planes:
 
     @property
     def outputs(self):
-        """Of the stage."""
+        """Shape of the stage's weights."""
         return self._shape[-1]
 
     @property
@@ -88,7 +88,7 @@ class Planes:
 
     @property
     def vectors(self):
-        """Of a plane: whole tiles, so that what is beside the rows of a bias is 0."""
+        """Vectors of a plane: whole tiles, so that the padding beside a bias' rows is 0."""
         return -(-self.k_tiles * self.rows // self.n) * self.n
 
     @property
@@ -97,7 +97,7 @@ class Planes:
         return {MASTER: np.float32, **self.slots}
 
     def places(self, name):
-        """First vectors of the planes of what is kept under this name: one of bfloat16, two of float32."""
+        """Returns the first vectors of the planes under this name: one plane of bfloat16, two of float32."""
         place = self.first
         for other, kind in self.kinds.items():
             count = 1 if kind == bfloat16 else 2
@@ -116,16 +116,16 @@ class Planes:
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
     def stretches(self, first, count):
-        """`(first row, rows)` of what lies together of rows of a bias."""
+        """Yields `(first row, rows)` of neighbouring rows of a bias."""
         return [(first, count)]
 
     @property
     def row_numbers(self):
-        """Which vectors of a plane :meth:`arrange` makes."""
+        """Returns the vectors of a plane that :meth:`arrange` makes."""
         return np.arange(self.k_tiles * self.rows)
 
     def arrange(self, values):
-        """(vectors, n) from an array of the parameter's shape; what is beside it is 0."""
+        """Returns (vectors, n) from an array of the parameter's shape; the padding is 0."""
         if self.is_bias:
             return np.pad(values, (0, self.rows * self.n - len(values))).reshape(-1, self.n)
         height, width, inputs, outputs = self._shape
@@ -155,17 +155,17 @@ class Planes:
         }
 
     def read_all(self, scratches):
-        """For each core of a ring what it goes on from, as of :meth:`read`, from the regions SCRATCH of all."""
+        """Returns the state of each core of a ring, in the form of :meth:`read`, from all regions SCRATCH."""
         return [self.read(scratch) for scratch in scratches]
 
     def read_image(self, scratch):
-        """What the last step's passes of a core have read, if that is kept after an update; else None."""
+        """Returns the values that the last step read, if they survive an update; else None."""
         return None
 
 
 class Stacked(Planes):
-    """Of weights of one k tile and the bias of their stage, as `[tile of outputs][k, and then the bias]`: a vector has n outputs.
-    So lie the sums of a gradient whose operands are what the stage read, transposed by the host, and whose tiles are D."""
+    """Planes of the weights of one k tile and their stage's bias, as `[tile of outputs][k, then the bias]`: a vector has n
+    outputs."""
 
     @property
     def each(self):

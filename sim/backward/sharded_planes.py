@@ -1,8 +1,8 @@
-"""Weights whose masters and slots are shared by the cores of a ring: of each k tile, a segment of outputs a core.
+"""Weights whose masters and slots are shared by the cores of a ring: each core owns a segment of outputs of each k tile.
 
-In region SCRATCH of a core there is the image, the upper halves of all masters, which every core gathers when a step begins, and
-reads forward and back; and behind it the planes of what the core updates, `[k tile][output of its segment]`, at the same place in
-every core. After REDUCE_SCATTER core i holds segment (i + 1) mod P, so that is its own.
+A core's region SCRATCH holds the image: the upper halves of all masters. Every core gathers the image at the beginning of a step,
+and reads it forward and backward. The planes of the core's own segment follow, `[k tile][output of its segment]`, at the same
+place on every core. After REDUCE_SCATTER core i holds segment (i + 1) mod P, which is the segment that it owns.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ __all__ = ["ShardedPlanes"]
 
 @dataclass(frozen=True, eq=False)
 class ShardedPlanes(Planes):
-    """Of the weights of one parameter.
+    """Planes of one parameter's weights, shared by `cores` cores.
 
     Parameters
     ----------
@@ -84,5 +84,5 @@ class ShardedPlanes(Planes):
         return [{name: self.restore(whole_of(halves)) for name, halves in found.items()}] * self.cores
 
     def read_image(self, scratch):
-        """bfloat16, of the parameter's shape: what the last step's passes of a core have read."""
+        """Returns the values that the last step read: bfloat16 in the parameter's shape."""
         return self.restore(scratch[self.first : self.first + self._image_vectors].view(bfloat16))

@@ -39,7 +39,7 @@ def _segment(planes, cores):
 
 
 def bucket_rows(planes, cores):
-    """Rows of sums of a k tile in a bucket: a segment for each core, of which the last ones may be zeros."""
+    """Returns the rows of a k tile's sums in a bucket: a segment for each core; the last segments may be padding."""
     return cores * _segment(planes, cores)
 
 
@@ -52,7 +52,7 @@ class _Piece:
     tiles: int
 
     def has(self, tile):
-        """Whether a tile is of these."""
+        """Returns whether a tile belongs to this image."""
         number = (tile.vector - self.planes.first) // self.planes.rows
         return tile.region is Region.SCRATCH and self.first <= number < self.first + self.tiles
 
@@ -76,18 +76,18 @@ class Gatherer:
 
     def __init__(self, emitter, planes, ring):
         self.emitter, self.ring, self.pieces = emitter, ring, []
-        self.gathered = self.read = 0  # so many pieces
+        self.gathered = self.read = 0  # number of pieces
         for one in planes:
             size = max(1, ring.size // GATHERED_TOGETHER // (bucket_rows(one, one.cores) + one.segment))
             for first in range(0, one.k_tiles, size):
                 self.pieces.append(_Piece(one, first, min(size, one.k_tiles - first)))
 
     def _number(self, tile):
-        """Of the piece that a tile is of, if that has not been read, or None."""
+        """Returns the piece with a tile if the piece has not been read, or None."""
         return next((number for number in range(self.read, len(self.pieces)) if self.pieces[number].has(tile)), None)
 
     def reach(self, tiles):
-        """Gathers what these tiles are read from, and some more, if it has not been."""
+        """Gathers the pieces of these tiles, and some more, if they have not been gathered."""
         wanted = [number for number in map(self._number, tiles) if number is not None]
         self.read = max([self.read, *(number + 1 for number in wanted)])
         while wanted and self.gathered < min(len(self.pieces), self.read + GATHERED_TOGETHER - 1):
@@ -95,7 +95,7 @@ class Gatherer:
             self.gathered += 1
 
     def together(self, tile):
-        """How many tiles from this one on come to their place at once: those of a piece that nothing has read yet, or None."""
+        """Returns the number of tiles from this one on that arrive together: the tiles of an unread piece, or None."""
         number = self._number(tile)
         return None if number is None else (self.pieces[number].end - tile.vector) // self.emitter.n
 
@@ -120,7 +120,8 @@ GATHERED_TOGETHER = 4
 
 @dataclass
 class _Bucket:
-    """Sums of k tiles from `first` on, `tiles` of them, in the unified buffer at `place`; `ring` : what is free behind them."""
+    """A bucket: sums of `tiles` k tiles from `first` on, in the unified buffer at `place`; `ring` is the free space after
+    them."""
 
     planes: object
     first: int
@@ -131,7 +132,7 @@ class _Bucket:
 
 
 class SharedRule:
-    """What :func:`sim.backward.updates.update_all` asks for, around the rule of an optimizer.
+    """Wraps an optimizer's update with the ring's all-reduce, with the interface of :func:`sim.backward.updates.update_all`.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ class SharedRule:
         return max(1, self.rows // planes.rows)
 
     def split(self, parts):
-        """Parts, k tiles or pieces of one, one after the other, of which each goes into one bucket."""
+        """Splits parts into k tiles, or pieces of one; each goes into one bucket."""
         for part in parts:
             size = self._tiles(part.planes) * part.planes.rows
             while (rest := size - part.first % size) < part.rows:
@@ -169,7 +170,7 @@ class SharedRule:
             yield part
 
     def steps(self, part, _):
-        """As of the rule, for what :meth:`split` makes of all parts."""
+        """Runs the optimizer's rule on the pieces that :meth:`split` makes of all parts."""
         bucket = self.bucket = self.bucket or self._new(part)
         self._put(bucket, part)
         if part.first + part.rows < (bucket.first + bucket.tiles) * part.planes.rows:
@@ -181,7 +182,7 @@ class SharedRule:
         self.free.append(bucket.slot)
 
     def _new(self, part):
-        """An empty bucket; what no sum comes to is +0, as long as it can be added to what is kept."""
+        """Returns an empty bucket; places without a sum are +0, as long as they can be added to the state."""
         planes, slot = part.planes, self.free.pop(0)
         ring, first = Ring(self.places[slot], self.size), part.first // planes.rows
         tiles = min(self._tiles(planes), planes.k_tiles - first)

@@ -29,7 +29,7 @@ def from_rows(bias):
 
 
 class Constants:
-    """What a step needs in region MODEL, counted in vectors from the first: zeros, tiles by name, and tiles of fixed weights.
+    """Constants of a step in region MODEL, in vectors from the first: zeros, tiles by name, and tiles of fixed weights.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Constants:
 
 
 def runs_of(tiles, n):
-    """`(first tile, tiles)` of stretches that lie one behind the other."""
+    """Yields `(first tile, tiles)` of stretches of consecutive tiles."""
     first = 0
     while first < len(tiles):
         one, size = tiles[first], 1
@@ -95,7 +95,7 @@ class _Tiles:
         self.emitter, self.tiles, self.done = emitter, tiles, 0
 
     def fit(self, passes, count):
-        """What a MATMUL takes has to be asked for before it, so its tiles lie one behind the other, or there are few of them."""
+        """Operands of a MATMUL have to be requested before it, so its tiles are consecutive, or few."""
         left = self.tiles[self.done : self.done + passes * count]
         _, size = next(runs_of(left, self.emitter.n))
         if self.emitter.images:
@@ -108,7 +108,8 @@ class _Tiles:
 
 
 class StepEmitter(Emitter):
-    """
+    """The emitter of a training step's instructions.
+
     Parameters
     ----------
     config : Config
@@ -119,21 +120,21 @@ class StepEmitter(Emitter):
     Members
     -------
     rows : dict of str to int
-        Constant tiles whose vectors are in the unified buffer: the places.
+        Places in the unified buffer of constant tiles.
     weights : dict of int to list
-        Of stages that are not flat, by their numbers: where the tiles of each term come from.
+        Sources of the tiles of each term, by number of the spatial stage.
     biases : dict of int to Planes
-        Of those of them that have a bias.
+        Planes of biases, by number of the spatial stage.
     images : sim.backward.sharing.Gatherer or None
-        What makes images of weights before they are read.
+        Gathers images of weights before they are read.
     flat_stages : int
-        What the numbers of flat stages are counted from, in `stage`.
+        Number of the first flat stage in `stage`.
     zero_rows : int
-        Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
+        Number of bias rows that are zeros, from row 0 on: sums of that number of column tiles can start from +0.
     table_ring : Ring or None
-        Places in the unified buffer by way of which function tables are loaded.
+        Places in the unified buffer through which function tables are loaded.
     in_table : tuple or None
-        The `key` of the function that is in the function table.
+        The `key` of the loaded function table.
     """
 
     #: By contract, training is defined for finite numbers, and a sum that underflows to -0 may lose its sign.
@@ -163,8 +164,8 @@ class StepEmitter(Emitter):
         self.rows[name] = place
 
     def load_halves(self, planes, stretches, key=None):
-        """Bias rows of numbers whose upper and lower halves lie in these planes of SCRATCH, `(first row, rows)` of each stretch.
-        Returns the first."""
+        """Loads bias rows of numbers whose upper and lower halves are in these planes of SCRATCH; each stretch is `(first row,
+        rows)`. Returns the first row."""
         place = first = self.take_bias(sum(count for _, count in stretches), key)
         for row, count in stretches:
             for half, plane in zip((Half.UPPER, Half.LOWER), planes):
@@ -184,8 +185,8 @@ class StepEmitter(Emitter):
                 self.bringing = self.ops[-1]
 
     def _bring_more(self, tile, size):
-        """Lets the last LOAD_WEIGHTS bring these tiles too, where they lie behind its own, unless what waits for something else
-        or has been stored since is among them."""
+        """Extends the last LOAD_WEIGHTS by these tiles if they follow its own, unless one of the tiles waits for another unit or
+        has been stored since."""
         op = self.bringing
         if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
             return False
@@ -211,7 +212,7 @@ class StepEmitter(Emitter):
             self.bringing = None
 
     def lacks(self, function):
-        """Whether another function table has to be loaded for a function."""
+        """Returns whether a function needs another function table to be loaded."""
         return function.is_table and function.key != self.in_table
 
     def load_table(self, function, operands=None):
@@ -237,9 +238,8 @@ class StepEmitter(Emitter):
             pass
 
     def add_product(self, name, vector, rows, acc):
-        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles; the operand is the
-        diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the last
-        vectors, in their tile, has to be finite."""
+        """Adds a diagonal constant times vectors of SCRATCH to the sums at `acc`. The vectors are loaded as tiles; the operand is
+        the diagonal in the unified buffer, which keeps the buffer's port free. The padding of the last tile has to be finite."""
         whole, rest = divmod(rows, self.n)
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
             if each and count:
@@ -261,15 +261,15 @@ class StepEmitter(Emitter):
         self.pass_over(place, rows, acc, 1, start or {})
 
     def pass_over(self, place, rows, acc, count, start):
-        """Passes over so many tiles with the same operands, the sums of one behind those of the other."""
+        """Emits passes over `tiles` tiles with the same operands; the sums of each tile follow those before."""
         loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
         others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")
         self.emit(Opcode.MATMUL, {**dict.fromkeys(others, 0), **loops, "buffer": place, "acc": acc, **start})
 
-    # What stages that are not flat ask for
+    # The interface for stages that run sample by sample
 
     def tiles(self, columns, passes, sample):
-        """As of StageEmitter."""
+        """Has the meaning of the method in StageEmitter."""
         first, count = columns
         terms = self.weights[self.stage]
         found = (terms[index].tile(ky, kx, tile, first + c) for index, ky, kx, tile in passes for c in range(count))
@@ -286,7 +286,7 @@ class StepEmitter(Emitter):
         return self.bias_places[key][0]
 
     def results(self, stage, wide):
-        """As of StageEmitter."""
+        """Has the meaning of the method in StageEmitter."""
         return StepResults(self, stage, wide)
 
     # Results

@@ -1,4 +1,4 @@
-"""What the backward compiler makes: the program of a training step, its images, and what it will cost."""
+"""The program of a training step, its images, and its cost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["StepProgram", "make_step"]
 
 @dataclass(frozen=True, eq=False)
 class StepProgram:
-    """What :func:`sim.backward.compile.compile_step` makes.
+    """Result of :func:`sim.backward.compile.compile_step`.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class StepProgram:
     batch : int
         Samples of a core.
     cores : int
-        Of the ring. All of them run this program, each with a host memory of its own.
+        Cores of the ring. Each core runs this program with its own host memory.
     useful_macs : int
-        Multiplications that the step needs on a core: forward, gradients of weights, and data gradients but for the input's.
+        Multiplications that the step needs on a core: forward, gradients of weights, and data gradients except the input's.
     predicted_cycles : int
         Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing.model`.
     ops : tuple of Op
-        The instructions, HALT left out.
+        The instructions without HALT.
     """
 
     model: bytes
@@ -76,12 +76,12 @@ class StepProgram:
         return self.memory.pack_state(state, rank)
 
     def unpack_states(self, data, steps=0):
-        """The :class:`sim.golden.training.TrainingState`, after so many updates, from regions SCRATCH of all cores, as
-        :meth:`sim.backward.memory.StepMemory.unpack_states` has them."""
+        """Returns the :class:`sim.golden.training.TrainingState` after `updates` updates, from the regions SCRATCH of all cores;
+        see :meth:`sim.backward.memory.StepMemory.unpack_states`."""
         return self.memory.unpack_states(data, steps)
 
     def unpack_images(self, data):
-        """What the last step's passes of a core have read, as :meth:`sim.backward.memory.StepMemory.unpack_images` has it."""
+        """Returns the parameters that the last step read on a core; see :meth:`sim.backward.memory.StepMemory.unpack_images`."""
         return self.memory.unpack_images(data)
 
     @property
@@ -96,7 +96,7 @@ class StepProgram:
 
 
 def make_step(training, optimizer, config, memory, constants, ops, cycles):
-    """:class:`StepProgram` of instructions in their final order, which takes so many cycles."""
+    """Makes the :class:`StepProgram` of instructions in their final order, which takes `cycles` cycles."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     model = b"".join([*words, constants.pack()])
     made = StepProgram(

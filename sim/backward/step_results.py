@@ -9,10 +9,10 @@ __all__ = ["StepResults"]
 
 
 class StepResults(Results):
-    """Of stages that are not flat, forward and of gradients."""
+    """Results of stages that run sample by sample, forward and gradients."""
 
     def activate(self, rectangle, column, acc, result, factor):
-        """As of Results, and what else is written. An index knows no functions by table."""
+        """Writes results, and their indices or gradients. Results with an index have no table function."""
         made = [(result, (1, 1), False)]
         made += [(placed, extra.spread, extra.index) for placed, extra in zip(result.extras, self.stage.extras)]
         for placed, spread, index in made:

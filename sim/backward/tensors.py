@@ -1,4 +1,4 @@
-"""Where vectors of tensors are in host memory, and the tiles that are read from them."""
+"""Layouts of tensors in host memory, and the tiles that are read from them."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -29,8 +29,7 @@ NOTHING = Tile(Region.MODEL, 0)
 
 @dataclass(frozen=True)
 class Flat:
-    """A tensor of one position, for all samples: `[stretch][tile][sample]`. A stretch is samples that lie side by side, with
-    zeros up to a multiple of n, so that n vectors in a row are n samples.
+    """A tensor of one position, for all samples: `[stretch][tile][sample]`.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class Flat:
         return replace(self, region=region, first=first)
 
     def vector(self, tile, sample):
-        """Where a tile's vector of a sample is."""
+        """Returns the place of a sample's vector in a tile."""
         stretch = bisect_right(self.starts, sample, hi=len(self.starts) - 1) - 1
         position = self.layouts[stretch].position(0, 0, tile, sample - self.starts[stretch])
         return self.first + (self._firsts[stretch] + position) * self.size

@@ -1,4 +1,4 @@
-"""Where a term's tiles of weights come from: from its parameter, or, where the weights are fixed, from region MODEL."""
+"""Sources of a term's tiles of weights: its parameter, or region MODEL for fixed weights."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ __all__ = ["ParameterTiles", "FixedTiles"]
 
 
 class ParameterTiles:
-    """Of a term that is trained.
+    """Tiles of a trained term.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ParameterTiles:
 
 
 class FixedTiles:
-    """Of a term whose weights are fixed.
+    """Tiles of a term with fixed weights.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FixedTiles:
         self.places = {}
 
     def tile(self, ky, kx, tile, column):
-        """As of ParameterTiles. Of zeros alone: None."""
+        """Returns tile number and offset, in the form of ParameterTiles; None for a tile of zeros."""
         key = ky, kx, tile, column
         if key not in self.places:
             dense = dense_weights(self.term, column, 1, self.n)[ky, kx, tile * self.n : (tile + 1) * self.n]

@@ -14,7 +14,7 @@ __all__ = ["TransposedGradient", "transposing"]
 
 @dataclass
 class TransposedGradient:
-    """Of one gradient, `[block][output]`.
+    """One transposed gradient, `[block][output]`.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class TransposedGradient:
 
 
 def transposing(emitter, tiles, place, acc):
-    """Transposes `tiles`, those of each block, to the unified buffer from `place` on, by way of the ring `acc` of accumulator
-    rows: as many of them at once as it has room for. A generator, which yields after each of these."""
+    """Transposes the `tiles` tiles of each block into the unified buffer from `place` on, through the ring `acc` of accumulator
+    rows, as many blocks at once as it has room for. A generator, which yields after each group."""
     flat = [tile for block in tiles for tile in block]
     if emitter.config.transpose:
         for tile, count in runs_of(flat, emitter.n):

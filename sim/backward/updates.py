@@ -1,7 +1,7 @@
-"""What is done with the gradients of a part of a parameter: the optimizers of :mod:`sim.ir.optimizers` as instructions.
+"""Updates: the optimizers of :mod:`sim.ir.optimizers` as instructions on a part of a parameter's gradient.
 
-An update goes step by step. Its first steps, up to the last that reads the gradient, come before the next part's gradient. The
-others come between that one's, so that what they wait for, the way through the activation unit, is hidden.
+An update is a sequence of steps. The steps up to the last one that reads the gradient come before the next part's gradient. The
+other steps are interleaved with that gradient, which hides their latency through the activation unit.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a p
 def rows_in_flight(optimizer, planes=(), cores=1):
     """Vectors of the unified buffer that updates take, for each row of a part; on the cores of a ring, of these planes."""
     places = _PLACES[type(optimizer)]
-    if cores > 1:  # sums, those of a core, and what is made of them
+    if cores > 1:  # sums of the gradient, one core's sums, and the updated values
         padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
         places = padded * BUCKET_PARTS * (2 + -(-(2 + places) // cores))
     return IN_FLIGHT * places
@@ -36,8 +36,8 @@ def rows_of_factors(optimizer):
 
 
 def places_of_sums(optimizer):
-    """Places in the accumulators for the sums of updates. Adam has several for a part, one after the other: those of one part are
-    made while those of another are read."""
+    """Places in the accumulators for the sums of updates. Adam needs several for a part in turn: sums of one part are made while
+    sums of another are read."""
     return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
@@ -95,11 +95,11 @@ class _Rule:
         raise NotImplementedError
 
     def _places(self, part, name):
-        """First vectors of a part in SCRATCH, of each plane of what is kept under this name."""
+        """Returns the first vectors of a part in SCRATCH, for each plane under this name."""
         return [place + part.first for place in part.planes.places(name)]
 
     def _from_halves(self, planes, rows):
-        """Where sums start that begin from numbers in two planes."""
+        """Returns the place where sums start that begin from numbers in two planes."""
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
@@ -127,8 +127,8 @@ class _Sgd(_Rule):
 
 
 class _Adam(_Rule):
-    """As :class:`sim.ir.optimizers.Adam` has it; but M' is read from the unified buffer where that says A, of which it is the
-    rounded value, so that the sums are free for the next part."""
+    """Implements :class:`sim.ir.optimizers.Adam`. M' is read from the unified buffer where the formula has A, its rounded value,
+    so that the sums are free for the next part."""
 
     def steps(self, part, ring):
         emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
