@@ -1,8 +1,7 @@
-"""Measures the core and its simulation. The tables of results and datasheet come from here, each by the command that stands
-beside it; `scripts/show/documents.py` knows where they are.
+"""Measurements of the core and its simulation, for the tables of results and datasheet.
 
-`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's
-options.
+`python -m amaranth_tpu.scripts.benchmark --help` lists the tables; `scripts/show/documents.py` has their documents. The text at
+each table names its command. A row's core is the core that `tpu` generates with the row's options.
 """
 
 from amaranth_tpu.hw.tools.process import ToolError
@@ -14,7 +13,7 @@ from ..cli.command_line import run_app
 from . import fpga, inference, mlperf_tiny, node_tests, parameter_server, processors, rings, speed, summary, training
 from .common import app
 
-#: Modules whose commands `app` has.
+#: Modules that add their commands to `app`.
 TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, node_tests, summary)
 
 if __name__ == "__main__":

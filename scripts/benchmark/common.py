@@ -1,4 +1,4 @@
-"""What the tables share: the command line, runs of `tpu`, and where a table goes."""
+"""Shared parts of the tables: the command line, runs of `tpu`, and the output of a table."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="Makes the tables of results and datasheet: prints them, or puts them into their documents with --write.",
+    help="Measure the tables of results and datasheet, and print them, or with --write put them into their documents.",
 )
 MODEL = SHIPPED["default"]
 
@@ -30,12 +30,12 @@ Write = Annotated[bool, typer.Option("--write", help="Put the table into its doc
 
 
 def run_command(n, batch, *words):
-    """The words of `tpu` that simulate a row of the tables `utilisation` and `networks`."""
+    """Returns the arguments of `tpu` that simulate a row of the tables `utilisation` and `networks`."""
     return ["run", *words, "--n", str(n), "--images", str(batch), "--batch", str(batch)]
 
 
 def run_module(module, *words):
-    """What a module of this project prints with these words and `--json`. Ends the process if it fails."""
+    """Returns the output of a module of this project with these arguments and `--json`. Ends the process if it fails."""
     command = [sys.executable, "-m", f"amaranth_tpu.{module}", *words, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -44,18 +44,18 @@ def run_module(module, *words):
 
 
 def run_tpu(*words):
-    """:func:`run_module` of the command `tpu`."""
+    """Returns the output of the command `tpu`, see :func:`run_module`."""
     return run_module("scripts.tpu", *words)
 
 
 def samples_of(count):
-    """bfloat16 (count, rows, columns): digits, from the first on again where there are too few."""
+    """Returns digits, bfloat16 (count, rows, columns), repeated if there are fewer than `count`."""
     pixels, _ = load_digits()
     return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
 
 
 def publish(name, head, rows, figures, as_json, write):
-    """Prints a table, or its figures; with `write` it goes to its document."""
+    """Prints a table, or its figures; with `write`, writes the table into its document."""
     table = markdown_table(head, rows)
     print(json.dumps(figures) if as_json else table)
     if write:

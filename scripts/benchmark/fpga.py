@@ -1,4 +1,4 @@
-"""What fits FPGAs, and how fast it is there."""
+"""Sizes and clock rates of cores on FPGAs."""
 
 import json
 from dataclasses import asdict
@@ -29,14 +29,14 @@ def _shares(used, available):
 @app.command()
 def devices(
     parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
-    preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
+    preset: Annotated[str, typer.Option(help="Preset with the buffers and cells of the cores.")] = "tiny",
     as_json: Json = False,
     write: Write = False,
 ):
-    """The largest core that fits each FPGA: the largest N that `tpu synth --target PART --preset tiny --n N` finds room for."""
+    """Find the largest core for each FPGA: the largest N for which `tpu synth --target PART --preset tiny --n N` fits."""
     unknown = [part for part in parts.split(",") if part not in PARTS]
     if unknown:
-        raise SystemExit(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+        raise SystemExit(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
     with spinner(Console(stderr=True), "synthesizing") as show:
         figures = largest_cores(parts.split(","), build_directory() / "devices", preset=preset, progress=show)
     rows = []
@@ -62,11 +62,11 @@ def devices(
 
 @app.command()
 def boards(
-    names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
+    names: Annotated[str, typer.Option(help="Names of boards.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
     as_json: Json = False,
     write: Write = False,
 ):
-    """What `tpu synth --target BOARD --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
+    """Show the last report of `tpu synth --target BOARD --pnr` for each board: the whole design and its clock, by nextpnr."""
     figures, rows = [], []
     for name in names.split(","):
         reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))

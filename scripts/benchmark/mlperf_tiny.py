@@ -1,4 +1,4 @@
-"""The public networks of MLPerf Tiny, as published."""
+"""Measurements of the public MLPerf Tiny networks, as published."""
 
 from itertools import product
 from pathlib import Path
@@ -18,13 +18,13 @@ __all__ = ["mlperf_tiny"]
 
 
 def _head(simulator):
-    """Headings; cycles are those of the timing model where there is no RTL."""
+    """Returns the headings; the cycles come from the timing model if the RTL is not simulated."""
     cycles = "cycles" if simulator == "verilator" else "cycles, estimated"
     return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
 
 
 def _measured(path, config, batch, simulator):
-    """`(cells of a row, figures)` of a network, for normally distributed samples.
+    """Returns `(cells of a row, figures)` of a network, for normally distributed samples.
 
     Parameters
     ----------
@@ -58,19 +58,21 @@ def _measured(path, config, batch, simulator):
 @app.command()
 def mlperf_tiny(
     models: Annotated[Path, typer.Option(help="Folder with the ONNX files.")],
-    names: Annotated[str, typer.Option(help="Which.")] = "ic,kws,vww,ad",
+    names: Annotated[str, typer.Option(help="Names of networks.")] = "ic,kws,vww,ad",
     sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
     simulator: Annotated[
-        str, typer.Option(help="verilator, or model: instruction by instruction, and cycles estimated.")
+        str, typer.Option(help="verilator, or model: the instruction-level model, with estimated cycles.")
     ] = "verilator",
     transpose: Annotated[bool, typer.Option(help="Cores with `transpose`.")] = False,
     unified_buffer_depth: Annotated[int, typer.Option(help="Vectors in the unified buffer.")] = Config.unified_buffer_depth,
     as_json: Json = False,
     write: Write = False,
 ):
-    """The networks of MLPerf Tiny; cycles are those of `tpu run --model NAME.onnx --n N --images B --batch B`, with or
-    without `--transpose`, and with this `--unified-buffer-depth`."""
+    """Measure the networks of MLPerf Tiny: cycles by `tpu run --model NAME.onnx --n N --images B --batch B`.
+
+    `--transpose` and `--unified-buffer-depth` are passed on.
+    """
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
     made = [

@@ -1,4 +1,4 @@
-"""The onnx package's own tests of its operators: how many pass, and why the others are refused."""
+"""Results of the onnx package's operator tests: the number that pass, and the reasons for refusals."""
 
 from typing import Annotated
 
@@ -13,11 +13,11 @@ from .common import Json, Write, app, publish
 
 __all__ = ["onnx_node_tests"]
 
-_MOST = 12  # reasons with a row of their own
+_MOST = 12  # most reasons with their own row
 
 
 def _rows(found):
-    """Rows of the table: `found` are (outcome, reading) of each test."""
+    """Returns the rows of the table; `found` has (outcome, reading) of each test."""
     counts = {kind: sum(one == kind for one, _ in found) for kind in (suite.PASSED, suite.WRONG, suite.TRACEBACK)}
     rows = [[kind, count] for kind, count in counts.items()]
     groups = suite.groups([reading for outcome, reading in found if outcome == suite.REFUSED])
@@ -28,12 +28,14 @@ def _rows(found):
 
 @app.command()
 def onnx_node_tests(
-    contains: Annotated[str, typer.Option(help="Only tests with this in their names.")] = "",
+    contains: Annotated[str, typer.Option(help="Only run tests with this text in their names.")] = "",
     as_json: Json = False,
     write: Write = False,
 ):
-    """The onnx package's tests of operators with floating-point inputs, each read with all inputs and with one of them. Ends with
-    status 1 if one is wrong or ends in a traceback."""
+    """Run the onnx package's tests of operators with floating-point inputs, each with all inputs and with one of them.
+
+    Exits with 1 if a result is wrong or a test ends in a traceback.
+    """
     cases = [case for case in suite.node_tests() if contains in case.name]
     shown = track(cases, "reading", console=Console(stderr=True), transient=True)
     found = [suite.outcome(suite.readings(case)) for case in shown]

@@ -1,4 +1,4 @@
-"""Words on the links when gradients are summed by a parameter server, beside those of the ring."""
+"""Words on the links for a sum of gradients: by a parameter server, and by the ring."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ __all__ = ["serve", "ring_words"]
 
 
 class _Links:
-    """Messages between cores; counts the words of 32 bits that each sends and receives."""
+    """A network for messages between cores that counts the 32-bit words that each core sends and receives."""
 
     def __init__(self, size):
         self.sent, self.received = np.zeros(size, dtype=int), np.zeros(size, dtype=int)
@@ -26,7 +26,7 @@ class _Links:
 
 
 def serve(gradients):
-    """Sums of the cores' gradients by core 0, which gets them all and sends all sums back.
+    """Sums the cores' gradients on core 0, which receives all gradients and sends all sums back.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def serve(gradients):
     Returns
     -------
     sums : list of array float32 (values,)
-        What each core has in the end.
+        Final values of each core.
     sent, received : array int (cores,)
-        Words of each.
+        Words sent and received by each core.
     """
     links = _Links(len(gradients))
     others = range(1, len(gradients))
@@ -49,12 +49,12 @@ def serve(gradients):
 
 @app.command()
 def ring_words(
-    cores: Annotated[str, typer.Option(help="Cores.")] = "2,3,4,5,6,7,8",
-    segment: Annotated[int, typer.Option(min=1, help="Vectors of a core's segment.")] = 256,
+    cores: Annotated[str, typer.Option(help="Numbers of cores.")] = "2,3,4,5,6,7,8",
+    segment: Annotated[int, typer.Option(min=1, help="Vectors per segment.")] = 256,
     as_json: Json = False,
     write: Write = False,
 ):
-    """Words that ALL_REDUCE sends, by the counters of verilated ring units, and those of a parameter server, counted too."""
+    """Count the words that ALL_REDUCE sends, with verilated ring units, and the words of a parameter server."""
     config = ring_core(cell_stages=4, unified_buffer_depth=1 << 13, ring_depth=1 << 11)
     rng, sizes = np.random.default_rng(1), [int(word) for word in cores.split(",")]
     fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=segment, stride=segment, rounds=1)
@@ -64,7 +64,7 @@ def ring_words(
         values = size * segment * config.n // 2
         sums, sent, received = serve([rng.standard_normal(values).astype(np.float32) for _ in range(size)])
         if result.cycles is None or any((one != sums[0]).any() for one in sums):
-            raise SystemExit(f"{size} cores do not come to their sums")
+            raise SystemExit(f"{size} cores: the ring's sums are wrong")
         words = [int(count) for count in result.counts[:, 0]]
         figures.append({"cores": size, "values": values, "ring": words, "server": int(sent[0]), "other": int(sent[1])})
         figures[-1]["server_received"] = int(received[0])

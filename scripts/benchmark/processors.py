@@ -1,4 +1,4 @@
-"""The core beside processors: what each does in a cycle, and what it moves over its bus for that."""
+"""Comparison of the core with processors: work per cycle and bytes on the bus."""
 
 import re
 import time
@@ -20,18 +20,18 @@ from .common import MODEL, Json, Write, app, publish, run_module, run_tpu, sampl
 
 __all__ = ["processors"]
 
-#: Presets of cores; those of boards have the clock that the table `boards` tells.
+#: Presets of cores; the clock of a board's preset is from the table `boards`.
 _CORES = "ulx3s-45f,ulx3s-85f,default"
-_SECONDS = 2.0  # of onnxruntime, for each batch
+_SECONDS = 2.0  # measurement time of onnxruntime per batch
 
 
 def routed_clocks():
-    """MHz of each board in the table `boards`, by its name."""
+    """Returns the MHz of each board in the table `boards`, by name."""
     return {row["board"]: float(row["MHz"]) for row in table_rows("boards")}
 
 
 def this_processor():
-    """`(name, MHz)` of this machine's CPU as Linux tells them; MHz is None where it does not."""
+    """Returns `(name, MHz)` of this machine's CPU from Linux; MHz is None if unknown."""
     path = Path("/proc/cpuinfo")
     text = path.read_text() if path.exists() else ""
     name, clock = (re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE) for key in ("model name", "cpu MHz"))
@@ -39,7 +39,7 @@ def this_processor():
 
 
 def onnxruntime_seconds(batch):
-    """The shortest of many runs of one batch, one thread."""
+    """Returns the shortest time of many runs of one batch, with one thread."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -66,7 +66,7 @@ def _row(figure):
 
 
 def _on_riscv(macs):
-    """The CPU of `hw/examples/riscv`, one digit."""
+    """Returns the figures of the CPU of `hw/examples/riscv` for one digit."""
     found = run_module("hw.examples.riscv", "--model", "default", "--images", "1")
     for who, text in (("binary32", "binary32 in software"), ("integer", "8-bit integers")):
         yield _figure(f"VexRiscv, {text}", 1, macs, found[who]["cycles"][0], found[who]["bytes"][0], None)
@@ -96,11 +96,11 @@ def _on_core(preset, macs, batch, clocks):
 @app.command()
 def processors(
     batches: Annotated[str, typer.Option(help="Batch sizes; the RISC-V takes one digit.")] = "1,64",
-    presets: Annotated[str, typer.Option(help="Of the cores.")] = _CORES,
+    presets: Annotated[str, typer.Option(help="Presets of cores.")] = _CORES,
     as_json: Json = False,
     write: Write = False,
 ):
-    """784-128-10 on a RISC-V, on this machine's CPU and on the core: work in a cycle, bytes moved for it."""
+    """Measure 784-128-10 on a RISC-V, on this machine's CPU and on the core: work per cycle and bytes moved."""
     network, counts, clocks = load_network(MODEL), [int(batch) for batch in batches.split(",")], routed_clocks()
     macs = compile_network(network, PRESETS["default"], 1).useful_macs
     with spinner(Console(stderr=True), "measuring") as show:

@@ -1,4 +1,4 @@
-"""Rings of verilated ring units."""
+"""Measurements of rings of verilated ring units."""
 
 from typing import Annotated
 
@@ -19,13 +19,13 @@ __all__ = ["ring", "ring_buckets"]
 
 @app.command()
 def ring(
-    cores: Annotated[str, typer.Option(help="Cores of the rings.")] = "2,4,8",
-    latencies: Annotated[str, typer.Option(help="Cycles that a vector takes from core to core.")] = "4,64,256",
-    buckets: Annotated[str, typer.Option(help="Vectors that are summed.")] = "8,64,256,1024,4096",
+    cores: Annotated[str, typer.Option(help="Numbers of cores.")] = "2,4,8",
+    latencies: Annotated[str, typer.Option(help="Latencies of the links, in cycles.")] = "4,64,256",
+    buckets: Annotated[str, typer.Option(help="Numbers of vectors to sum.")] = "8,64,256,1024,4096",
     as_json: Json = False,
     write: Write = False,
 ):
-    """Cycles of ALL_REDUCE in rings of verilated ring units that are idle else, beside the formula of the datasheet."""
+    """Measure the cycles of ALL_REDUCE in otherwise idle rings of verilated ring units, against the datasheet's formula."""
     config = ring_core(cell_stages=4, unified_buffer_depth=1 << 13, ring_depth=1 << 11)
     rng, figures, rows = np.random.default_rng(1), [], []
     sizes, links, counts = ([int(word) for word in words.split(",")] for words in (cores, latencies, buckets))
@@ -65,11 +65,11 @@ def ring(
 
 @app.command()
 def ring_buckets(
-    count: Annotated[int, typer.Option(min=1, help="How many.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Number of buckets.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
     as_json: Json = False,
 ):
-    """Random buckets in rings of 1 to 8 verilated ring units, links of random latencies and pauses, against the golden sums."""
+    """Check random buckets in rings of 1 to 8 verilated ring units, with random latencies and stalls, against golden sums."""
     config, rng = ring_core(), np.random.default_rng(seed)
     figures = {"buckets": 0, "hangs": 0, "wrong": 0, "words": 0, "cycles": 0}
     batches = [min(500, count - first) for first in range(0, count, 500)]
@@ -96,4 +96,4 @@ def ring_buckets(
             figures["cycles"] += result.cycles or 0
     publish(None, [*figures], [[f"{value:,}" for value in figures.values()]], figures, as_json, False)
     if figures["hangs"] or figures["wrong"]:
-        raise SystemExit("a ring hangs, or its sums are wrong")
+        raise SystemExit("a ring is deadlocked, or its sums are wrong")

@@ -1,4 +1,4 @@
-"""How fast the simulation and the generator are."""
+"""Speed of the simulation and the generator."""
 
 import time
 from typing import Annotated
@@ -19,7 +19,7 @@ __all__ = ["generation", "simulation"]
 
 @app.command()
 def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
-    """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same verilated model and job; in no document."""
+    """Measure cycles per second under cocotb and in a bare C++ loop, in turns, on the same model and job; not documented."""
     network, config = load_network(MODEL), Config(n=n)
     program = compile_network(network, config, 128)
     samples = samples_of(128 * batches)
@@ -43,7 +43,7 @@ def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches o
 
 @app.command()
 def generation(sizes: str = "4,8,16,32,64,128", as_json: Json = False):
-    """Seconds and bytes of `tpu generate --n N`, also against the first; in no document."""
+    """Measure seconds and bytes of `tpu generate --n N`, also relative to the first N; not documented."""
     figures = []
     for n in map(int, sizes.split(",")):
         started = time.perf_counter()

@@ -1,1 +1,1 @@
-"""What is written into the datasheet."""
+"""Generated tables of the datasheet, and the register map as C header and SVD."""

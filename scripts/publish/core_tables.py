@@ -1,4 +1,4 @@
-"""Tables of the datasheet that come from a core as it is written: its ports, its memories, and what instructions cost."""
+"""Tables of the datasheet derived from the Verilog of a core: its ports, its memories, and the cycles of instructions."""
 
 import functools
 import re
@@ -18,7 +18,7 @@ _MODULE = re.compile(r"^module (\S+) \(\n(.*?)\n\);\n(.*?)^endmodule", re.MULTIL
 
 @functools.cache
 def _modules():
-    """Module name to its ports' lines and its body, of the default core."""
+    """Returns {module name: (lines of the ports, body)} of the default core."""
     return {name: (head, body) for name, head, body in _MODULE.findall(verilog_of(Config()))}
 
 
@@ -67,7 +67,7 @@ def _port_width(name, bits):
 
 
 def ports():
-    """Every port of the core, with the value of those that are constant."""
+    """Returns the table of all ports of the core, with the value of constant ports."""
     head, body = _modules()["tpu"]
     rows = []
     for direction, width, name in re.findall(r"^  (input|output) +wire (?:\[(\d+):0\] )?(\w+),?$", head, re.MULTILINE):
@@ -86,7 +86,7 @@ def ports():
 
 # --- Memories -----------------------------------------------------------------------------------------------------
 
-#: What each memory holds, in the order of the table.
+#: Contents of each memory, in the order of the table.
 _MEMORY_TEXTS = {
     ("tpu_unified_buffer_lane", "memory"): "unified buffer, one lane: `unified_buffer_depth` words",
     ("tpu_weight_fifo_lane", "memory"): "weight FIFO, one lane: n `weight_fifo_depth` words",
@@ -113,7 +113,7 @@ _MEMORY_TEXTS = {
 
 
 def _instances():
-    """Module name to how often it is there."""
+    """Returns {module name: number of instances}."""
     children = {name: re.findall(r"^  (tpu_\w+) \S+ +\($", body, re.MULTILINE) for name, (_, body) in _modules().items()}
 
     def count(name, times, counts):
@@ -126,7 +126,10 @@ def _instances():
 
 
 def _memory_ports(body, name):
-    """`(ports, whether reads are clocked, whether a read of what is being written matters)` of a memory in a module's text."""
+    """Returns `(ports, clocked, collision)` of a memory in a module's text.
+
+    `clocked` is True for synchronous reads. `collision` is True if a read of a row that is being written must be defined.
+    """
     place = rf"(?<![\w$]){re.escape(name)} ?\[([^]]*)\]"
     writes = re.findall(rf"^ +{place} <= ", body, re.MULTILINE)
     clocked = re.findall(rf"^ +\S+ ?<= {place};", body, re.MULTILINE)
@@ -140,7 +143,7 @@ def _memory_ports(body, name):
 
 
 def memories():
-    """Every memory of the default core."""
+    """Returns the table of all memories of the default core."""
     counts, found = _instances(), {}
     for module, (_, body) in _modules().items():
         for width, name, last in re.findall(r"^  reg (?:\[(\d+):0\] )?(\w+) \[(\d+):0\];$", body, re.MULTILINE):
@@ -162,7 +165,7 @@ def memories():
 
 
 def instruction_cycles():
-    """What each instruction takes."""
+    """Returns the table of the cycles of each instruction."""
     texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True, ring=True))
     return markdown_table(
         ["instruction", "decoded in", "keeps its unit for", "its results are there"],

@@ -1,4 +1,4 @@
-"""The register map as files for others: a C header for the driver, and CMSIS-SVD for debuggers and code generators."""
+"""Register map files: a C header for the driver, and CMSIS-SVD for debuggers and code generators."""
 
 import textwrap
 from xml.etree import ElementTree
@@ -10,9 +10,9 @@ __all__ = ["MADE_BY", "c_header", "svd"]
 
 MADE_BY = "Made from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`: change it there."
 _ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
-#: What a register holds at reset where the description does not say it.
+#: Reset value of registers whose description has none.
 _RESET = {"id": IDENTIFIER, "version": VERSION, "status": REGISTER["status"].pack(running=0, done=0, fault=0, quiet=1)}
-#: Registers whose value depends on the core that was built.
+#: Registers whose value depends on the configuration of the core.
 _BUILT = ("config", "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "features", "ring_depth")
 
 
@@ -33,7 +33,7 @@ def _defines(pairs):
 
 
 def _register(register):
-    """A register's offset, and shift and mask of each field."""
+    """Returns the lines for a register: its offset, and shift and mask of each field."""
     name, text = register.name.upper(), f"{register.name} ({register.access}): {register.text}"
     pairs = [(f"TPU_REG_{name}", f"0x{register.offset:03X}u")]
     for field, (first, width, meaning) in (register.fields or {}).items():
@@ -49,13 +49,13 @@ def _codes(kind, codes, text):
 
 
 def _group_step(name):
-    """Bytes from one register of a group's kind to the same of the next."""
+    """Returns the stride of a group of registers, in bytes."""
     first, second = (next(r.offset for r in REGISTERS if r.group[:2] == (name, index)) for index in (0, 1))
     return second - first
 
 
 def c_header():
-    """The text of `hw/driver/tpu_regs.h`: offsets in bytes, masks in place."""
+    """Returns the text of `hw/driver/tpu_regs.h`: offsets in bytes, shifted masks."""
     parts = [
         "/* Registers of the core: offsets in bytes, masks in their place.",
         f"   {MADE_BY} */\n",
@@ -97,7 +97,7 @@ def _enumerate(field, codes):
 
 
 def _fields(register):
-    """A register's fields, as `(name, first, width, text)`; the cause of a fault is one, since its values have names."""
+    """Returns a register's fields as `(name, first, width, text)`. The fault cause counts as a field, to name its values."""
     if register.name == "fault_cause":
         return [("cause", 0, Fault.as_shape().width, "cause of the fault")]
     return [(name, *field) for name, field in (register.fields or {}).items()]
@@ -128,7 +128,7 @@ def _svd_register(parent, register):
 
 
 def svd():
-    """The text of `hw/driver/tpu.svd`. Its base address is 0, and the number of its interrupt left out: a system sets both."""
+    """Returns the text of `hw/driver/tpu.svd`, with base address 0 and no interrupt number: a system defines both."""
     device = ElementTree.Element(
         "device",
         {

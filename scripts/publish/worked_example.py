@@ -1,6 +1,6 @@
-"""The worked example of the datasheet: a program in hexadecimal, what is in memory before it, and what it leaves there.
+"""Worked example of the datasheet: a program in hexadecimal, with the memory before and after it.
 
-A test reads it back from there, and executes it.
+A test reads the example back from the datasheet and executes it.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..show.markdown import markdown_table
 
 __all__ = ["CONFIG", "worked_example"]
 
-#: The core that the example is for.
+#: Configuration of the example's core.
 CONFIG = Config(n=2, **PLAIN)
 
 _BIASES, _WEIGHTS = 0x100, 0x108
@@ -45,7 +45,7 @@ def _text(name, value):
 
 
 def _memory():
-    """What stands in memory before the run, vector after vector: region, offset, its lanes, and what they are."""
+    """Returns the memory before the run, vector by vector: region, offset, lanes, and their meaning."""
     n, samples = CONFIG.n, len(_INPUTS)
     yield Region.MODEL, _BIASES, np.array(_BIAS, "f4"), "bias row 0"
     for tile in range(2):
@@ -76,7 +76,7 @@ def _table(entries):
 
 
 def worked_example():
-    """The program, the memory before it, and the results, as the instruction-level model gives them."""
+    """Returns the program, the memory before it, and the results of the instruction-level model."""
     words = [encode(opcode, **values) for opcode, values in _PROGRAM]
     program = [
         [

@@ -1,1 +1,1 @@
-"""Tables, on a terminal and in Markdown."""
+"""Tables, plots and traces: on a terminal, in Markdown and in files."""

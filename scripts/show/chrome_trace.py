@@ -1,4 +1,4 @@
-"""A recorded run as a timeline in Chrome's trace event format, which Perfetto opens. A cycle is a microsecond."""
+"""Export of a recorded run to Chrome's trace event format, for Perfetto. A cycle is shown as a microsecond."""
 
 import json
 
@@ -10,15 +10,15 @@ from amaranth_tpu.sim.data.whole_files import write_file
 
 __all__ = ["trace_events", "write_trace"]
 
-_CORE, _LAYERS = 1, 2  # processes, which is what groups of tracks are called
+_CORE, _LAYERS = 1, 2  # processes, the format's term for groups of tracks
 _UNITS = [unit.name.lower() for unit in Unit if unit is not Unit.CONTROL]
-_FIRST = {_CORE: 11, _LAYERS: 101}  # number of the first track; no number is there twice, whatever its group
+_FIRST = {_CORE: 11, _LAYERS: 101}  # number of the first track; track numbers are unique over all groups
 _TRACKS = ("run", "array", "fetch", "dispatch", *_UNITS, "bus reads", "bus writes")
-_POINTS = 500  # of a counter
+_POINTS = 500  # most points of a counter
 
 
 def write_trace(path, runs):
-    """Writes the file. Raises DataError, one line, if it can't be written.
+    """Writes the trace file. Raises DataError, one line, if that fails.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def write_trace(path, runs):
 
 
 def trace_events(runs):
-    """The events, as dicts. Times count from the first cycle of the first run.
+    """Returns the events, as dicts. Times count from the first cycle of the first run.
 
-    Tracks of the core: `run`; `array`, busy or why not; `fetch`, `dispatch`; the units, each with the instructions that it
-    executed, one after the other: a slice begins when the unit has the instruction and is done with the one before. Those of
-    `matmul` are the cycles in which the array took its rows, pass by pass (category `pass`). `bus reads` and `bus writes` are of
-    beats, one a cycle (category `beats`). A layer is a track of its own. Counters are shares in per cent.
+    The core's tracks are `run`; `array`, busy or the stall reason; `fetch`; `dispatch`; and one per unit with the instructions
+    that it executed. A unit's slice starts when the unit has the instruction and has finished the previous one. The slices of
+    `matmul` are the cycles in which rows enter the array, per pass (category `pass`). `bus reads` and `bus writes` show
+    beats, one per cycle (category `beats`). Each layer has its own track. Counters are percentages.
     """
     origin = runs[0].begin if runs else 0
     layers = list(dict.fromkeys(one.layer for run in runs for one in run.instructions if one.layer is not None))
@@ -122,7 +122,7 @@ def _instruction_slices(run, origin, flows):
 
 
 def _arguments(one, begin):
-    """What is shown of an instruction: its fields, codes by their names, and in which cycle of the run it came how far."""
+    """Returns an instruction's details: its fields, with names for codes, and the cycles of its progress."""
     record, fields = INSTRUCTIONS[one.opcode], {}
     for name, value in one.fields.items():
         names = {code.value: code.name for code in record.codes_of(name)}
@@ -137,7 +137,7 @@ def _arguments(one, begin):
 
 
 def _layer_slices(run, origin, layers):
-    """A layer goes from its first instruction in a unit to the end of its last."""
+    """Yields the tracks of layers: each lasts from the start of its first instruction in a unit to the end of its last."""
     for number, layer in enumerate(layers):
         mine = [one for one in run.instructions if one.layer == layer and one.begun is not None]
         if mine:
@@ -184,5 +184,5 @@ def _counters(run, origin, window):
 
 
 def _count(name, unit, moment, value):
-    """A point of a counter; Perfetto's track has both words as its name."""
+    """Returns a point of a counter; the name of Perfetto's track is both words."""
     return {"ph": "C", "pid": _CORE, "name": name, "ts": moment, "args": {unit: value}}

@@ -1,35 +1,35 @@
-"""Loss and accuracy of a training run as a picture, drawn by matplotlib."""
+"""Plot of a training run's loss and accuracy, by matplotlib."""
 
 from .plots import check_plot, colour, plot
 
 __all__ = ["check_curve", "draw_curve"]
 
-_POINTS = 400  # of the loss
+_POINTS = 400  # most points of the loss
 
 
 def check_curve(path):
-    """Raises DataError, one line, if no picture can be drawn to this file."""
+    """Raises DataError, one line, if this file cannot be drawn."""
     check_plot(path, "a curve", "curves", without=", or train without --curve")
 
 
 def draw_curve(path, epochs, losses, measured):
-    """Draws the loss along the steps, and the accuracy after each epoch, and writes the file.
+    """Plots the loss of the steps and the accuracy after each epoch, and writes the file.
 
     Parameters
     ----------
     path : path
-        Its ending says in which format.
+        Output file; its suffix selects the format.
     epochs : sequence of sim.trainer.training.EpochFigures
     losses : float array (epochs, steps)
     measured : str or None
-        The name of what the epochs' accuracy is of; None: of the samples that are trained on.
+        Name of the samples for the accuracy; None: the training samples.
 
     Raises
     ------
     sim.data.digits.DataError
-        If the file can't be written.
+        If the file cannot be written.
     """
-    group = max(1, losses.size // _POINTS)  # steps of a point
+    group = max(1, losses.size // _POINTS)  # steps per point
     points = losses.ravel()[: losses.size // group * group].reshape(-1, group).mean(axis=1)
     places = [(index + 0.5) * group / losses.shape[1] for index in range(len(points))]
     numbers = [one.epoch for one in epochs]

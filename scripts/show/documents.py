@@ -1,4 +1,4 @@
-"""Which document of the repository has which table of measurements, and the copies of tables and recipes in guides."""
+"""Index of the documents with tables of measurements, and copies of tables and recipes in guides."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ __all__ = [
     "write_copies",
 ]
 
-#: Of the sources.
+#: Root folder of the sources.
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -31,7 +31,7 @@ RESULTS = ROOT / "scripts" / "benchmark" / "README.md"
 DATASHEET = ROOT / "hw" / "README.md"
 SOFTWARE = ROOT / "sim" / "README.md"
 
-#: Documents by the names of their tables, between marks of these names.
+#: Name of each table to its document; marks with the name enclose the table.
 DOCUMENTS = {
     "summary": README,
     "utilisation": RESULTS,
@@ -50,18 +50,18 @@ DOCUMENTS = {
 
 
 def table(name):
-    """A table's text in its document; empty if no document has such a table."""
+    """Returns a table's text in its document; empty if no document has the table."""
     return section(DOCUMENTS[name], name) if name in DOCUMENTS else ""
 
 
 def table_rows(name):
-    """The rows of a table in its document: a list of {heading: text}."""
+    """Returns the rows of a table in its document: a list of {heading: text}."""
     head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(name).splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def put_table(name, text):
-    """Puts a table into its document and into the guides that copy it. Raises ValueError if its marks are missing."""
+    """Writes a table into its document and into the guides that copy it. Raises ValueError if its marks are missing."""
     replace_section(DOCUMENTS[name], name, text)
     write_copies()
 
@@ -75,9 +75,9 @@ def recipe(name):
 
 
 def copies():
-    """Yields `(path, mark, text)` for each section of a guide that copies a table or a recipe, with the text of now.
+    """Yields `(path, mark, text)` for each section of a guide that copies a table or a recipe, with its current text.
 
-    The mark of such a section is `table NAME` or `recipe NAME`.
+    The mark of a section is `table NAME` or `recipe NAME`.
 
     Raises
     ------
@@ -93,6 +93,6 @@ def copies():
 
 
 def write_copies():
-    """Writes every copy of a table or recipe into its guide. Raises ValueError as :func:`copies`."""
+    """Writes every copy of a table or recipe into its guide. Raises ValueError, see :func:`copies`."""
     for path, mark, text in copies():
         replace_section(path, mark, text)

@@ -1,4 +1,4 @@
-"""Labels of points in a plot, placed where they cover nothing and stay inside of the axes."""
+"""Placement of labels for points in a plot, without overlaps and inside the axes."""
 
 from .plots import colour
 
@@ -6,7 +6,7 @@ __all__ = ["place_labels"]
 
 #: Pixels between a label and everything else.
 _ROOM = 2
-#: Distances from a point, in typographic points, that are tried in this order; from the second on, a line leads to the label.
+#: Distances from a point to try, in order, in typographic points; from the second on, a line connects point and label.
 _DISTANCES = (7, 22, 38, 56, 76, 98, 122)
 _SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
@@ -17,11 +17,11 @@ def place_labels(figure, axes, points, taken=()):
     Parameters
     ----------
     figure, axes : matplotlib.figure.Figure, matplotlib.axes.Axes
-        With their limits set and everything else drawn.
+        Figure and axes, with final limits and all other elements drawn.
     points : list of (str, float, float)
-        A label, and its point in the units of the axes.
+        Labels and their points, in the units of the axes.
     taken : list of matplotlib artists
-        Texts that labels must not cover; the points are kept free too.
+        Texts that labels must not cover; labels do not cover the points either.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def place_labels(figure, axes, points, taken=()):
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure.draw_without_rendering()  # now the layout is fixed, and sizes of texts are known
+    figure.draw_without_rendering()  # fixes the layout and the sizes of texts
     figure.set_layout_engine("none")
     renderer, frame = FigureCanvasAgg(figure).get_renderer(), axes.get_window_extent()
     boxes = [artist.get_window_extent(renderer).padded(_ROOM) for artist in taken]
@@ -51,7 +51,7 @@ def _box(low, high):
 
 
 def _first_that_fits(axes, text, point, boxes, frame, renderer):
-    """The label at the nearest place where it fits; at the last one that was tried if it fits nowhere."""
+    """Draws a label at the nearest place where it fits, or at the last place tried; returns the annotation."""
     label = None
     for distance in _DISTANCES:
         for right, up in _SIDES:
@@ -76,7 +76,7 @@ def _first_that_fits(axes, text, point, boxes, frame, renderer):
 
 
 def _text_box(label, renderer):
-    """The extent of an annotation's text, without its line."""
+    """Returns the extent of an annotation's text, without its line."""
     from matplotlib.text import Text
 
     label.update_positions(renderer)

@@ -1,4 +1,4 @@
-"""The tables of `tpu run --explain` and `--layers`: what each layer is, how it is cut, what it costs, how exact it is."""
+"""Tables of `tpu run --explain` and `--layers`: type, tiling, cost and error of each layer."""
 
 from dataclasses import asdict
 
@@ -9,8 +9,10 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 
 
 def plan_of(program):
-    """What the compiler chose, as a dict for `--json`: `layers`, and `cycles` expected for a batch. Layers have no cycles in a
-    program of more than 60,000 passes."""
+    """Returns the compiler's choices as a dict for `--json`: `layers`, and the estimated `cycles` of a batch.
+
+    Layers have no cycles in a program of more than 60,000 passes.
+    """
     from amaranth_tpu.sim.compiler.report import planned_layers
 
     layers = []
@@ -31,7 +33,7 @@ def plan_of(program):
 
 
 def _where(program, number):
-    """Of a stage: what works on it beside the array."""
+    """Returns the places that compute a stage, in words: host, array, activation unit."""
     batched = program.memory.batched
     stage = batched.stages[number]
     gathered = {gather.tensor.name for gather in batched.gathers if gather.term is not None}
@@ -53,7 +55,7 @@ def _number(value):
 
 
 def show_plan(console, plan):
-    """The result of `tpu run --explain`."""
+    """Prints the result of `tpu run --explain`."""
     table = _table(
         f"Plan for n = {plan['n']}, batches of {plan['batch']}, {plan['instructions']:,} instructions",
         ("where", "cut into"),
@@ -88,7 +90,7 @@ def show_plan(console, plan):
 
 
 def show_layers(console, figures):
-    """The layers of `tpu run --layers`, as :func:`scripts.cli.run_command.run` gives them in `--json`."""
+    """Prints the layers of `tpu run --layers`, in the form of `--json` of :func:`scripts.cli.run_command.run`."""
     layers = figures["layers"]
     table = _table(
         "Layers, one batch in the RTL",

@@ -1,12 +1,12 @@
-"""The look of all pictures: one set of colours for light and for dark pages, told apart with any kind of colour vision.
+"""Colours of all pictures, for light and dark pages, distinguishable with any kind of colour vision.
 
-The colours of data are those of Okabe and Ito, Color Universal Design (2008), black and yellow left out; each has a lighter or
-darker neighbour for the other page. What they stand for is also said by place, shape or words.
+The data colours are from Okabe and Ito, Color Universal Design (2008), without black and yellow; each has a lighter or darker
+variant for the other page. Position, shape or text always repeats the meaning of a colour.
 """
 
 __all__ = ["COLOURS", "DARK", "dark_rules"]
 
-#: Name to its colour on a light page, and on a dark one.
+#: Name to its colours on a light page and on a dark page.
 COLOURS = {
     "ground": ("#ffffff", "#14171c"),
     "panel": ("#f3f4f6", "#20252d"),
@@ -27,6 +27,6 @@ DARK = "@media (prefers-color-scheme: dark)"
 
 
 def dark_rules(selectors):
-    """CSS that gives a page's elements their dark colours: `selectors` maps a selector and property, as `.x fill`, to a name."""
+    """Returns CSS for dark pages; `selectors` maps a selector and property, such as `.x fill`, to a colour's name."""
     rules = "".join("{}{{{}:{}!important}}".format(*place.rsplit(" ", 1), COLOURS[name][1]) for place, name in selectors.items())
     return f"{DARK}{{{rules}}}"

@@ -1,4 +1,4 @@
-"""Tables of figures in Markdown files, put there by the command that measured them."""
+"""Tables of figures in Markdown files, written by the command that measures them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ __all__ = ["markdown_table", "section", "replace_section"]
 
 
 def markdown_table(head, rows):
-    """A Markdown table of strings."""
+    """Returns a Markdown table of strings."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
@@ -16,13 +16,13 @@ def _marks(name):
 
 
 def section(path, name):
-    """What stands between the marks `name` of a file."""
+    """Returns the text between the marks `name` of a file."""
     begin, end = _marks(name)
     return Path(path).read_text().partition(begin)[2].partition(end)[0].strip()
 
 
 def replace_section(path, name, text):
-    """Puts `text` between the marks `name` of a file.
+    """Replaces the text between the marks `name` of a file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Plots by matplotlib, in the look of all pictures: on white paper, or, as SVG, in the colours of the page that they are on."""
+"""Plots by matplotlib in the common colours: on white, or, as SVG, in the light or dark colours of the page around them."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from .look import COLOURS, dark_rules
 __all__ = ["FORMATS", "check_plot", "colour", "plot"]
 
 FORMATS = ("svg", "png", "pdf")
-#: In matplotlib's SVG a thing's colour is part of its style, or, below hatches, an attribute.
+#: In matplotlib's SVG an element's colour is part of its style, or, below hatches, an attribute.
 _SELECTORS = {
     f"{selector} {what}": name
     for name, (light, _) in COLOURS.items()
@@ -24,7 +24,7 @@ _SELECTORS = {
 
 
 def colour(name):
-    """Of :data:`scripts.show.look.COLOURS`, on a light page."""
+    """Returns a colour of :data:`scripts.show.look.COLOURS` for a light page."""
     return COLOURS[name][0]
 
 
@@ -33,25 +33,25 @@ def _format(path):
 
 
 def check_plot(path, one, many, without=""):
-    """Raises DataError, one line, if no picture can be drawn to this file.
+    """Raises DataError, one line, if this file cannot be drawn.
 
     Parameters
     ----------
     path : path
     one, many : str
-        What is drawn, in words, as `a curve` and `curves`.
+        Singular and plural name of the plot: `a curve`, `curves`.
     without : str
-        How to do without, if that is possible, as `, or train without --curve`.
+        Alternative without a plot, if there is one: `, or train without --curve`.
     """
     if _format(path) not in FORMATS:
         endings = f".{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
         raise DataError(f"{path}: {one} is a picture; name a file that ends in {endings}")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of caches that it can do without
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # suppresses warnings of unavailable caches
     try:
-        import matplotlib  # noqa: F401, which is an option
-    except Exception as error:  # also of a package that does not fit others, or is damaged
+        import matplotlib  # noqa: F401, an optional dependency
+    except Exception as error:  # also from an incompatible or damaged package
         raise DataError(
-            f"{many} are drawn by the package matplotlib, which can't be imported ({printable(error, 200)}): "
+            f"{many} are drawn by the package matplotlib, which cannot be imported ({printable(error, 200)}): "
             f"pip install matplotlib{without}"
         ) from None
 
@@ -78,15 +78,17 @@ def _settings():
         "font.size": 10,
         "figure.constrained_layout.h_pad": 0.12,
         "figure.constrained_layout.w_pad": 0.12,
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": "amaranth-tpu",  # the same run gives the same bytes
+        "svg.fonttype": "none",  # keeps text as text
+        "svg.hashsalt": "amaranth-tpu",  # makes the output reproducible
     }
 
 
 @contextlib.contextmanager
 def plot(path, width=8, height=4.5):
-    """Yields `(figure, axes)` of so many inches, to be drawn on inside of `with`, and writes the file at its end, in the format
-    that its ending says. Raises DataError if it can't be written."""
+    """Yields `(figure, axes)` of a size in inches for drawing; writes the file at the end of `with`.
+
+    The suffix selects the format. Raises DataError if the file cannot be written.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

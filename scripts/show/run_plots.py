@@ -1,4 +1,4 @@
-"""Plots of a run from what `tpu run --json` printed: a roofline of its layers, and where its cycles went."""
+"""Plots of a run from the output of `tpu run --json`: a roofline of its layers, and the breakdown of its cycles."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from .plots import colour, plot
 
 __all__ = ["draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
 
-#: What bounds a layer, to colour and mark.
+#: Bound of a layer to colour and marker.
 _BOUNDS = {"array": ("blue", "o"), "bus": ("red", "s"), "waiting": ("grey", "^")}
 _ABOVE = "Above the roof: the words of these layers came while others ran."
 _STATES = ("blue", "grey", "red", "green", "purple", "orange", "sand", "sky", "faint", "purple")
@@ -20,8 +20,10 @@ _HATCHES = ("", "", "", "", "//", "", "", "\\\\", "..", "xx")
 
 
 def read_figures(path, *needed):
-    """The figures of a run, which a file holds as `tpu run --json` prints them. Raises DataError, one line, if it does not, or if
-    one of those `needed` is missing."""
+    """Reads the figures of a run from a file with the output of `tpu run --json`.
+
+    Raises DataError, one line, if the file has another content, or lacks one of the figures `needed`.
+    """
     try:
         figures = json.loads(Path(path).read_text())
     except OSError as error:
@@ -29,7 +31,7 @@ def read_figures(path, *needed):
     except ValueError:
         figures = None
     if not isinstance(figures, dict):
-        raise DataError(f"{printable(path)}: not the figures of a run, as `tpu run --json` prints them")
+        raise DataError(f"{printable(path)}: not the figures of a run; write it with `tpu run --json`")
     for name in needed:
         if not figures.get(name):
             remedy = "; run it with --layers" if name == "layers" else "; run it on the RTL, with --simulator verilator or icarus"
@@ -38,8 +40,11 @@ def read_figures(path, *needed):
 
 
 def roofline_points(layers):
-    """For each of the layers of `tpu run --layers --json` `(name, MACs for a bus word, MACs a cycle, bound)`. Words are those of
-    the busier direction, each of which has a bus beat a cycle; the bound is `array`, `bus` or `waiting`."""
+    """Returns `(name, MACs per bus word, MACs per cycle, bound)` for each layer of `tpu run --layers --json`.
+
+    Words are counted in the busier direction of the bus; each direction moves one beat per cycle. The bound is `array`, `bus` or
+    `waiting`.
+    """
     points = []
     for layer in layers:
         words = max(1, layer["read_beats"], layer["write_beats"])
@@ -49,20 +54,20 @@ def roofline_points(layers):
 
 
 def _whole(layers):
-    """All layers as if they were one."""
+    """Returns all layers combined into one."""
     return {"name": "all", "bound": None} | {
         name: sum(layer[name] for layer in layers) for name in ("macs", "cycles", "read_beats", "write_beats")
     }
 
 
 def draw_roofline(path, figures):
-    """Where each layer stands below the roof of array and bus, on logarithmic axes, and writes the file.
+    """Plots each layer below the roofline of array and bus, on logarithmic axes, and writes the file.
 
     Parameters
     ----------
     path : path
     figures : dict
-        Of a run with `layers`.
+        Figures of a run, with `layers`.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -102,13 +107,13 @@ def draw_roofline(path, figures):
 
 
 def draw_stalls(path, figures):
-    """The cycles of a run as one bar, by what the array did, and writes the file.
+    """Plots the cycles of a run as one bar, divided into busy cycles and stalls of the array, and writes the file.
 
     Parameters
     ----------
     path : path
     figures : dict
-        Of a run, with `cycles`, `busy` and `stalls`.
+        Figures of a run, with `cycles`, `busy` and `stalls`.
     """
     parts = {"busy": figures["busy"], **{name: figures["stalls"][name] for name in STALLS}}
     cycles = max(1, figures["cycles"])

@@ -1,4 +1,4 @@
-"""A sweep's points as a table, and as a picture of area against cycles."""
+"""Table of a sweep's points, and a plot of area against cycles."""
 
 from pathlib import Path
 
@@ -32,8 +32,10 @@ _LOOKS = [
 
 
 def show_sweep(console, rows, area):
-    """Prints a table of points, rows of :attr:`sim.sweeps.sweep.Point.row` with `front`. Of the core it has `n` and those sizes
-    that are not the same in all cores of that n."""
+    """Prints a table of points, rows of :attr:`sim.sweeps.sweep.Point.row` with `front`.
+
+    Its columns for the core are `n` and the sizes that differ between cores with the same n.
+    """
     count = len({row["core_n"] for row in rows})
     sizes = [name for name in rows[0] if name.startswith("core_")]
     sizes = [name for name in sizes if len({(row["core_n"], row[name]) for row in rows}) > count]
@@ -62,13 +64,15 @@ def _shown(name, value):
 
 
 def check_front(path):
-    """Raises DataError, one line, if no picture can be drawn to this file."""
+    """Raises DataError, one line, if this file cannot be drawn."""
     check_plot(path, "a sweep", "sweeps", without=", or leave out --plot")
 
 
 def draw_front(path, rows, area, kind):
-    """Draws area against cycles a sample, on logarithmic axes, with a line through the points of each model that no other beats,
-    and writes the file. `kind` says where the cycles come from, in a word. Raises DataError."""
+    """Plots area against cycles per sample, on logarithmic axes, with the Pareto front of each model, and writes the file.
+
+    `kind` is the source of the cycles, in a word. Raises DataError.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
     able = [row for row in rows if row.get(area) and row.get("cycles_per_sample")]

@@ -1,4 +1,4 @@
-"""What the commands show on a terminal."""
+"""Terminal output of the commands."""
 
 import contextlib
 import time
@@ -19,13 +19,13 @@ _PATIENCE = 2  # seconds
 
 
 def plain(text):
-    """Text from outside, safe to show: nothing in it is markup, and what a terminal could act on is written out."""
+    """Returns foreign text that is safe to print: without markup, and with escapes for characters that terminals interpret."""
     return escape(printable(text))
 
 
 @contextlib.contextmanager
 def spinner(console, text):
-    """Shows that something is going on, and for how long. Yields a function that takes what is being done at the moment."""
+    """Shows a spinner with the elapsed time; yields a function that sets the name of the current step."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -53,7 +53,7 @@ def _bar(console):
 
 @contextlib.contextmanager
 def progress_bar(console, text):
-    """Yields a function to call with `(done, total)`."""
+    """Shows a progress bar; yields a function to call with `(done, total)`."""
     with _bar(console) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -80,14 +80,14 @@ _PLACES = {"model": "on the instruction-level model", "golden": "by the golden m
 
 
 def _where(figures):
-    """What a run ran on, in words."""
+    """Returns the place of a run in words: a board, a simulator or a model."""
     if "board" in figures:
         return f"on the board at {plain(figures['board'])}"
     return _PLACES.get(figures["simulator"], f"simulated by {figures['simulator']}")
 
 
 def show_run(console, figures):
-    """The result of `tpu run`."""
+    """Prints the result of `tpu run`."""
     core = f", {figures['n']} x {figures['n']} cells" if figures["n"] else ""
     table = figure_table(f"amaranth-tpu{core}, {_where(figures)}", ("", "word"), ("", "word"), header=False)
     batches = f" in batches of {figures['batch']}" if figures["batch"] else ""
@@ -130,7 +130,7 @@ def show_run(console, figures):
 
 
 def _show_comparison(table, found):
-    """The rows on what ONNX' interpreters say."""
+    """Adds the rows of the comparison with ONNX interpreters."""
     if found["reason"]:
         table.add_row("against the model", f"[yellow]not compared:[/] {plain(found['reason'])}")
     elif found["interpreter"]:
@@ -148,7 +148,7 @@ def _show_comparison(table, found):
 
 
 def show_cycles(console, figures):
-    """Where cycles went, from `busy`, `stalls` and their sum `cycles`."""
+    """Prints the breakdown of `cycles` into `busy` and `stalls`."""
     from amaranth_tpu.hw.spec.registers import STALLS
 
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
@@ -163,7 +163,7 @@ def show_cycles(console, figures):
 
 
 def show_bundle(console, figures):
-    """The result of `tpu compile`."""
+    """Prints the result of `tpu compile`."""
     title = f"{plain(figures['network'])} for n = {figures['n']}, batch of {figures['batch']}, in {plain(figures['folder'])}"
     table = figure_table(title, ("", "word"), ("", "word"), header=False)
     for region, size in figures["regions"].items():
@@ -179,7 +179,7 @@ def show_bundle(console, figures):
 
 
 def show_synthesis(console, report):
-    """The result of `tpu synth`."""
+    """Prints the result of `tpu synth`."""
     by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
     table = figure_table(
         f"n = {report['n']} on {report['target']}, {by}",

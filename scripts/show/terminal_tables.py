@@ -1,4 +1,4 @@
-"""Tables on a terminal: words are wrapped, numbers never."""
+"""Tables on a terminal, which wrap words but never numbers."""
 
 from rich import box
 from rich.measure import Measurement
@@ -7,12 +7,12 @@ from rich.table import Table
 __all__ = ["figure_table", "print_table"]
 
 
-#: Columns of words become this narrow before a table becomes wider than the terminal: longer words are then broken.
+#: Minimum width of columns of words, below which a table exceeds the terminal instead; longer words are broken.
 _WORD = 8
 
 
 def figure_table(title, *columns, header=True):
-    """A table whose columns are `(name, "word")`, of text that may be wrapped, or `(name, "figure")`: right, never wrapped."""
+    """Returns a table with columns `(name, "word")`, which may wrap, or `(name, "figure")`: right-aligned, never wrapped."""
     table = Table(title=title, title_justify="left", show_header=header)
     for name, kind in columns:
         if kind == "figure":
@@ -27,7 +27,7 @@ def _measure(console, what):
 
 
 def _least_width(console, table):
-    """The width that no figure is cut at."""
+    """Returns the minimum width at which no figure is truncated."""
     longest = [
         max((_measure(console, cell).minimum for cell in (column.header, *column.cells)), default=0)
         for column in table.columns
@@ -37,9 +37,9 @@ def _least_width(console, table):
 
 
 def print_table(console, table):
-    """Prints a table so that no figure is cut: closer together where the terminal is narrow, and wider than it if it must be.
+    """Prints a table without truncating figures: with less padding on a narrow terminal, and wider than it if necessary.
 
-    Where there is no terminal (a pipe, CI), lines are as long as they need to be.
+    Without a terminal (a pipe, CI), the length of lines is not limited.
     """
     if not console.is_terminal:
         table.width = _measure(console, table).maximum

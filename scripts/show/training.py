@@ -1,4 +1,4 @@
-"""What `tpu train` shows on a terminal."""
+"""Terminal output of `tpu train`."""
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -9,7 +9,7 @@ __all__ = ["TrainingBar", "epoch_line", "show_training"]
 
 
 class TrainingBar:
-    """A line on a terminal that moves on with each step; for `with`."""
+    """A progress line, updated after each step; a context manager."""
 
     def __init__(self, console):
         self._bar = Progress(
@@ -34,36 +34,36 @@ class TrainingBar:
         self._bar.stop()
 
     def step(self, epoch, epochs, step, steps, score):
-        """A step of an epoch is done, both from 1; the score is of the epoch so far."""
+        """Shows a finished step of an epoch, both counted from 1, and the score of the epoch so far."""
         figures = f"loss {score.loss:.4f}, accuracy {score.accuracy:.2%}"
         self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
         self._bar.update(self._core, visible=False)
 
     def core(self, first, last):
-        """The core begins with the steps from the first to the last, from 1."""
+        """Shows that the core starts the steps `first` to `last`, counted from 1."""
         text = f"steps {first:,} to {last:,} on the core"
         self._bar.reset(self._core, total=last - first + 1, description=text, visible=True)
 
     def core_step(self, done, total):
-        """So many of them are done."""
+        """Shows the number of finished steps on the core."""
         self._bar.update(self._core, completed=done, total=total)
 
 
 def epoch_line(figures, epochs, measured):
-    """One line about an epoch.
+    """Prints one line about an epoch.
 
     Parameters
     ----------
     figures : sim.trainer.training.EpochFigures
     measured : str or None
-        The name of what its accuracy is of.
+        Name of the samples for the accuracy.
     """
     accuracy = "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
     return f"epoch {figures.epoch} of {epochs}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"
 
 
 def show_training(console, figures):
-    """The result of `tpu train`: its epochs, and what came out."""
+    """Prints the result of `tpu train`: the epochs and the final figures."""
     _show_epochs(console, figures)
     table = figure_table(f"Training of {plain(figures['model'])}", ("", "word"), ("", "word"), header=False)
     start = {"fresh": "fresh weights", "file": "the file's weights", "checkpoint": "a checkpoint"}[figures["start"]]

@@ -1,4 +1,4 @@
-"""The wave through the systolic array, drawn from a recording: an SVG that moves, or a still of one cycle."""
+"""Picture of the wave through the systolic array, from a recording: an animated SVG, or a still of one cycle."""
 
 from dataclasses import dataclass
 from html import escape
@@ -8,11 +8,11 @@ from .look import COLOURS, dark_rules
 __all__ = ["wave_picture", "moving_cycles"]
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _CELL_WIDTH, _CELL_HEIGHT, _GAP = 760, 690, 206, 132, 118, 92, 8
-_OUTSIDE = 70  # from one place to the next, outside of the array
+_OUTSIDE = 70  # distance between positions outside the array
 _N = 4  # rows and columns
 _NOTE = "Every number is one that the RTL had there; cycles in which nothing moves are left out."
-_SECONDS = 0.7  # a cycle
-#: Kind of what moves to its colour, and where it is in a cell, from the cell's middle.
+_SECONDS = 0.7  # per cycle
+#: Kind of token to its colour and its position relative to the centre of a cell.
 _KINDS = {
     "x": ("blue", (-24, -26)),
     "sum": ("green", (34, 6)),
@@ -25,8 +25,11 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class _Token:
-    """A value that moves. `points` are `(cycle, row, column)` of the cells in which it is, in order, those outside of the array
-    included; `texts` are `(cycle, text)` from which cycle on it reads so; it is there until `end`."""
+    """A moving value.
+
+    `points` are the `(cycle, row, column)` of its positions in order, also outside the array. `texts` are `(cycle, text)`, each
+    shown from that cycle on. The token disappears at cycle `end`.
+    """
 
     kind: str
     points: list
@@ -43,7 +46,7 @@ def _tokens(wave):
     marks = [tuple(map(int, place)) for place in zip(*cells["mark"].nonzero())]
     yield from _weight_tokens(cells, marks)
     for cycle, r, c in marks:
-        if c == 0:  # and the next columns', at half the speed of the weights
+        if c == 0:  # the marks reach the next columns at half the speed of the weights
             path = [(cycle + 2 * k, r, k) for k in range(_N) if (cycle + 2 * k, r, k) in marks]
             yield _Token("mark", [(cycle - 2, r, -1), *path], [(cycle - 2, "\N{BLACK UP-POINTING TRIANGLE}")], path[-1][0] + 0.6)
     for cycle in wave.entered:
@@ -67,7 +70,7 @@ def _weight_tokens(cells, marks):
     for cycle, r, c in marks:
         path = [(cycle - c + k, r, k) for k in range(c + 1)]
         text = _number(cells["w"][cycle, r, c])
-        kept = (cycle + 1, r - 0.3, c - 0.18)  # about where `next` is
+        kept = (cycle + 1, r - 0.3, c - 0.18)  # near the register `next`
         yield _Token("weight", [(cycle - c - 1, r, -1), *path, kept], [(cycle - c - 1, text)], cycle + 1)
         switched = next((at for at in range(cycle, cycles) if cells["switch"][at, r, c]), cycles - 1)
         yield _Token("next", [(cycle + 1, r, c)], [(cycle + 1, _number(cells["shadow"][cycle + 1, r, c]))], switched + 1)
@@ -78,7 +81,7 @@ def _weight_tokens(cells, marks):
 
 
 def moving_cycles(wave):
-    """The cycles of the recording in which something moves, in order; what stands still is left out of the picture."""
+    """Returns the cycles of the recording in which something moves, in order; the picture skips all others."""
     moving = set()
     for token in _tokens(wave):
         if len(token.points) > 1:
@@ -96,13 +99,13 @@ def _place(kind, row, column):
 
 
 def _frame_of(cycle, frames):
-    """Where a moment of the recording is among the cycles that are shown."""
+    """Maps a time of the recording to the cycles that are shown."""
     whole = min(max(int(cycle // 1), 0), len(frames) - 1)
     return min(max(frames[whole] + cycle - whole, 0), frames[-1] + 1)
 
 
 def _moving(token, frames, count, start):
-    """Returns a token as SVG that repeats every `count` cycles. It begins at cycle `start`, and stays there without animation."""
+    """Returns a token as SVG that repeats every `count` cycles, starting at cycle `start`; without animation it stays there."""
     cycles = [_frame_of(cycle, frames) for cycle, *_ in token.points]
     places = [_place(token.kind, row, column) for _, row, column in token.points]
     end, body = _frame_of(token.end, frames), ""
@@ -125,7 +128,7 @@ def _moving(token, frames, count, start):
 
 
 def _between(before, step, after):
-    """Whether a step lies on the straight way between its neighbours."""
+    """Returns True if a step is on the straight line between its neighbours."""
     if before is None or after is None:
         return False
     share = (step[0] - before[0]) / max(1e-9, after[0] - before[0])
@@ -141,7 +144,7 @@ def _animate(what, values, times, count, start, discrete=False):
 
 
 def _still(token, cycle):
-    """A token as it is in the middle of a cycle; nothing if it is not there."""
+    """Returns a token as SVG in the middle of a cycle, or nothing if it is not visible then."""
     if not token.texts[0][0] <= cycle < token.end:
         return ""
     text = next(text for first, text in reversed(token.texts) if first <= cycle)
@@ -195,7 +198,7 @@ def _stage():
 
 
 def _busiest(tokens, shown):
-    """The number of the cycle in which most sums are inside of the array: the first that is shown."""
+    """Returns the number of the cycle with the most sums in the array, which is shown first."""
     sums = [token for token in tokens if token.kind == "sum"]
 
     def inside(cycle):
@@ -210,18 +213,18 @@ def _step(number, shown, change="", opacity=1):
 
 
 def wave_picture(wave, still=None):
-    """SVG text.
+    """Returns the SVG text of the picture.
 
     Parameters
     ----------
     wave : sim.host.array_wave.ArrayWave
     still : int or None
-        Which of the cycles in which something moves is drawn, from 1 on; None: all, one after the other, for ever.
+        Number of the step to draw, from 1, among the cycles in which something moves; None: all steps in an endless loop.
 
     Raises
     ------
     ValueError
-        If there are not so many.
+        If there are fewer steps.
     """
     tokens = list(_tokens(wave))
     shown = moving_cycles(wave)

@@ -1,15 +1,15 @@
-"""Trains the networks a, b, c and d that are shipped, on MNIST less the 5,000 digits of the default data set.
+"""Training of the shipped networks a, b, c and d, on MNIST without the 5,000 digits of the default data set.
 
     python -m amaranth_tpu.scripts.train.cnn c --data DIR
 
-One core needs about 10 minutes for a, 14 for b, 6 for c and 10 seconds for d. PyTorch and onnxruntime, which the product does not
-need: `pip install amaranth-tpu[retrain,data]`. AdamW on a cosine; digits shifted, turned, stretched and bent a little at random;
-batch normalization, which is folded into the weights afterwards; the weights that are kept are a running average over the
-steps, rounded to bfloat16. The same seed on the same machine gives the same file.
+On one CPU core, training takes about 10 minutes for a, 14 for b, 6 for c and 10 seconds for d. It needs PyTorch and onnxruntime,
+which the product does not: `pip install amaranth-tpu[retrain,data]`. The optimizer is AdamW with a cosine schedule. Digits are
+randomly shifted, rotated, stretched and bent a little. Batch normalization is folded into the weights afterwards. The final
+weights are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
 
-No epoch is chosen: the last one counts. The 5,000 digits of the validation split, which the seed draws from the training images,
-chose the design of c: no padding in its last two convolutions costs nothing, half their channels do. The test images only tell
-the result.
+There is no selection of an epoch: the last one counts. The design of c was chosen with the 5,000 digits of the validation split,
+which the seed draws from the training images: removing the padding of its last two convolutions costs no accuracy, halving their
+channels does. The test images are only used for the final result.
 """
 
 import copy
@@ -45,20 +45,20 @@ _HELD_OUT = 5_000
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one network is made and trained.
+    """Architecture and training settings of one network.
 
     Parameters
     ----------
     layers : callable
-        Makes the untrained modules, a list.
+        Returns the list of untrained modules.
     epochs : int
-        Times that every digit is seen.
+        Number of epochs.
     strength : float
-        Of the distortions; 0 leaves the digits as they are.
+        Strength of the distortions; 0 disables them.
     rate : float
-        Highest step of AdamW.
+        Highest learning rate of AdamW.
     softmax : bool
-        Whether the exported network ends in Softmax rather than in logits.
+        The exported network ends in Softmax instead of logits.
     """
 
     layers: Callable[[], list]
@@ -122,7 +122,7 @@ def _tensors(images, labels):
 
 
 def _distort(images, strength):
-    """(count, 1, rows, columns): every image turned, stretched, slanted, shifted and bent a little, bilinear."""
+    """Returns images (count, 1, rows, columns), randomly rotated, stretched, slanted, shifted and bent, bilinear."""
     count, _, rows, columns = images.shape
     turn, slant = torch.randn(2, count) * 0.12 * strength
     stretch = torch.exp(torch.randn(2, count) * 0.09 * strength)
@@ -142,14 +142,15 @@ def _distort(images, strength):
 
 
 def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report=None, validate=None):
-    """The trained network, an `nn.Sequential` of `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`; weights are bfloat16
-    values.
+    """Trains a network; returns it as `nn.Sequential` with bfloat16 weights.
+
+    Its modules are `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`.
 
     `report(step, steps, loss)` is called after every step, `validate(epoch, network)` after every epoch.
     """
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)  # the digits of a sum do not depend on the number of processors, then
+    torch.set_num_threads(1)  # makes sums independent of the number of CPU cores
     epochs = epochs or recipe.epochs
     network = nn.Sequential(*recipe.layers()).to(memory_format=torch.channels_last)
     average = copy.deepcopy(network)
@@ -160,7 +161,7 @@ def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report
     for epoch in range(epochs):
         network.train()
         order = torch.randperm(len(images))
-        # The last epochs see the digits nearly as they are.
+        # The last epochs use almost undistorted digits.
         strength = recipe.strength * (1 if epoch < 0.85 * epochs else 0.5)
         for chosen in order[: per_epoch * BATCH].split(BATCH):
             x = _distort(pixels[chosen], strength) if strength else pixels[chosen]
@@ -188,7 +189,7 @@ def _follow(average, network, kept):
 
 
 def fold_batch_norm(network):
-    """The same function without normalization and Dropout, its weights rounded to bfloat16; biases stay binary32."""
+    """Folds normalization and removes Dropout; rounds weights to bfloat16, and keeps biases in binary32."""
     layers = []
     for module in copy.deepcopy(network).eval():
         if isinstance(module, nn.BatchNorm2d):
@@ -209,13 +210,13 @@ def _rounded(values):
 
 @torch.no_grad()
 def accuracy(network, images, labels):
-    """Share of digits that a folded network classifies right, if operands are bfloat16 and sums are binary32."""
+    """Returns the accuracy of a folded network with bfloat16 operands and binary32 sums."""
     pixels, classes = _tensors(images, labels)
     right = 0
     for x, wanted in zip(pixels.split(500), classes.split(500)):
         for module in network:
             if isinstance(module, (nn.Conv2d, nn.Linear)):
-                x = _rounded(x)  # ReLU, the largest of a window and a new shape commute with rounding
+                x = _rounded(x)  # ReLU, max pooling and reshapes commute with rounding
             x = module(x)
         right += int((x.argmax(1) == wanted).sum())
     return right / len(images)
@@ -223,7 +224,7 @@ def accuracy(network, images, labels):
 
 @torch.no_grad()
 def multiply_accumulates(network, shape=(1, 28, 28)):
-    """How many an image takes in a folded network; those with padding count."""
+    """Returns the multiply-accumulates per image of a folded network, including padding."""
     x, total = torch.zeros(1, *shape), 0
     for module in network:
         x = module(x)
@@ -233,7 +234,7 @@ def multiply_accumulates(network, shape=(1, 28, 28)):
 
 
 def export(network, name, seed, *, softmax=False):
-    """The ONNX model of a folded network: weights as bfloat16, each cast to binary32 by a node, and binary32 biases."""
+    """Returns the ONNX model of a folded network, with Cast nodes from bfloat16 weights to binary32, and binary32 biases."""
     nodes, tensors, count = [], [], {}
 
     def append(operator, stem, *operands, output=None, **attributes):
@@ -284,7 +285,7 @@ def export(network, name, seed, *, softmax=False):
 
 
 def _onnx_accuracy(content, images, labels):
-    """The same by onnxruntime, in binary32."""
+    """Returns the accuracy of an ONNX model by onnxruntime, in binary32."""
     session = onnxruntime.InferenceSession(content)
     pixels = _tensors(images, labels)[0].numpy()
     found = np.concatenate([session.run(None, {"image": pixels[at : at + 500]})[0] for at in range(0, len(pixels), 500)])
@@ -292,7 +293,7 @@ def _onnx_accuracy(content, images, labels):
 
 
 def _split(images, labels, seed):
-    """`(training, validation)`, each (images, labels)."""
+    """Splits digits into `(training, validation)`, each (images, labels)."""
     order = np.random.default_rng(seed).permutation(len(images))
     kept, held = np.sort(order[_HELD_OUT:]), np.sort(order[:_HELD_OUT])
     return (images[kept], labels[kept]), (images[held], labels[held])
@@ -301,8 +302,8 @@ def _split(images, labels, seed):
 def main(
     name: Annotated[str, typer.Argument(help="a, b, c or d.")],
     data: Data,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file; without it the shipped one.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Without it, what the network's recipe says.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="ONNX file to write. Default: the shipped file.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs. Default: by the network's recipe.")] = None,
     seed: Seed = 1,
 ):
     """Train a network, print its accuracy, write it as ONNX."""

@@ -1,9 +1,9 @@
-"""Trains the network that is shipped: 784-128-10 with ReLU, on MNIST less the 5,000 digits of the default data set.
+"""Training of the shipped network 784-128-10 with ReLU, on MNIST without the 5,000 digits of the default data set.
 
     python -m amaranth_tpu.scripts.train.mlp --data DIR -o sim/models/mnist_mlp.onnx
 
-Plain numpy: Adam; digits shifted, turned and stretched a little at random; label smoothing; the weights that are kept
-are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
+Training uses numpy alone, with Adam and label smoothing. Digits are randomly shifted, rotated and stretched a little. The final
+weights are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["train", "export", "accuracy"]
 
 
 def _distort(images, random, strength):
-    """float32 (count, 28, 28): every image turned, stretched, slanted and shifted a little, bilinear."""
+    """Returns float32 images (count, 28, 28), randomly rotated, stretched, slanted and shifted, bilinear."""
     count, size = len(images), images.shape[1]
     turn = random.normal(0, 0.12 * strength, count)
     slant = random.normal(0, 0.12 * strength, count)
@@ -37,7 +37,7 @@ def _distort(images, random, strength):
 
     source_y = column(cos * stretch[0]) * y + column(sin * stretch[0]) * x + column(shift[0])
     source_x = column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x + column(shift[1])
-    edge = size + 3  # two empty rows around, so that no index leaves the image
+    edge = size + 3  # padding, so that all indices stay inside the image
     padded = np.zeros((count, edge + 1, edge + 1), np.float32)
     padded[:, 2 : 2 + size, 2 : 2 + size] = images
     source_y = np.clip(source_y + (size - 1) / 2 + 2, 0, edge - 0.001)
@@ -52,7 +52,10 @@ def _distort(images, random, strength):
 
 
 def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, strength=1.0, rate=2e-3, report=None):
-    """`[w0, b0, w1, b1]`: float32, the weights bfloat16 values. `report(step, steps, loss)` is called now and then."""
+    """Trains the network; returns float32 `[w0, b0, w1, b1]`, weights with bfloat16 values.
+
+    Calls `report(step, steps, loss)` now and then.
+    """
     random = np.random.default_rng(seed)
     pixels = preprocess(images, PREPROCESS).reshape(images.shape)
     inputs, classes = pixels[0].size, 10
@@ -71,10 +74,10 @@ def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, stre
     steps, step = epochs * per_epoch, 0
     for epoch in range(epochs):
         order = random.permutation(len(images))
-        for group in range(0, per_epoch, 16):  # distorts 16 batches at a time
+        for group in range(0, per_epoch, 16):  # distort 16 batches at a time
             batches = range(group, min(group + 16, per_epoch))
             chosen = order[group * BATCH : (batches[-1] + 1) * BATCH]
-            # The last epochs see the digits as they are.
+            # The last epochs use undistorted digits.
             now = strength if epoch < 0.9 * epochs else 0.3 * strength
             distorted = _distort(pixels[chosen], random, now).reshape(len(chosen), -1)
             for index in range(len(batches)):
@@ -117,7 +120,7 @@ def _adam(parameters, gradients, moments, step, rate):
 
 
 def accuracy(parameters, images, labels):
-    """Share of digits that the golden model classifies right."""
+    """Returns the accuracy of the golden model."""
     w0, b0, w1, b1 = parameters
     inner = activate(matmul(round_bfloat16(preprocess(images, PREPROCESS)), round_bfloat16(w0), b0), "relu")
     logits = matmul(round_bfloat16(inner), round_bfloat16(w1), b1)
@@ -125,7 +128,7 @@ def accuracy(parameters, images, labels):
 
 
 def export(parameters, seed):
-    """The ONNX model: Flatten, Gemm, Relu, Gemm."""
+    """Returns the ONNX model: Flatten, Gemm, Relu, Gemm."""
     names = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     w0, b0, w1, b1 = parameters
     nodes = [

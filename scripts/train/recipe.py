@@ -1,4 +1,4 @@
-"""What the recipes of all shipped networks have in common: data, schedule, display, and the ONNX file."""
+"""Shared parts of the shipped networks' recipes: data, schedule, display, and the ONNX file."""
 
 import contextlib
 from pathlib import Path
@@ -35,15 +35,17 @@ Seed = Annotated[int, typer.Option(min=0)]
 
 
 def without(images, labels, left_out):
-    """The images that are not among `left_out`, compared by their pixels, and their labels."""
+    """Returns the images that are not in `left_out`, compared by pixels, and their labels."""
     known = {image.tobytes() for image in left_out}
     keep = np.array([image.tobytes() not in known for image in images])
     return images[keep], labels[keep]
 
 
 def digits_for(data, output, least=BATCH):
-    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first, `least` of
-    them at least. What is wrong with the folder `data`, or with `output`, ends the command with one line."""
+    """Returns `(images, labels)` for training, for testing, and of the default data set, which the training set excludes.
+
+    At least `least` digits must remain for training. A fault in the folder `data` or in `output` ends the command with one line.
+    """
     if not output.parent.is_dir():
         raise _failed(f"{output.parent}: no such folder; make it, or name another with -o")
     if output.is_dir():
@@ -53,7 +55,7 @@ def digits_for(data, output, least=BATCH):
     except DataError as error:
         raise _failed(error) from None
     if (highest := max(train[1].max(), test[1].max())) > 9:
-        raise _failed(f"{data}: has the label {highest}; there are classes 0 to 9")
+        raise _failed(f"{data}: has the label {highest}; labels must be 0 to 9")
     images, labels = without(*train, default[0])
     if len(images) < least:
         raise _failed(f"{data}: has {len(images)} digits to train on; there must be {least}")
@@ -61,18 +63,18 @@ def digits_for(data, output, least=BATCH):
 
 
 def rate_at(step, steps, highest):
-    """The optimizer's rate: up to the highest in 500 steps, then down along a cosine."""
+    """Returns the learning rate: a linear warm-up of 500 steps, then a cosine decay."""
     return highest * min(1, step / 500) * (0.5 + 0.5 * float(np.cos(np.pi * step / steps)))
 
 
 def kept_at(step):
-    """The share that a running average of the weights keeps of itself."""
+    """Returns the decay of the running average of the weights."""
     return min(0.999, step / (step + 10))
 
 
 @contextlib.contextmanager
 def shown_training(epochs):
-    """Gives `(report, console)`: `report(step, steps, loss)` moves a bar on, and above it the console prints."""
+    """Yields `(report, console)`: `report(step, steps, loss)` updates a progress bar; the console prints above it."""
     columns = [
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
@@ -90,7 +92,7 @@ def shown_training(epochs):
 
 
 def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
-    """A checked ONNX model from `image` (batch, *shape) to `output` (batch, count), which says how it was made."""
+    """Returns a checked ONNX model from `image` (batch, *shape) to `output` (batch, count), with a description of its recipe."""
     graph = helper.make_graph(
         nodes,
         name,
@@ -105,7 +107,7 @@ def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
 
 
 def write_model(output, model):
-    """Writes a model, and returns its bytes; what is wrong with the file ends the command with one line."""
+    """Writes a model and returns its bytes; an error of the file ends the command with one line."""
     content = model.SerializeToString(deterministic=True)
     try:
         write_file(output, content)
@@ -115,6 +117,6 @@ def write_model(output, model):
 
 
 def _failed(error):
-    """What ends the command, after this one line."""
+    """Prints this line and returns the exception that ends the command."""
     typer.echo(f"error: {error}", err=True)
     return typer.Exit(1)
