@@ -1,7 +1,7 @@
-"""What is said of a network that can't be compiled."""
+"""The error for models that cannot be compiled."""
 
 __all__ = ["ModelError"]
 
 
 class ModelError(ValueError):
-    """A model that can't be compiled; one line that names the cause, the operator and its node, and the fix."""
+    """A model that cannot be compiled. The message is one line that names the operator, its node, the cause and the fix."""

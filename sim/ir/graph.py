@@ -1,9 +1,9 @@
-"""The compiler's input for what is more than a chain of dense layers: tensors, and the stages that make them.
+"""The compiler's input: tensors, and the stages that compute them.
 
-A stage is all that happens between reading operands and writing a result: convolutions that add up in the same sums, their
-maximum over windows, a function, rounding, a product. Dense layers, pooling alone, residual additions, scales and
-shifts, concatenation and moving averages are stages with particular weights, so that there is one kind of thing to
-schedule. Indices of tensors are (y, x, channel); a vector is a tensor of 1 x 1 positions.
+A stage covers everything between reading operands and writing a result: a sum of convolutions, max pooling, an activation
+function, rounding, and a product. Dense layers, pooling alone, residual additions, scales and shifts, concatenation and moving
+averages are stages with particular weights, so the compiler schedules one kind of object. Tensors are indexed (y, x, channel); a
+vector is a tensor of 1 x 1 positions.
 """
 
 from dataclasses import dataclass, field
@@ -16,18 +16,19 @@ __all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Graph", "dense
 
 
 def span(count, stride, kernel, dilation):
-    """Positions from the first to the last that `count` windows read, along one axis."""
+    """Returns the number of positions from the first to the last position that `count` windows read along one axis."""
     return (count - 1) * stride + (kernel - 1) * dilation + 1
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32).
+    """A tensor of `channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output:
+    binary32).
 
-    The compiler's own may be `transpose_of`: another tensor, as loads have it that transpose every tile of n positions and n
-    channels. Of one that is turned by overlapping blocks of its rows, `block` has `(positions from a block to the next, those
-    of the first block before the row)`. And the last `void` positions of a sample may not be there, where those of a smaller
-    one do not fill the last row: they are +0.
+    The compiler adds tensors of its own. `transpose_of` names the tensor that this one is a transpose of: loads transpose each
+    tile of n positions and n channels. If the transpose is by overlapping blocks of rows, `block` is
+    `(positions from one block to the next, positions of the first block before the row)`. The last `void` positions of a sample
+    may be absent, where a smaller sample does not fill the last row: they read as +0.
     """
 
     name: str
@@ -39,40 +40,39 @@ class Tensor:
     block: tuple[int, int] | None = None
 
     def __post_init__(self):
-        if not self.name:  # which stands for no tensor
+        if not self.name:  # an empty name means no tensor
             raise ValueError("a tensor must have a name")
 
     @property
     def shape(self):
-        """(height, width, channels)."""
+        """Shape as (height, width, channels)."""
         return self.height, self.width, self.channels
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A convolution that adds to a stage's sums: position (y, x) reads source positions `(y, x) * stride + (ky, kx) * dilation -
-    padding`. What lies outside of the source is +0.
+    """A convolution that adds to a stage's sums: position (y, x) reads source positions
+    `(y, x) * stride + (ky, kx) * dilation - padding`. Positions outside of the source read as +0.
 
     Parameters
     ----------
     source : str
         Tensor that is read.
     weights : bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result)
-        Output channels are cut into `groups` equal parts; part g sees the g-th part of the source's channels.
+        Output channels are divided into `groups` equal parts; part g reads the g-th part of the source's channels.
     stride, dilation, padding : (int, int)
-        Along y and x; padding above and to the left. Below and to the right there is as much as the stage's size asks for.
+        Along y and x. Padding is above and to the left; below and to the right it follows from the stage's size.
     groups : int
     fixed : bool
-        Whether the weights are what an operation is made of (an average, a scale, a choice of channels), which training leaves
-        as they are.
+        The weights define an operation (an average, a scale, a choice of channels), so training does not change them.
     data : str or None
-        Tensor (1 x positions) whose values are the weights, each sample's own; `weights` then only has their shape, of one kernel
-        position and one group. +0 is added last.
+        Tensor (1 x positions) whose values are the weights, separately for each sample. `weights` then gives the shape only: one
+        kernel position and one group. +0 is added last.
     rows : bool
-        Whether each position of `data` has the weights of a source channel, for all channels of the result. Else it has those of
-        a channel of the result.
+        Orientation of `data`. True: each position holds the weights of one source channel, for all channels of the result. False:
+        each position holds the weights of one channel of the result.
     sparse : bool
-        Whether weights of -0 are none at all, so that a tile of them alone needs no pass.
+        Weights of -0 are structural zeros, so a tile of such weights alone needs no pass.
     """
 
     source: str
@@ -91,14 +91,14 @@ class Term:
         return self.weights.shape[:2]
 
     def stretch(self, size):
-        """(along y, along x): how many positions of the source lie from one of these (height, width) sums to the next."""
+        """Returns the distance in source positions, (along y, along x), between neighbours of (height, width) sums."""
         return tuple(1 if count == 1 else stride for count, stride in zip(size, self.stride))
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Maximum over windows of sums: output (y, x) takes those at `(y, x) * stride + (wy, wx) * dilation - padding` that exist;
-    every window has at least one. `size` is (height, width) of the result."""
+    """Max pooling of sums: output (y, x) is the maximum over the existing positions
+    `(y, x) * stride + (wy, wx) * dilation - padding`. Every window has at least one. `size` is (height, width) of the result."""
 
     window: tuple[int, int]
     size: tuple[int, int]
@@ -109,16 +109,16 @@ class Pool:
 
 @dataclass(frozen=True)
 class Select:
-    """What keeps sums of gradients, at each result of a stage: one in every `window` of the output.
+    """A mask on sums of gradients: for each result of a stage it passes the sum at one position in every `window` of the output.
 
     Parameters
     ----------
     tensor : str
-        Of the sums' shape: the stage's results, which have to be above 0; or numbers of places in windows.
+        Tensor of the sums' shape: the stage's results, which must be above 0 for a sum to pass; or indices of places in windows.
     window : (int, int)
-        Height and width of what a sum belongs to in the output.
+        Height and width of the output window of one sum.
     index : bool
-        Whether the tensor has numbers. They count y first, then x; 255 stands for none.
+        The tensor has indices. They count y first, then x; 255 means none.
     """
 
     tensor: str
@@ -128,15 +128,15 @@ class Select:
 
 @dataclass(frozen=True)
 class Extra:
-    """What a stage writes beside its results.
+    """A second result that a stage writes.
 
     Parameters
     ----------
     tensor : str
     spread : (int, int)
-        Result (y, x) goes to (y, x) * spread; +0 is between.
+        Result (y, x) is written to (y, x) * spread, with +0 between.
     index : bool
-        Instead of results, the numbers of the first largest sums in their windows, 255 where relu gives 0.
+        Writes, instead of results, the indices of the first largest sums in their windows; 255 where relu gives 0.
     """
 
     tensor: str
@@ -146,16 +146,15 @@ class Extra:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """`output[origin + (y, x)] = round(function(pool(bias + terms)))`, or that times `times`.
+    """A stage: `output[origin + (y, x)] = round(function(pool(bias + terms)))`, or this value times `times`.
 
-    Every output channel is `bias + sum over the terms, over ky, over kx, over c`, in this order, whatever the size of
-    the array.
+    Every output channel is `bias + sum over the terms, over ky, over kx, over c`, in this order, for every size of the array.
 
     Parameters
     ----------
     name : str
     output : str
-        Tensor that is written. Several stages may write parts of the same one.
+        Tensor that is written. Several stages may write parts of one tensor.
     terms : tuple of Term
         At least one; all have the same output channels.
     size : (int, int)
@@ -165,21 +164,21 @@ class Stage:
     function : Function
         Applied after pooling.
     softmax : bool
-        Over the channels, in place of a function.
+        Softmax over the channels, in place of a function.
     times : str or None
-        Tensor of the result's shape: both factors are bfloat16, and the product is rounded again.
+        Tensor of the result's shape. Both factors are bfloat16, and the product is rounded again.
     origin : (int, int)
-        Where in the output the result's position (0, 0) goes.
+        Position in the output of the result's position (0, 0).
     value : str or None
         The ONNX value, (batch, channels, height, width) or (batch, channels), that this stage completes, for comparison.
     title : str
-        How a message names the operator that it was made of; empty: by the stage's name.
+        Name in messages of the operator that the stage was made from. Empty: the stage's name.
     select : Select or None
-        In a training step, in place of a function: what keeps the sums.
+        In a training step, in place of a function: the mask on the sums.
     extras : tuple of Extra
-        In a training step: what else is written.
+        In a training step: further results.
     reflow : bool
-        Whether the results, one after the other as far as there are places, fill the output, whose rows have another length.
+        The results fill the output one after the other, as far as it has places; its rows have another length.
     """
 
     name: str
@@ -200,12 +199,12 @@ class Stage:
 
     @property
     def result_size(self):
-        """(height, width) of what is written, or of what selects."""
+        """Size (height, width) of the result, or of the sums that `select` masks."""
         return self.pool.size if self.pool else self.size
 
     @property
     def beside(self):
-        """Tensor of the results' shape that is read where they are made, or None."""
+        """Tensor of the results' shape that is read as an operand when results are computed, or None."""
         return self.select.tensor if self.select else self.times
 
     @property
@@ -215,7 +214,7 @@ class Stage:
 
     @property
     def sums_size(self):
-        """(height, width) of the sums that are needed: windows may leave some at the end out."""
+        """Size (height, width) of the sums that pooling reads; windows may not reach the last rows and columns."""
         if not self.pool:
             return self.size
         pool = self.pool
@@ -228,37 +227,37 @@ class Stage:
 
     @property
     def channels(self):
-        """Output channels."""
+        """Number of output channels."""
         return self.terms[0].weights.shape[-1]
 
     @property
     def is_uniform(self):
-        """Whether all output channels read the same: neither groups, nor terms with weights left out."""
+        """True if all output channels read the same inputs: no groups, and no terms with structural zeros."""
         return not any(term.groups > 1 or term.sparse for term in self.terms)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network of stages, in an order in which they can run.
+    """A network of stages in a topological order.
 
     Parameters
     ----------
     name : str
     tensors : dict of str to Tensor
-        Of the input, of every stage's output.
+        The input and every stage's output.
     input, output : str
         Names of tensors. The output is kept in binary32, unless a product is part of it.
     stages : tuple of Stage
     input_order : int array (height * width * channels,), or None
-        The value of the ONNX sample, flattened, at each (y, x, channel) of the input tensor. None: in order.
+        Index into the flattened ONNX sample for each (y, x, channel) of the input tensor. None: identity.
     output_order : int array, or None
-        For each value of the ONNX result, flattened: which of the output tensor's, as (y, x, channel). None: in order.
+        Index into the output tensor, as (y, x, channel), for each value of the flattened ONNX result. None: identity.
     softmax : bool
-        Whether the model ended in Softmax, which has been left out: the results are logits.
+        The model ended in a Softmax that was removed: the results are logits.
     input_shape : tuple of int
-        Shape of one sample, as the model had it.
+        Shape of one sample in the model.
     preprocess : str or None
-        What the model's metadata says under `preprocess`.
+        Entry `preprocess` of the model's metadata.
     origin : sim.fusion.origin.Origin or None
         The model's own input and outputs; None if the graph was not read from a file.
     """
@@ -277,43 +276,44 @@ class Graph:
 
     @property
     def input_size(self):
-        """Values in one sample."""
+        """Number of values in one sample."""
         return int(np.prod(self.tensors[self.input].shape))
 
     @property
     def output_size(self):
-        """Values in one result."""
+        """Number of values in one result."""
         shape = self.tensors[self.output].shape
         return int(np.prod(shape)) if self.output_order is None else len(self.output_order)
 
     @property
     def is_convolutional(self):
-        """Whether it has sums at more than one position."""
+        """True if a stage has sums at more than one position."""
         return any(stage.size != (1, 1) for stage in self.stages)
 
     def arrange_input(self, samples):
-        """(batch, height, width, channels) from samples (batch, input size) in the model's order."""
+        """Returns samples (batch, input size) in the model's order as (batch, height, width, channels)."""
         samples = np.asarray(samples)
         ordered = samples if self.input_order is None else samples[:, self.input_order]
         return np.ascontiguousarray(ordered).reshape(-1, *self.tensors[self.input].shape)
 
     def arrange_output(self, values):
-        """(batch, output size) in the model's order from (batch, height, width, channels)."""
+        """Returns values (batch, height, width, channels) as (batch, output size) in the model's order."""
         flat = np.asarray(values).reshape(len(values), -1)
         return np.ascontiguousarray(flat if self.output_order is None else flat[:, self.output_order])
 
     def is_wide(self, stage):
-        """Whether what a stage writes is kept in binary32: the output, if no product is part of it."""
+        """Returns True if a stage's results are kept in binary32: it writes the output, and no product is part of the output."""
         return stage.output == self.output and not any(other.times for other in self.stages if other.output == self.output)
 
     def macs(self, stage):
-        """Multiplications that a stage needs for one sample; padding counts, as it does elsewhere, structural zeros do not."""
+        """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual; structural zeros do
+        not."""
         height, width = stage.sums_size
         return sum(height * width * term.weights.size for term in stage.terms)
 
 
 def dense_chain(name, layers):
-    """The graph of dense layers one after the other.
+    """Returns the graph of a chain of dense layers.
 
     Parameters
     ----------

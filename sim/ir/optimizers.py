@@ -1,7 +1,7 @@
-"""Optimizers: how parameters follow from their gradients, as passes of the core over diagonal tiles.
+"""Optimizers: parameter updates as passes of the core over diagonal tiles.
 
-Gradients G are sums over the batch, binary32. Numbers that every lane is multiplied by, the diagonals of tiles, are bfloat16:
-:meth:`factors` has them, sign included. An optimizer's definition in bits is :mod:`sim.golden.updates`.
+Gradients G are sums over the batch, in binary32. A factor that multiplies every lane is the diagonal of a tile, in bfloat16;
+:meth:`factors` returns them, sign included. The bit-exact definition of an optimizer is :mod:`sim.golden.updates`.
 """
 
 import math
@@ -13,7 +13,7 @@ from ml_dtypes import bfloat16
 
 __all__ = ["Sgd", "Adam", "TABLE_BINADES", "TABLE_MIDDLE"]
 
-#: Adam's table of 1 / sqrt reaches this many binades down and up from this number.
+#: Adam's table of 1 / sqrt covers this many binades below and above this number.
 TABLE_BINADES, TABLE_MIDDLE = 14, 2.0**-20
 
 
@@ -28,7 +28,7 @@ def _check_share(name, value):
 
 def _check_factor(name, value):
     if not 0 <= float(_rounded(value)) < 1:
-        raise ValueError(f"{name}, rounded to bfloat16, must be at least 0 and less than 1, which {value:g} is not")
+        raise ValueError(f"{name}, rounded to bfloat16, must be at least 0 and less than 1, not {value:g}")
 
 
 def _check_decay(value):
@@ -43,7 +43,7 @@ class Sgd:
         V' = bf16(G + mu V)                       with weight decay: bf16((G + mu V) + decay * upper half of W)
         W' = W - r V'                             r = rate / batch, decay = weight_decay * batch
 
-    As PyTorch's, whose gradients are means: `weight_decay` is L2 regularisation. Biases do not decay.
+    It corresponds to PyTorch's SGD, whose gradients are means: `weight_decay` is L2 regularisation. Biases do not decay.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class Sgd:
     momentum: float = 0.9
     weight_decay: float = 0.0
 
-    #: What is kept of each parameter beside its master: name to the type of its numbers.
+    #: State kept for each parameter besides its master copy: {name: number type}.
     slots: ClassVar = {"momentum": bfloat16}
 
     def __post_init__(self):
@@ -62,9 +62,10 @@ class Sgd:
         _check_decay(self.weight_decay)
 
     def factors(self, rate, batch, step):
-        """{name: bfloat16} of an update; `step` counts from 1, which makes no difference here.
+        """Returns {name: bfloat16} of an update; `step` counts from 1, and SGD ignores it.
 
-        `momentum` is V's, `decay` that of W's upper half in V' (0: no such pass), `rate` that of V' in W', which is negative.
+        `momentum` multiplies V. `decay` multiplies W's upper half in V' (0: no such pass). `rate` multiplies V' in W' and is
+        negative.
         """
         return {
             "momentum": _rounded(self.momentum),
@@ -75,19 +76,19 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019): W moves by rate * m / sqrt(v) and
-    rate * weight_decay * W.
+    """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019): W moves by rate * m / sqrt(v) and rate *
+    weight_decay * W.
 
-    M is m times batch / (1 - b1), so that it takes the sums G as they are; S is v up to a factor of at most sqrt(2) either way,
-    which makes what a square is multiplied by a power of two. These factors, and the corrections for the first steps, are part of
-    `rate`. 1 / sqrt is a function table. It has 14 binades between flat ends, and other values for negative arguments, so two
-    readings cover 28: with T = 2^-20,
+    M is m times batch / (1 - b1), so it takes the sums G directly. S is v up to a factor of at most sqrt(2) either way, which
+    makes the factor of a square a power of two. These factors, and the bias corrections of the first steps, are part of `rate`. 1
+    / sqrt is a function table. It has 14 binades between flat ends, and separate values for negative arguments, so two lookups
+    cover 28 binades. With T = 2^-20,
 
-        f(+s) = sqrt(T / s), for s from 2^-14 T to T, and as at the nearer end beyond
-        f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T, and as at the nearer end beyond
+        f(+s) = sqrt(T / s), for s from 2^-14 T to T; beyond, the value at the nearer end
+        f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T; beyond, the value at the nearer end
         f(S) * f(-2^-14 S) = sqrt(T / S), for S from 2^-34 to 2^-6; one of the two is 1 but for the table's last place
 
-    so that the root of v counts as no less than 2^-17 = 7.6e-6, in place of an epsilon, and as no more than 0.125.
+    so the root of v is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125.
 
     The instructions of an update, for rows of a parameter; A, B, C, E are rows of accumulators, X is diagonal::
 
@@ -109,12 +110,12 @@ class Adam:
         W += decay * upper(W)            (1 pass, no start; not if decay is 0, nor for biases)
         W' = ACTIVATE(W, PLANES)                                both halves stored
 
-    Six passes where :class:`Sgd` has two.
+    It takes six passes; :class:`Sgd` takes two.
 
     Raises
     ------
     ValueError
-        If a share is not in [0, 1), the first one rounded to bfloat16, or the weight decay is negative.
+        If a moment's decay rate is not in [0, 1), the first moment's after rounding to bfloat16, or the weight decay is negative.
     """
 
     first: float = 0.9
@@ -129,9 +130,10 @@ class Adam:
         _check_decay(self.weight_decay)
 
     def factors(self, rate, batch, step):
-        """{name: bfloat16} of update number `step`, from 1: `first`, `moved`, `square`, `beyond`, `rate`, `decay`, as above."""
+        """Returns {name: bfloat16} of update number `step`, from 1: `first`, `moved`, `square`, `beyond`, `rate`, `decay`, as
+        above."""
         first, moved = _rounded(self.first), _rounded(1 - self.second)
-        one, two = float(first), 1 - float(moved)  # as they are used
+        one, two = float(first), 1 - float(moved)  # after rounding
         square = 2.0 ** round(math.log2(float(moved) / batch**2))
         correction = (1 - one) / (1 - one**step) * math.sqrt((1 - two**step) * square / float(moved) / TABLE_MIDDLE)
         return {

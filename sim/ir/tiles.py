@@ -4,5 +4,5 @@ __all__ = ["tiles_of"]
 
 
 def tiles_of(size, n):
-    """Tiles of `n` lanes that hold `size` values."""
+    """Returns the number of tiles of `n` lanes that hold `size` values."""
     return -(-size // n)
