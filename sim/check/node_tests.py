@@ -29,7 +29,7 @@ from .reference import BINARY32, run_exact
 __all__ = ["PASSED", "REFUSED", "WRONG", "TRACEBACK", "Reading", "node_tests", "readings", "outcome", "groups"]
 
 PASSED, REFUSED, WRONG, TRACEBACK = "passed", "refused", "wrong", "traceback"
-_NOTHING = "there is no layer in it"
+_NOTHING = "it has no layer"
 
 
 @dataclass(frozen=True)

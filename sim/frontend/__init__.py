@@ -1,1 +1,1 @@
-"""From an ONNX file to nodes."""
+"""The ONNX reader: from a model file to nodes in binary64."""

@@ -1,4 +1,4 @@
-"""What each ONNX operator does to a :class:`sim.frontend.index.values.SymbolicTensor`."""
+"""Evaluation of ONNX operators on a :class:`sim.frontend.index.values.SymbolicTensor`."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from .validity.operator_rules import default_of
 
 __all__ = ["apply", "supported_operators"]
 
-# What has a formula, but no handler.
+# Operators that have a formula, but no handler.
 for _name in ELEMENTS:
     _reduces = _name.startswith("Reduce")
     _attributes = ("axes", "keepdims", "noop_with_empty_axes") if _reduces else ()
@@ -25,11 +25,11 @@ for _name in ELEMENTS:
 
 
 def apply(step):
-    """The values of a node that a SymbolicTensor goes into, a list."""
+    """Returns the outputs, a list, of a node with a SymbolicTensor among its inputs."""
     bare = any(value.bare for value in step.arguments if isinstance(value, SymbolicTensor))
     if bare:
         _check_bare(step)
-    # Gemm wants two axes, so from there on there is more than one sample.
+    # Gemm takes two axes, so its input has a batch axis, and so have the tensors after it.
     return [
         replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
         for value in _apply(step)
@@ -37,8 +37,8 @@ def apply(step):
 
 
 def _check_bare(step):
-    """Refuses what means something else for one sample, if a Squeeze has removed the batch's axis then, so that all others count
-    otherwise from the first on."""
+    """Refuses operators whose meaning changes for one sample. After a Squeeze without axes, a batch of one has no batch axis, so
+    all other axes have other indices from the front."""
     rank = max(len(value.dims) for value in step.arguments if isinstance(value, SymbolicTensor))
     axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
     copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
@@ -81,7 +81,7 @@ def _apply(step):
     if step.operator not in ELEMENTS:
         if len(tensors) > 1 and not known.joins:
             several = ", ".join(name for name, one in OPERATORS.items() if one.joins)
-            raise ModelError(f"{step.title}: joins two branches; that is only supported of {several}")
+            raise ModelError(f"{step.title}: joins two branches; only supported for {several}")
         result = known.handler(step, tensor)
         return [
             replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
@@ -94,7 +94,8 @@ def _apply(step):
 
 
 def _element(step, tensor, known):
-    """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
+    """Returns the result of an operator that may be part of a written-out function: the recognised function, else the operator
+    alone."""
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
     inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor
@@ -129,7 +130,7 @@ def _label(step, tensor):
 
 
 def _kept_label(step, tensor, known):
-    """The number of a class in another shape; a Cast leaves it as it is."""
+    """Returns a class label in another shape; a Cast does not change it."""
     if tensor.label == "name" or known.handler is shapes.keep:
         return tensor
     one = replace(tensor, index=np.zeros(1, int), label="")

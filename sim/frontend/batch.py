@@ -1,8 +1,8 @@
-"""What a graph computes from the size of an open batch.
+"""Constant folding of values that depend on an open batch size.
 
-Exporters read it off a tensor (Shape), pick it, join it with other numbers, and hand it to a Reshape. So it is no number here but
-a symbol: an entry of :class:`Sizes` is a number times a power of it. What keeps entries as they are, and arithmetic that is right
-for a batch of any size, is computed; whatever would make data, an index or a decision of it is refused.
+Exporters read the size from a tensor (Shape), pick it, combine it with other numbers, and pass it to a Reshape. So the size is a
+symbol here: an entry of :class:`Sizes` is a number times a power of the batch size. Operators that move entries are computed, and
+so is arithmetic that holds for every batch size. Any use as data, an index or a condition is refused.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from .index.values import FLOATS, LIMIT, SymbolicTensor
 
 __all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
-# Operators that only move entries: which of their inputs hold these.
+# Operators that only move entries: {operator: indices of the inputs with these entries}.
 _MOVES = {
     **dict.fromkeys(
         ("Identity", "Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Split", "Expand", "Tile"),
@@ -35,12 +35,12 @@ _COMPARES = {
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
-_RECURRENT = ("GRU", "LSTM")  # whose constants with a batch are states
+_RECURRENT = ("GRU", "LSTM")  # their constants with a batch axis are states
 
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A constant whose entries are `values` times the number of samples to the power of `powers`, an integer array."""
+    """A constant whose entries are `values` times the batch size to the power of `powers`, an integer array."""
 
     values: np.ndarray
     powers: np.ndarray
@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """A constant that is the same for any number of samples: `values` has a size of 1 along the axis `batch`."""
+    """A constant that is repeated along the batch axis: `values` has a size of 1 along the axis `batch`."""
 
     values: np.ndarray
     batch: int
@@ -56,13 +56,13 @@ class Repeated:
 
 def _refused(step, why=""):
     return ModelError(
-        f"{step.title}: makes a value of the size of the batch, which is open{why}; that may only be part of a "
-        f"shape; export the model with a fixed batch"
+        f"{step.title}: computes a value from the open batch size{why}; it may only be part of a shape; "
+        f"export the model with a fixed batch"
     )
 
 
 def _settled(values, powers):
-    """The constant, if none of it depends on the batch any more."""
+    """Returns a plain array if no entry depends on the batch size, else :class:`Sizes`."""
     powers = np.where(values == 0, 0, np.broadcast_to(powers, values.shape))
     return Sizes(values, powers) if powers.any() else values
 
@@ -72,13 +72,13 @@ def _parts(value):
 
 
 def fold_open_constants(step, folder):
-    """Outputs, a list, of a :class:`sim.frontend.index.values.Step` of constants of which some are :class:`Sizes` or
+    """Returns the outputs, a list, of a :class:`sim.frontend.index.values.Step` with constant inputs, including :class:`Sizes` or
     :class:`Repeated`.
 
     Raises
     ------
     ModelError
-        If the result is not known for a batch of any size.
+        If the result is not known for every batch size.
     """
     operator, arguments = step.operator, step.arguments
 
@@ -138,7 +138,7 @@ def _cast(step, folded):
 
 
 def _both(step, one, two):
-    """Values and powers of two constants, in one shape."""
+    """Returns values and powers of two constants, broadcast to one shape."""
     (a, p), (b, q) = _parts(one), _parts(two)
     if prod(np.broadcast_shapes(a.shape, b.shape)) > LIMIT:
         raise ModelError(f"{step.title}: makes more than {LIMIT} values of constants, which is too large")
@@ -151,7 +151,7 @@ def _arithmetic(step, one, two):
     if operator == "Mul":
         return _settled(a * b, p + q)
     if operator == "Div":
-        # A quotient of integers is cut, so of what the batch is still part of there must be nothing to cut.
+        # Integer division truncates, so a quotient that depends on the batch size must be exact.
         if (b == 0).any() or (p < q).any() or a.dtype.kind != "f" and ((p != q) & (a % np.where(b == 0, 1, b) != 0)).any():
             raise _refused(step)
         return _settled(
@@ -163,17 +163,17 @@ def _arithmetic(step, one, two):
 
 
 def _order(step, one, two):
-    """-1, 0 or 1 where an entry is smaller, equal, or larger for every number of samples."""
+    """Returns -1, 0 or 1 where an entry is smaller, equal or larger for every batch size."""
     a, p, b, q = _both(step, one, two)
     one_larger = (p > q) & (a > 0) & (a > b) | (q > p) & (b < 0) & (b < a)
     two_larger = (q > p) & (b > 0) & (b > a) | (p > q) & (a < 0) & (a < b)
     if ((p != q) & ~one_larger & ~two_larger).any():
-        raise _refused(step, ", and so can't be compared")
+        raise _refused(step, ", and so cannot be compared")
     return np.where(p == q, np.sign(a - b), np.where(one_larger, 1, -1))
 
 
 def _repeated(step, folded):
-    """ConstantOfShape and Expand to a shape of which one size is the batch."""
+    """Folds ConstantOfShape or Expand to a shape in which one size is the batch size."""
     *constants, shape = step.arguments
     axes = np.flatnonzero(shape.powers)
     if (
@@ -191,12 +191,12 @@ def _repeated(step, folded):
 
 
 def checked(step):
-    """A step that a SymbolicTensor goes into, with what is the same for each sample as the SymbolicTensor's operators take it.
+    """Returns a step with SymbolicTensors, with constants that repeat along the batch in the form that handlers accept.
 
     Raises
     ------
     ModelError
-        If the size of the batch would be data, or an index.
+        If the batch size would be data, or an index.
     """
     operator, arguments = step.operator, step.arguments
     tensor = next(value for value in arguments if isinstance(value, SymbolicTensor))

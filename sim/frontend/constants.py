@@ -1,4 +1,4 @@
-"""Constants of an ONNX model: tensors in the file or beside it, and what nodes make of them."""
+"""Constants of an ONNX model: tensors in the file or in external files, and constant folding of nodes."""
 
 import warnings
 from math import prod
@@ -37,13 +37,13 @@ register(
 
 
 def read_constant(tensor, what, folder):
-    """The array in a tensor, external ones being in `folder`; `what` is what a message calls it."""
-    # Whatever a damaged tensor makes onnx and numpy raise, the model is what is wrong.
+    """Returns the array in a tensor, with external data in `folder`. `what` names the tensor in messages."""
+    # onnx and numpy raise various errors for a damaged tensor; the model is at fault in each case.
     try:
         if external_data_helper.uses_external_data(tensor):
             loaded = TensorProto()
             loaded.CopyFrom(tensor)
-            with warnings.catch_warnings(action="ignore"):  # which repeat what is in the file
+            with warnings.catch_warnings(action="ignore"):  # they only repeat text of the file
                 external_data_helper.load_external_data_for_tensor(loaded, str(folder))
             tensor = loaded
         if tensor.data_type not in (*FLOATS, *INTEGERS):
@@ -56,11 +56,11 @@ def read_constant(tensor, what, folder):
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(f"{what} can't be read: {inline(error)}") from None
+        raise ModelError(f"{what} cannot be read: {inline(error)}") from None
 
 
 def fold_constants(step, folder):
-    """Outputs, a list, of a :class:`sim.frontend.index.values.Step` that only has constants."""
+    """Returns the outputs, a list, of a :class:`sim.frontend.index.values.Step` whose inputs are all constant."""
     node, arguments, opset = step.node, step.arguments, step.opset
     if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")
@@ -90,7 +90,7 @@ def fold_constants(step, folder):
 
 
 def _check_size(step, arguments):
-    """Refuses what would make far more numbers than the file has."""
+    """Refuses a node whose result would be far larger than the file."""
     size, operator = 0, step.operator
     if operator in ("ConstantOfShape", "Expand", "Tile"):
         size = prod(int(value) for value in arguments[-1].reshape(-1))
@@ -111,8 +111,8 @@ def _check_size(step, arguments):
 
 
 def _dequantized(step, values, scale, zero=None):
-    """(values - zero) * scale, with one scale, or one for each place along an axis. The package `onnx` computes it from opset 19
-    on."""
+    """Returns (values - zero) * scale, with one scale, or one scale for each index along an axis. The package `onnx` computes
+    this from opset 19 on."""
     axis, rank = step.attributes.get("axis", 1), values.ndim
     along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
     if step.attributes.get("block_size", 0) or scale.ndim > 1 or scale.size != 1 and len(scale) != along:
@@ -128,5 +128,5 @@ def _dequantized(step, values, scale, zero=None):
 
 
 def _plain(array):
-    """Small floats as float32, which holds them exactly and which every numpy function knows."""
+    """Returns small floats as float32, which holds them exactly and which all numpy functions accept."""
     return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array

@@ -1,4 +1,4 @@
-"""Networks from ONNX files."""
+"""Loading of networks from ONNX files."""
 
 from pathlib import Path
 
@@ -6,23 +6,23 @@ __all__ = ["load_network"]
 
 
 def load_network(path, keep_softmax=False):
-    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it), as a
+    """Returns the network in an ONNX file (opset 8 or later; weights in the file or in external files) as a
     :class:`sim.ir.graph.Graph`.
 
-    A batch of one is no batch: the model takes one sample. With a larger one, or an open one, each result depends on one sample
-    alone, or the model is refused; if it is fixed, all of the input is then tried as one sample, and `input_shape` has all of its
-    axes.
+    A batch of one counts as no batch: the model takes one sample. With a larger or an open batch, each result must depend on one
+    sample alone; other models are refused. If that fails for a fixed batch, the whole input is tried as one sample, and
+    `input_shape` has all axes of the input.
 
     Parameters
     ----------
     path : path
     keep_softmax : bool
-        Whether a Softmax at the end stays; by default it is left out, and results are logits.
+        Keep a Softmax at the end. Default: it is removed, and results are logits.
 
     Raises
     ------
     ModelError
-        If the file can't be read, or holds what no stage of the core can do.
+        If the file cannot be read, or has an operation that the core does not support.
     """
     from .reader import read_network  # onnx is slow to import
 

@@ -1,4 +1,4 @@
-"""Local functions of an ONNX model, put in place of the nodes that call them."""
+"""Inlining of an ONNX model's local functions."""
 
 from onnx import defs
 
@@ -9,25 +9,25 @@ from .registry import ONNX
 
 __all__ = ["without_functions"]
 
-_MOST_NODES = 20_000  # of the graph that is made
+_MOST_NODES = 20_000  # of the inlined graph
 
 
 def without_functions(model):
-    """The model without local functions. Refused are those that call themselves, and those that would make a graph which has
-    nothing to do with the file's size any more."""
+    """Returns the model with its local functions inlined. Refuses recursive functions, and functions whose expansion would make a
+    graph far larger than the file."""
     _count(model)
     from onnx.inliner import inline_local_functions
 
     try:
         inlined = inline_local_functions(model)
-    except Exception as error:  # whatever the library makes of a damaged function
-        raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
+    except Exception as error:  # the library raises various errors for a damaged function
+        raise ModelError(f"its local functions cannot be inlined: {inline(error)}") from None
     _check_opsets(model, inlined)
     return inlined
 
 
 def _check_opsets(model, inlined):
-    """Refuses functions that the library leaves where they are, as they are of another operator set than the model."""
+    """Refuses functions that the library does not inline because their operator set differs from the model's."""
     opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
     functions = {_key(function.domain, function.name, function.overload): function for function in model.functions}
     for node in inlined.graph.node:
@@ -50,7 +50,7 @@ def _key(domain, name, overload):
 
 
 def _count(model):
-    """Counts the nodes that there will be, without making them."""
+    """Counts the nodes of the inlined graph, without inlining."""
     functions = {}
     for function in model.functions:
         key = _key(function.domain, function.name, function.overload)

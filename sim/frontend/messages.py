@@ -1,4 +1,4 @@
-"""How the reader's messages name a node, and refuse one."""
+"""Names of nodes in the reader's messages, and the refusal of a node."""
 
 from ..data.printable import printable, quoted
 from ..ir.errors import ModelError
@@ -8,7 +8,7 @@ __all__ = ["first_output", "inline", "title", "unsupported"]
 
 
 def inline(text, limit=300):
-    """Any text on one line of at most `limit` characters that are safe to show."""
+    """Returns a text on one line of at most `limit` characters that are safe to show."""
     text = printable(" ".join(str(text)[: 10 * limit].split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -19,7 +19,7 @@ def first_output(node):
 
 
 def title(node):
-    """How a message names a node."""
+    """Returns the name of a node in messages."""
     operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
     made = first_output(node)
     name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(made)})" if made else "(unnamed)"
@@ -27,4 +27,5 @@ def title(node):
 
 
 def unsupported(node, why="is not supported"):
-    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists what is supported")
+    """Returns the error for an operator that is not supported."""
+    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists the supported operators")

@@ -1,4 +1,4 @@
-"""The order of a graph's nodes: each after the nodes whose values it reads."""
+"""Topological order of a graph's nodes."""
 
 import heapq
 
@@ -10,9 +10,9 @@ __all__ = ["in_order", "sort_nodes"]
 
 
 def in_order(graph):
-    """Returns the places of the nodes of an `onnx.GraphProto`, each after those that it reads; ordered nodes stay in place.
+    """Returns indices of the nodes of an `onnx.GraphProto` in topological order. Nodes in order keep their places.
 
-    Raises ModelError if a node depends on itself.
+    Raises ModelError if the graph has a cycle.
     """
     nodes = list(graph.node)
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
@@ -37,7 +37,7 @@ def in_order(graph):
 
 
 def _on_cycle(waiting):
-    """Returns a node on a cycle: from any node that waits, back along those that it waits for, to one that is met again."""
+    """Returns a node on a cycle: follows unmet dependencies backward from a waiting node until one repeats."""
     place, seen = next(place for place, needed in enumerate(waiting) if needed), set()
     while place not in seen:
         seen.add(place)
@@ -46,7 +46,7 @@ def _on_cycle(waiting):
 
 
 def sort_nodes(model):
-    """Returns an `onnx.ModelProto` with its nodes in order: the model itself if they are, else a copy."""
+    """Returns an `onnx.ModelProto` with its nodes in topological order: the model itself if they are, else a copy."""
     order = in_order(model.graph)
     if order == sorted(order):
         return model

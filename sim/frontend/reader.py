@@ -1,10 +1,10 @@
 """The reader of ONNX files.
 
-The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
-the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in
-binary64. These are joined to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16
-(:mod:`sim.fusion.lowering`). What can't be a stage is refused with a :class:`sim.ir.errors.ModelError` that names operator and
-node.
+The reader evaluates the graph from its outputs back to its inputs. Constants are folded. An operator that only permutes or
+reshapes a sample changes the index map of a symbolic tensor and costs nothing. Every other operator becomes a node of the draft
+(:mod:`sim.fusion.nodes`), the exact network in binary64. The nodes are fused into stages (:mod:`sim.fusion.fuse`); only then are
+weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a stage is refused with a
+:class:`sim.ir.errors.ModelError` that names operator and node.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
 def read_network(path, keep_softmax=False):
-    """See :func:`sim.frontend.load.load_network`."""
+    """Reads a file for :func:`sim.frontend.load.load_network`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -57,10 +57,10 @@ def read_network(path, keep_softmax=False):
 
 
 def read_model(model, path, keep_softmax=False):
-    """The same of an `onnx.ModelProto` in memory; `path` is its name in messages, and the place of its other files."""
+    """Reads an `onnx.ModelProto` in memory. `path` is its name in messages, and locates its external files."""
     try:
         if not model.HasField("graph") or not model.graph.node:
-            raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
+            raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
         check_text(model)
         opsets = check_header(model)
         if model.functions:
@@ -80,7 +80,7 @@ def _network(model, path, keep_softmax):
     order = result.index
     node = fuse(result.source)
     if isinstance(node, Input):
-        raise ModelError(f"there is no layer in it; at least one {' or '.join(operators_of(LINEAR))} is needed")
+        raise ModelError(f"it has no layer; at least one {' or '.join(operators_of(LINEAR))} is needed")
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
@@ -103,7 +103,7 @@ def _network(model, path, keep_softmax):
 
 
 def _in_order(node, order):
-    """A last layer that makes one vector, with its outputs in the order of the result."""
+    """Permutes the outputs of a last layer with one position into the order of the result, if possible."""
     natural = np.arange(node.shape[2])
     if (
         node.shape[:2] != (1, 1)
@@ -124,8 +124,8 @@ def _in_order(node, order):
 
 
 def _read(model, folder, keep_softmax):
-    """`(reader, its result, whether a Softmax behind it is left out)` of the first reading that goes through."""
-    layout = samples = first = None  # the input's layout; its batch where that is open; why the last batch did not do
+    """Returns `(reader, its result, True if a Softmax at the end was removed)` of the first reading that succeeds."""
+    layout = samples = first = None  # the input's layout; its batch if it is open; the error with the previous batch
     while True:
         reader = _Reader(model, folder, layout, samples)
         try:
@@ -136,8 +136,8 @@ def _read(model, folder, keep_softmax):
         except ModelError as error:
             if first is not None:
                 raise (error if isinstance(first, BatchFixed) and first.certain else first) from None
-            # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with; others have
-            # none.
+            # Some exporters leave the batch open at the input, but fix it in a Reshape at the traced size; other models have no
+            # batch.
             again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
             if again is None:
                 raise
@@ -145,7 +145,7 @@ def _read(model, folder, keep_softmax):
 
 
 def _check_operators(graph):
-    """Refuses what can't be supported whatever goes into it: the first in the file's order, of the nodes needed."""
+    """Refuses operators that are not supported for any input: the first in the file's order, among the nodes needed."""
     needed = {entry.name for entry in graph.output}
     wanted = []
     for node in reversed(graph.node):
@@ -162,41 +162,40 @@ def _check_operators(graph):
 
 
 class _Reader:
-    """Follows one graph. A model whose input has a batch of one takes one sample. One with a larger batch may be run on any
-    number of samples: each result depends on one of them only, and is what ONNX makes of it among as many as the model takes.
+    """An evaluation of one graph. A model whose input has a batch of one takes one sample. With a larger batch, the model may run
+    on any number of samples: each result depends on one sample alone, and equals ONNX' result for that sample in a full batch.
 
     Parameters
     ----------
     samples : int or None
-        How many samples the model takes where its input leaves that open; NO_BATCH: the input has no batch, all of it is one
-        sample.
+        Batch size of the model if its input leaves it open; NO_BATCH: the input has no batch, all of it is one sample.
     """
 
     def __init__(self, model, folder, layout, samples):
         self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
-        self.is_open = self.is_fixed = False  # the batch, as the input says
+        self.is_open = self.is_fixed = False  # the batch, as declared at the input
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
-        self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> which kind of label it is, or ""
-        self.left_out = {}  # output -> what of it is left to the host
-        self.places = {}  # output -> its part of the results
+        self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> its kind of label, or ""
+        self.left_out = {}  # output -> the function that is left to the host
+        self.places = {}  # output -> its slice of the results
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
                 self.producers[name] = node
         self.users = Counter(name for node in self.graph.node for name in set(node.input))  # that have not run yet
         self.users.update(entry.name for entry in self.graph.output)
-        self.ended = set()  # names whose values nobody needs any more
+        self.ended = set()  # names whose values have been released
         self.done = set()  # nodes that have run, by id
 
     @property
     def order(self):
-        """The sample's value at each place of the input, or None if it is a vector."""
+        """Index into the sample for each place of the input, or None if the input is a vector."""
         return self.layout and self.layout.order
 
     def read(self, keep_softmax):
-        """`(SymbolicTensor of the result, whether a Softmax behind it is left out)`."""
+        """Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
         self.shape = self._read_input()
         if not self.graph.output:
             raise ModelError("the graph has no output")
@@ -222,7 +221,7 @@ class _Reader:
         producer = self.producers.get(self.graph.output[0].name)
         first = distinct[0][0]
         if producer is None and len(distinct) > 1:
-            raise ModelError(f"output {quoted(self.graph.output[0].name)} is an input, of a model with several outputs")
+            raise ModelError(f"output {quoted(self.graph.output[0].name)} is an input, in a model with several outputs")
         if producer is not None:
             step = Step(producer, [], {}, self.opset)
             first = self._result(step, together(step, [tensor for tensor, _ in distinct]) if len(distinct) > 1 else first)
@@ -232,16 +231,16 @@ class _Reader:
         producer = self.producers.get(entry.name)
         text = title(producer) if producer is not None else f"output {quoted(entry.name)}"
         if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) != 1:
-            raise ModelError(f"{text}: moves the batch; of the result {show(tensor)} it must be the first axis")
+            raise ModelError(f"{text}: moves the batch; it must be the first axis of the result {show(tensor)}")
         if (tensor.index == LOWEST).any():
             raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
 
     def _result(self, step, tensor):
-        """What the last node makes, as values of one node."""
+        """Returns the last node's tensor as values of a single node."""
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def _read_input(self):
-        """The shape of one sample: of the input, or of a vector of several, one behind the other."""
+        """Creates the input tensors, and returns the shape of one sample; several inputs are concatenated to one vector."""
         entries = [entry for entry in self.graph.input if entry.name not in self.initializers]
         if not entries:
             raise ModelError("the graph has no input")
@@ -259,7 +258,8 @@ class _Reader:
         for entry in entries:
             if sum(map(prod, shapes)) > MOST_VALUES:
                 raise ModelError(
-                    f"input {quoted(entry.name)} has the shape {_shown(entry)}; {MOST_VALUES} values of a sample are supported"
+                    f"input {quoted(entry.name)} has the shape {_shown(entry)}; at most {MOST_VALUES} values per sample are "
+                    "supported"
                 )
         samples = 1 if alone else found[0][0] or self.samples
         if not alone:
@@ -282,7 +282,7 @@ class _Reader:
             shape=(1, 1, ends[-1]) if self.layout is None else self.layout.shape,
         )
         index = np.arange(ends[-1]) if self.layout is None else np.argsort(self.layout.order)
-        # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
+        # A single sample has no batch: operators along the axis of size 1 apply to this sample.
         batch = {} if samples == 1 else {"batch": 0, "samples": samples}
         for one in self.inputs:
             dims = one.shape if alone else (1, *one.shape)
@@ -291,7 +291,7 @@ class _Reader:
         return sample
 
     def _dims_of(self, entry):
-        """The sizes of an input; None for one that is open."""
+        """Returns the sizes of an input; None for an open size."""
         kind = entry.type.tensor_type
         if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
             raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
@@ -302,13 +302,13 @@ class _Reader:
         return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
 
     def fixed_by(self, error):
-        """How many samples ONNX takes, by a node that takes no other number, though the input leaves it open; else None."""
+        """Returns the batch size that a node requires although the input leaves it open; None if there is none."""
         return error.batch if self.is_open and (error.certain or self._multiplied(error.node)) else None
 
     def _multiplied(self, node):
-        """Whether what a node makes goes, value by value, into a matrix product, so that ONNX takes one size only."""
+        """Returns True if a node's values go, unchanged in shape, into a matrix product, so that ONNX accepts one size only."""
         names = {node.output[0]}
-        for user in self.graph.node:  # each after those that it needs
+        for user in self.graph.node:  # in topological order
             if user.input and user.input[0] in names:
                 if user.op_type in ("Gemm", "MatMul", "FusedGemm"):
                     return True
@@ -319,7 +319,7 @@ class _Reader:
     # Values, by name
 
     def _evaluate(self, name):
-        """The value of this name, after those that it needs; iterative, since graphs may be deep."""
+        """Returns the value of this name after evaluating its dependencies; iterative, since graphs may be deep."""
         stack = [name]
         while stack:
             name = stack[-1]
@@ -347,7 +347,7 @@ class _Reader:
     def _missing(self, name):
         users = [node for node in self.graph.node if name in node.input]
         if not users:
-            return f"output {quoted(name)} is made by no node"
+            return f"output {quoted(name)} is not computed by any node"
         if any(tensor.values.name == name for tensor in self.graph.sparse_initializer):
             return f"{title(users[0])}: {quoted(name)} is a sparse initialiser; store it as a plain one"
         return f"{title(users[0])}: its input {quoted(name)} is missing: no initialiser, input or node has this name"
@@ -369,15 +369,15 @@ class _Reader:
                     result = fold_constants(step, self.folder)
         except (ModelError, Relayout):
             raise
-        except Exception as error:  # of numpy or onnx: what does not go together in a way that nothing above knows of
-            raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
+        except Exception as error:  # numpy and onnx raise for mismatches that no check above finds
+            raise ModelError(f"{title(node)}: cannot be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
             if isinstance(value, SymbolicTensor) and value.size > MOST_VALUES:
-                raise ModelError(f"{title(node)}: makes {value.size} values of a sample, {MOST_VALUES} are supported")
+                raise ModelError(f"{title(node)}: makes {value.size} values per sample; at most {MOST_VALUES} are supported")
             if name:
                 self.values[name] = value
                 _name(value, name)
-        for name in set(node.input):  # an index for each value of a large image is large, too
+        for name in set(node.input):  # index maps of large images are large, so they are released early
             self.users[name] -= 1
             if not self.users[name]:
                 self.values.pop(name, None)
@@ -385,16 +385,16 @@ class _Reader:
 
 
 def _shown(entry):
-    """The shape of an input as the model has it."""
+    """Returns the shape of an input as the model declares it."""
     dims = entry.type.tensor_type.shape.dim
     return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
 
 
 def _check_several(entries, found, alone):
-    """Refuses inputs whose samples can't go together."""
+    """Refuses inputs whose samples do not match."""
     names = ", ".join(f"{quoted(entry.name)} {_shown(entry)}" for entry in entries)
     if alone or any(len(dims) == 1 for dims in found):
-        raise ModelError(f"of several inputs each must have the batch as its first axis: {names}")
+        raise ModelError(f"each of several inputs must have the batch as its first axis: {names}")
     if len({dims[0] for dims in found}) > 1:
         raise ModelError(f"the inputs have different batches: {names}")
     if len({entry.type.tensor_type.elem_type for entry in entries}) > 1:
@@ -402,7 +402,7 @@ def _check_several(entries, found, alone):
 
 
 def _layout_of(shapes):
-    """How several inputs lie: images of the same size as channels of one image, anything else as a vector."""
+    """Returns the layout of several inputs: images of one size become channels of one image; for a vector it returns None."""
     if any(len(shape) != 3 or shape[1:] != shapes[0][1:] for shape in shapes):
         return None
     channels, size = sum(shape[0] for shape in shapes), shapes[0][1:]
@@ -411,7 +411,7 @@ def _layout_of(shapes):
 
 
 def _name(tensor, name):
-    """Tells a node which value of the model it is, if that has all of its values once."""
+    """Sets `node.value` or `node.view` if the tensor is a permutation of the node's output."""
     if not isinstance(tensor, SymbolicTensor) or tensor.label:
         return
     if tensor.source.value is None:
@@ -430,7 +430,7 @@ def _name(tensor, name):
 
 
 def _without_softmax(tensor, keep):
-    """`(what a Softmax at the end is made of, True)`, if it is over all values of the result; else `(tensor, False)`."""
+    """Returns `(the input of a Softmax at the end, True)` if it covers all values of the result, else `(tensor, False)`."""
     node = tensor.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return tensor, False

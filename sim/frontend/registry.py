@@ -1,4 +1,4 @@
-"""The ONNX operators that the reader supports. Each is registered where its handler is, with all that the reader asks of it."""
+"""The registry of supported ONNX operators. Each handler registers its operators, with the properties that the reader checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ __all__ = [
 
 #: Domains of the operators that ONNX itself defines.
 ONNX = ("", "ai.onnx")
-#: Of what onnxruntime's optimiser makes of a linear operator and its function.
+#: Domain of the operators that onnxruntime's optimiser fuses from a linear operator and its function.
 MICROSOFT = "com.microsoft"
-#: Of how scikit-learn's models start and end.
+#: Domain of the first and last operators of scikit-learn's models.
 ML = "ai.onnx.ml"
 
-# Groups, as `tpu run --operators` shows them.
+# Groups in the output of `tpu run --operators`.
 LINEAR, POOLS, FUNCTIONS, ELEMENTWISE = "linear", "pooling and reduction", "functions", "element by element"
 SHAPES, FINAL, CONSTANTS = "shapes and order", "at the end", "between constants"
 PARTS = "as part of a function that is written out"
@@ -38,29 +38,30 @@ PARTS = "as part of a function that is written out"
 
 @dataclass(frozen=True)
 class Operator:
-    """
+    """A supported operator.
+
     Parameters
     ----------
     handler : function or None
-        Of a :class:`sim.frontend.index.values.Step` and the first of its symbolic tensors: what the node makes, one value or a
-        list. None: the operator is supported as part of a written-out function, or on constants, alone.
+        Takes a :class:`sim.frontend.index.values.Step` and the first of its symbolic tensors; returns the node's outputs, one
+        value or a list. None: the operator is supported only as part of a written-out function, or on constants.
     group : str
-        What kind it is.
+        Group of the operator, one of the constants above.
     domain : str
-        "" of ONNX' own operators.
+        "" for ONNX' own operators.
     on_constants : bool
-        Whether it may stand between constants.
+        Constant folding supports it.
     joins : bool
-        Whether it takes more than one symbolic tensor.
+        It takes more than one symbolic tensor.
     shaped_by_constants : bool
-        Whether its inputs but the first say which shape is wanted, so that it is the first that must be the symbolic tensor.
+        All inputs but the first give the shape and must be constant, so the first must be the symbolic tensor.
     counts_from_end : bool
-        Whether it does the same to a tensor without its first axis, if that has a size of 1.
+        Its result is the same if a first axis of size 1 is removed from the tensor.
     keeps_labels : bool
-        Whether it may come after ArgMax.
+        It may follow ArgMax.
     attributes : tuple of str
-        The attributes that the handler reads, or that change nothing which the reader accepts. The reader refuses any other
-        attribute that is set to something else than ONNX' default.
+        The attributes that the handler reads, and attributes without effect on supported cases. The reader refuses any other
+        attribute that differs from ONNX' default.
     """
 
     handler: Callable | None
@@ -79,8 +80,8 @@ OPERATORS = {}
 
 
 def register(names, handler, group, **facts):
-    """Registers operators by name; `facts` are those of :class:`Operator`. One with a handler takes the place of one without,
-    whichever comes first."""
+    """Registers operators by name; `facts` are fields of :class:`Operator`. An operator with a handler replaces one without, in
+    either order of registration."""
     OPERATORS.update((name, Operator(handler, group, **facts)) for name in names if handler or name not in OPERATORS)
 
 
@@ -95,13 +96,13 @@ def operator(*names, group, **facts):
 
 
 def operators_of(group):
-    """Names of ONNX' own operators of a group."""
+    """Returns the names of ONNX' own operators of a group."""
     return tuple(name for name, known in OPERATORS.items() if known.group == group and not known.domain)
 
 
 def supported_operators():
-    """{group: names of the operators}, for who asks what is supported. An operator is in one group on the way from the input to
-    the output, and may be in the one of constants besides."""
+    """Returns {group: names of its operators}, for users. An operator has one group on the path from input to output, and may be
+    in the group of constants too."""
     groups = {group: operators_of(group) for group in (LINEAR, POOLS, FUNCTIONS, ELEMENTWISE, SHAPES, FINAL, PARTS)}
     groups[CONSTANTS] = tuple(sorted(name for name, known in OPERATORS.items() if known.on_constants and not known.domain))
     for domain in sorted({known.domain for known in OPERATORS.values() if known.domain}, reverse=True):

@@ -1,1 +1,1 @@
-"""Scalar functions, their derivatives, and proofs that a formula is one of them."""
+"""Scalar functions, their derivatives, and proofs that a formula equals a function."""

@@ -1,9 +1,9 @@
-"""Derivatives of the functions of :mod:`sim.functions.functions`, each a function of its own that a table can hold.
+"""Derivatives of the functions of :mod:`sim.functions.functions`, each as a function that a table can hold.
 
-Where a function has a kink its derivative jumps. The jump is at the nearest bfloat16, since a table is a straight line between
-two of them, and the kink itself has the derivative of the side away from 0, as Hardtanh and Hardsigmoid have in PyTorch. At 0
-LeakyRelu and Abs have PyTorch's, alpha and 0. Other functions with a kink there share a table's entry with small numbers: +0 has
-the derivative above 0, -0 that below.
+At a kink of a function its derivative jumps. A table is linear between neighbouring bfloat16, so the jump is at the nearest
+bfloat16. The kink itself takes the derivative of the side away from 0, as Hardtanh and Hardsigmoid do in PyTorch. At 0, LeakyRelu
+and Abs have PyTorch's derivatives, alpha and 0. Other functions with a kink at 0 share a table entry with small numbers: +0 has
+the derivative above 0, -0 the derivative below.
 """
 
 import math
@@ -18,9 +18,9 @@ from .functions import Function
 
 __all__ = ["Derivative", "DERIVATIVES", "HELD"]
 
-_FAR = 1e3  # from here on nothing changes any more, and powers stay finite
-_FADED = 64  # e^-x is 0 from a power of two below on, or a table that goes there would not come near enough to 0
-_LEAST = 2.0**-126  # a sum below is 0
+_FAR = 1e3  # beyond, the derivative is constant; powers stay finite
+_FADED = 64  # e^-x is set to 0 beyond a power of two at most this large; otherwise the table would not get close enough to 0
+_LEAST = 2.0**-126  # smaller sums are 0
 
 _normal = np.vectorize(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2, otypes=[float])
 
@@ -30,12 +30,12 @@ def _sigmoid(x):
 
 
 def _fading(x, scale=1.0):
-    """e^(x / scale); of a scale above 0, what is less than e^-32 is 0 from a power of two on."""
+    """Returns e^(x / scale); for a scale above 0, values below e^-32 are 0 beyond a power of two."""
     return np.where((scale < 0) | (x > -np.exp2(np.floor(np.log2(_FADED * abs(scale))))), np.exp(x / scale), 0)
 
 
 def _above(x, kink):
-    """Whether numbers are above a kink, or at it and this is away from 0."""
+    """Returns True for numbers above a kink, and for the kink itself if that is away from 0."""
     kink = float(np.float32(kink).astype(bfloat16))
     if abs(kink) < _LEAST:
         return ~np.signbit(x)
@@ -62,7 +62,7 @@ def _mish(x):
     return np.tanh(softplus) + x * _sigmoid(x) / np.cosh(softplus) ** 2
 
 
-#: {name of a function: its derivative of float64 numbers, and the function's parameters}
+#: {name of a function: its derivative, called with float64 numbers and the function's parameters}
 DERIVATIVES: dict[str, Callable] = {
     "leaky_relu": lambda x, alpha: np.where(x > 0, 1, alpha),
     "clip": _between,
@@ -84,7 +84,7 @@ DERIVATIVES: dict[str, Callable] = {
     "erf": lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2)),
 }
 
-#: Derivatives that fall as a power of x have more binades than a table: name to the abs(x) from which each stays constant.
+#: Derivatives that decay as a power of x span more binades than a table: {name: abs(x) beyond which it is held constant}.
 HELD = {"softsign": 2.0**6}
 
 
@@ -95,7 +95,7 @@ class Derivative:
     Parameters
     ----------
     function : Function
-        Of those in :data:`DERIVATIVES`.
+        One of the functions in :data:`DERIVATIVES`.
     """
 
     function: Function
@@ -109,7 +109,7 @@ class Derivative:
         return "derivative", *self.function.key
 
     def exact(self, x):
-        """Of float64 numbers, infinities included."""
+        """Returns the derivative at float64 numbers, infinities included."""
         most = HELD.get(self.function.name, 1e300)
         with np.errstate(all="ignore"):
             values = DERIVATIVES[self.function.name](np.clip(x, -most, most), *self.function.parameters)

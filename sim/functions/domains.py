@@ -1,8 +1,9 @@
 """The domain of a formula: for each range of the variable, may the exact value be undefined, infinite, or zero?
 
-These facts are about the exact number. So an infinity from an overflow, and a zero from an underflow, count as the numbers that
-they replace: exp(x) / exp(x) is defined at 1000. A NaN that no overflow explains, such as log(-1) or 0 / 0, is a value of the
-ONNX model, and no function of the core has it. Each fact may be true without need, never false without reason.
+These facts concern the exact number. So an infinity from overflow, and a zero from underflow, count as the numbers that they
+replace: exp(x) / exp(x) is defined at 1000. A NaN without an overflow, such as log(-1) or 0 / 0, is a value of the ONNX model,
+and no function of the core has it. The analysis is conservative: a fact may be true without need, but is never false if the value
+can occur.
 """
 
 from dataclasses import dataclass
@@ -36,18 +37,18 @@ def domain(formula, result, arguments):
     result : Range
         Bounds of the operation's result.
     arguments : list of Range
-        They have their own Domain.
+        Each has its own Domain.
     """
     return _RULES[formula.operation](formula, result, *arguments)
 
 
 def _around_zero(one):
-    """True where the bounds leave room for 0. A lost value has no bounds."""
+    """Returns True where the bounds include 0. A NaN has no bounds."""
     return ~((one.low > 0) | (one.high < 0))
 
 
 def _below_zero(one):
-    """True where the bounds leave room for negative numbers."""
+    """Returns True where the bounds include negative numbers."""
     return ~(one.low >= 0)
 
 
@@ -104,22 +105,22 @@ def _where(formula, result, truth, one, two):
 
 
 def _truth(formula, result, *arguments):
-    """A comparison with NaN is false, so a truth is always defined."""
+    """Returns the default domain: a comparison with NaN is false, so a truth value is always defined."""
     return Domain()
 
 
 def _same(formula, result, one):
-    """An operation with f(0) = 0 and infinite values at infinity alone."""
+    """Returns the domain of an operation with f(0) = 0 that is infinite at infinity alone."""
     return one.domain
 
 
 def _bounded(formula, result, one):
-    """An operation with f(0) = 0 and finite values."""
+    """Returns the domain of an operation with f(0) = 0 and finite values."""
     return Domain(one.domain.undefined, False, one.domain.zero)
 
 
 def _positive(formula, result, one):
-    """An operation that is 0 or infinite at most at infinity."""
+    """Returns the domain of an operation that is 0 or infinite only at infinity."""
     return Domain(one.domain.undefined, one.domain.pole, one.domain.pole)
 
 

@@ -1,8 +1,7 @@
-"""Formulas: what a few operators in a row make of one tensor, as a directed graph of elementary operations.
+"""Formulas: expressions over one tensor, as a directed graph of elementary operations.
 
-A formula says which number is made of which. It is built from :func:`variable`, :func:`constant` and :func:`formula`; what it
-is worth over ranges of the variable is told by :mod:`sim.functions.ranges`, whether it is one of the core's functions by
-:mod:`sim.functions.proof`.
+A formula is built from :data:`VARIABLE`, :func:`constant` and :func:`formula`. :mod:`sim.functions.ranges` computes bounds of its
+value over ranges of the variable. :mod:`sim.functions.proof` proves that it equals a function of the core.
 """
 
 from dataclasses import dataclass, field
@@ -26,10 +25,10 @@ __all__ = [
     "parts_of",
 ]
 
-#: Operations one behind the other that are followed; the longest known form of a function that exporters write has 10.
+#: Largest depth of a formula; the longest known form of a function that exporters write has 10 operations in a chain.
 DEEPEST = 16
 
-#: Operations on one number each, or on several in the same place.
+#: Elementwise operations.
 _ELEMENTARY = (
     "variable",
     "constant",
@@ -61,26 +60,26 @@ _TRUTHS = ("greater", "at_least", "not")
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """An operation on the results of others.
+    """An operation on the results of other formulas.
 
     Parameters
     ----------
     operation : str
-        One of `_ELEMENTARY`, or an operation that is not element by element.
+        One of `_ELEMENTARY`, or an operation that is not elementwise.
     arguments : tuple of Formula
     parameter
-        Of `constant` its value, of `power` its exponent, an int; of others what tells two operations from each other.
+        The value of a `constant`, the exponent (int) of a `power`; for other operations anything that distinguishes two of them.
 
     Attributes
     ----------
     key : bytes
-        The same for the same formula: formulas are equal if these are.
+        Hash of the expression: formulas are equal if their keys are.
     depth : int
-        Operations one behind the other.
+        Length of the longest chain of operations.
     even : bool
-        Whether each number is made of the variable's number in the same place alone.
+        The formula is elementwise: each result depends on the variable's number in the same place alone.
     truth : bool
-        Whether it is true or false, not a number.
+        The result is true or false, not a number.
     """
 
     operation: str
@@ -139,13 +138,13 @@ def clipped(one, low, high):
 
 
 def cut_below(one, slope, below):
-    """`one` where it is positive, else `slope` times `below(one)`, which is 0 at 0."""
+    """Returns `one` where it is positive, else `slope` times `below(one)`, which is 0 at 0."""
     zero = constant(0)
     return formula("add", largest(one, zero), formula("multiply", constant(slope), below(least(one, zero))))
 
 
 def logarithm(one):
-    """log(one); log(1 + exp(x)) as softplus(x), which is the same number, and does not overflow on the way."""
+    """Returns log(one); log(1 + exp(x)) becomes softplus(x), the same number without the overflow of exp."""
     if one.operation == "add":
         kinds = {argument.operation: argument for argument in one.arguments}
         if "exp" in kinds and "constant" in kinds and kinds["constant"].parameter == 1:
@@ -162,7 +161,7 @@ def line(one, slope, shift):
 
 
 def parts_of(whole):
-    """Returns the set of all formulas that a formula is made of, itself included."""
+    """Returns the set of all subexpressions of a formula, itself included."""
     found, left = set(), [whole]
     while left:
         one = left.pop()

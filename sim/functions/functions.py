@@ -1,7 +1,7 @@
-"""The activation functions of stages: one record each, which all lists of functions are made from.
+"""The activation functions of stages: one record each, the source of all lists of functions.
 
-A function of the record is computed in float64, and the core has it from a table (:mod:`sim.golden.function_tables`). The reader
-of models takes it from an ONNX operator, or from small operators that make the same as its formula.
+The record defines the function in float64; the core evaluates it by a lookup table (:mod:`sim.golden.function_tables`). The
+reader of models recognises it as an ONNX operator, or as small operators that are equivalent to its formula.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .probes import LARGEST, NEAR
 
 __all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "WINDOW", "of_operator"]
 
-#: Binades on either side of 1 in which the parts of a division are not the same everywhere.
+#: Binades on either side of 1 that the tables of division resolve; beyond, these functions are constant.
 WINDOW = 7
 
 _each = functools.partial(np.vectorize, otypes=[float])
@@ -24,30 +24,31 @@ _each = functools.partial(np.vectorize, otypes=[float])
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Definition:
-    """
+    """The definition of an activation function.
+
     Parameters
     ----------
     name : str
     exact : function of a float64 array and the parameters
-        The values. Those at infinity are those at 1e300.
+        The values. Values at infinity equal the values at 1e300.
     parameters : tuple of float
-        The values of those that are not given: ONNX' defaults.
+        Default values: ONNX' defaults.
     are_valid : function of the parameters, or None
-        Whether there is such a function; None: of all numbers.
+        Returns True if the function exists for these parameters; None: for all numbers.
     formula : function of a :class:`sim.functions.formulas.Formula` and the parameters, or None
-        The same as a formula, by which it is recognised where a model writes it out; None: it is not.
+        The function as a formula, used to recognise a chain of small operators; None: not recognised.
     solve : function of :class:`sim.functions.probes.Probes`, or None
         The parameters of a formula with these values, if it is this function; needed for recognition if there are parameters.
     monotone : bool or function of the parameters
-        Whether it keeps the order of numbers, so that the largest of a window may be found before it.
+        The function is monotone, so max pooling may come before it.
     operator : str
-        ONNX operator that is this function, if there is one.
+        ONNX operator that computes this function, if there is one.
     attributes : tuple of str
-        The operator's attributes that are the parameters, in their order.
+        The operator's attributes that are the parameters, in the order of the parameters.
     choice : dict
-        The attributes by which the operator is this function, if it may be several.
+        Attribute values that select this function, if the operator computes several.
     built_in : bool
-        Whether the core has it without a table.
+        The core computes it without a table.
     example : tuple of float
         Parameters in the datasheet and in tests.
     """
@@ -79,7 +80,7 @@ def _expm1(x):
 
 
 def _within(x, below, inside, above):
-    """Values below 2^-7, from there to 2^7, and from 2^7 on, in magnitude."""
+    """Returns `below` for magnitudes under 2^-7, `inside` up to 2^7, and `above` from 2^7 on."""
     size = np.abs(x)
     return np.where(size < 2.0**-WINDOW, below, np.where(size < 2.0**WINDOW, inside, above))
 
@@ -210,8 +211,8 @@ DEFINITIONS = {
         Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
         Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
         Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
-        # What divisions are made of (sim.frontend.operators.quotients): right within 2^-7 .. 2^7, where `toward_one` brings
-        # its argument.
+        # Parts of divisions (sim.frontend.operators.quotients): exact within 2^-7 .. 2^7, the range to which `toward_one`
+        # reduces its argument.
         Definition(
             name="reciprocal", exact=lambda x: np.copysign(_within(x, np.inf, 1 / np.maximum(np.abs(x), 2.0**-WINDOW), 0), x)
         ),
@@ -233,19 +234,19 @@ def attributes_of(operator):
 
 
 def of_operator(operator, attributes):
-    """The Definition that an ONNX operator with these attributes is, or None."""
+    """Returns the Definition of an ONNX operator with these attributes, or None."""
     fitting = [one for one in DEFINITIONS.values() if one.operator == operator and one.choice.items() <= attributes.items()]
     return max(fitting, key=lambda one: len(one.choice), default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """An activation function by its name, and its parameters; those not given have ONNX' values.
+    """An activation function: its name and its parameters. Parameters default to ONNX' values.
 
     Raises
     ------
     ValueError
-        For an unknown name, a wrong count of parameters, or one that is no number.
+        For an unknown name, a wrong number of parameters, or a parameter that is NaN.
     """
 
     name: str
@@ -268,7 +269,7 @@ class Function:
 
     @property
     def key(self):
-        """What tells it from others, also -0.0 from 0.0, since the signs of results may differ."""
+        """Identity of the function. It distinguishes -0.0 from 0.0, since the signs of results may differ."""
         return self.name, tuple(map(float.hex, self.parameters))
 
     def __eq__(self, other):
@@ -283,22 +284,22 @@ class Function:
 
     @property
     def is_table(self):
-        """Whether the core reads it from its table."""
+        """True if the core evaluates it by a table."""
         return not self.definition.built_in
 
     @property
     def is_monotone(self):
-        """Whether it keeps the order of numbers."""
+        """True if the function is monotone, so it preserves the order of numbers."""
         monotone = self.definition.monotone
         return monotone(*self.parameters) if callable(monotone) else monotone
 
     def exact(self, x):
-        """The function of float64 numbers, infinities included."""
+        """Returns the function's values at float64 numbers, infinities included."""
         with np.errstate(all="ignore"):
             return np.asarray(self.definition.exact(np.clip(x, -1e300, 1e300), *self.parameters), float)
 
     def formula(self, x):
-        """The function of a :class:`sim.functions.formulas.Formula`."""
+        """Returns the function of a :class:`sim.functions.formulas.Formula`."""
         return self.definition.formula(x, *self.parameters)
 
 

@@ -1,16 +1,18 @@
-"""Whether a formula is one of the core's functions: for every binary32, by bounds.
+"""Proofs that a formula equals one of the core's functions for every binary32, by interval bounds.
 
-All bfloat16 are compared one by one. Between two neighbours, either the bounds of both values are close enough to each other; or
-slopes are, so that both stay close to straight lines between ends that agree. Where neither holds, as around a bend or a jump,
-the range is cut into 16, and so on down to neighbouring binary32. So nothing can hide between the numbers that were tried.
+All bfloat16 are compared one by one. Between two neighbours, one of two conditions must hold. The bounds of both values are close
+to each other; or the bounds of both slopes are close, so that both functions stay near straight lines between ends that agree. If
+neither holds, as around a bend or a jump, the range is divided by 16, recursively down to neighbouring binary32. So no deviation
+can hide between the probes.
 
-What agrees may differ by 2^-10 of the value, at most a quarter of bfloat16's last place, and by what binary32 can lose on the way
-if the operations are computed one by one, as ONNX has it: 1 + erf(x) says little of gelu at -6. That must be little next to the
-function's values at 1 and -1: else ONNX' own result says nothing. Where such a computation overflows and
-yields infinity, as x * clip(x + 3, 0, 6) / 6 does from 5.7e37 on, the exact value counts. Where it yields no number, as
-x * exp(x) / (1 + exp(x)) does from 89 on, the exact value counts as far as binary64 has it, and from there on nothing. A NaN that
-no overflow explains, as log(x) has below 0, is a value, which none of the functions has: :mod:`sim.functions.domains` finds it.
-Subnormal numbers are not looked at: the core has none.
+The tolerance is 2^-10 of the value, at most a quarter of bfloat16's last place, plus the error of computing the operations one by
+one in binary32, as ONNX does: 1 + erf(x) says little about gelu at -6. That error must be small relative to the function's values
+at 1 and -1; otherwise ONNX' own result is meaningless.
+
+If such a computation overflows to infinity, as x * clip(x + 3, 0, 6) / 6 does from 5.7e37 on, the exact value counts. If it
+overflows to NaN, as x * exp(x) / (1 + exp(x)) does from 89 on, the exact value counts as far as binary64 can represent it, and
+beyond that any value is accepted. A NaN without an overflow, as log(x) has below 0, is a value, and none of the functions has it:
+:mod:`sim.functions.domains` finds it. Subnormal numbers are not compared: the core has none.
 """
 
 import numpy as np
@@ -20,28 +22,29 @@ from .ranges import LARGEST, evaluate
 
 __all__ = ["MOST_WORK", "agrees", "proof", "proves", "jump"]
 
-#: Work of one proof, in numbers times operations, about 2^20 a second. The longest form in the tests takes a third.
+#: Work limit of one proof, in numbers times operations; about 2^20 a second. The longest form in the tests takes a third.
 MOST_WORK = 1 << 23
 
 _RELATIVE = 2.0**-10
-_SMALLEST = 2.0**-125  # what flushing costs
-_NEXT_TO_NOTHING = 2.0**-118  # what overflow may cost: x / (1 + exp(-x)) is 0 from -89 on
-_BLUR = 2.0**-12  # the most that binary32 may lose, relative to the function at these numbers
+_SMALLEST = 2.0**-125  # error of flushing subnormal numbers
+_NEXT_TO_NOTHING = 2.0**-118  # error that an overflow may cause: x / (1 + exp(-x)) is 0 from -89 on
+_BLUR = 2.0**-12  # largest error of binary32, relative to the function at the numbers below
 _USUAL = np.array([-1.0, 0.0, 1.0])
-_MOST = 1 << 14  # ranges that may be open before they are cut
-_INFINITE = 2.0**128 - 2.0**119  # from here on a number is infinite in bfloat16
+_MOST = 1 << 14  # most ranges that are subdivided at a time
+_INFINITE = 2.0**128 - 2.0**119  # numbers from here on round to infinity in bfloat16
 _TOP = 2.0**128 - 2.0**108
-_MOST_JUMPS = 8  # ranges in which a jump is looked for
-_FIRST, _COUNT = 0x00800000, 0x7F00  # bits of the least normal number; bfloat16 from there to infinity
+_MOST_JUMPS = 8  # most ranges that are searched for a jump
+_FIRST, _COUNT = 0x00800000, 0x7F00  # bits of the least normal number; number of bfloat16 from there to infinity
 
 
 def agrees(found, function, exact, x):
-    """Whether a formula's Range at numbers x is that of a function, whose values there are `exact`; what is no number is."""
+    """Returns True where a formula's Range at numbers x matches a function, whose values there are `exact`. NaN matches NaN."""
     return _compared(found, function, exact, x)[0]
 
 
 def _compared(found, function, exact, x):
-    """At numbers x: whether they agree, by how much they miss each other, and what binary32 may lose."""
+    """Returns, for numbers x, `(agreement, error, blur)`: the distance of the bounds from the exact value, and the error of
+    binary32."""
     with np.errstate(all="ignore"):
         low, high, size = found.low, found.high, _size(exact)
         error, blur = np.maximum(np.maximum(low - exact, exact - high), 0), high - low
@@ -53,22 +56,22 @@ def _compared(found, function, exact, x):
 
 
 def _size(exact):
-    """The size of which the error may be a share: of what is infinite, nothing may be missing."""
+    """Returns the magnitude that the relative tolerance applies to: 0 for infinities, which have no tolerance."""
     return np.where(np.isfinite(exact), np.abs(exact), 0)
 
 
 def _beyond(low, high, other_low, other_high):
-    """Whether two ranges are both infinite in bfloat16."""
+    """Returns True where two ranges are both infinite in bfloat16."""
     return (low >= _INFINITE) & (other_low >= _INFINITE) | (high <= -_INFINITE) & (other_high <= -_INFINITE)
 
 
 def _numbers(patterns):
-    """float64 of binary32 bits; for infinity a number that is so much less that rounding does not make it infinite."""
+    """Returns float64 numbers of binary32 bits; for infinity, a number small enough that rounding does not make it infinite."""
     return np.minimum(np.asarray(patterns, np.uint32).view(np.float32).astype(float), _TOP)
 
 
 def _points(formula, function, x):
-    """`(agreement, error, blur, exact value)` at numbers x, as of :func:`_compared`."""
+    """Returns `(agreement, error, blur, exact value)` at numbers x, see :func:`_compared`."""
     exact, parts = function.exact(x), {}
     found = evaluate(formula, x, x, overflow=True, known=parts)
     undefined = np.broadcast_to(found.domain.undefined, x.shape).copy()
@@ -78,7 +81,7 @@ def _points(formula, function, x):
         wider = evaluate(formula, x[over], x[over])
         undefined[over] = wider.domain.undefined
         again = _compared(wider, function, exact[over], x[over])
-        # What overflow has made infinite, no number, or next to nothing.
+        # Values that overflow has made infinite, NaN, or nearly 0.
         gone = np.isnan(found.low)
         spoilt = ~np.isfinite(found.low) | ~np.isfinite(found.high) | (np.maximum(error, blur) <= _NEXT_TO_NOTHING)
         lost = (gone | ~right & spoilt)[over]
@@ -90,16 +93,16 @@ def _points(formula, function, x):
 
 
 def _any(parts, condition):
-    """Where a condition is true of the Range of any part of a formula, but for its constants."""
+    """Returns True where a condition holds for the Range of any subexpression, except constants."""
     return np.any([condition(one) for part, one in parts.items() if part.operation != "constant"], axis=0)
 
 
 def _closed(formula, other, x, error, blur, exact):
-    """Whether the formula is the `other` one, to which it is close at the numbers x, between each two of these as well."""
+    """Returns True for each interval between neighbouring numbers x on which two formulas agree, given that they agree at x."""
     low, high = np.minimum(x[:, :-1], x[:, 1:]), np.maximum(x[:, :-1], x[:, 1:])
     parts = {}
     one, two = evaluate(formula, low, high, slopes=True, known=parts), evaluate(other, low, high, slopes=True)
-    # Where something overflows for some of the numbers alone, binary32 may do something else for these.
+    # If a subexpression overflows in a part of the interval only, the behaviour of binary32 there is not bounded.
     uneven = _any(parts, lambda one: (one.low < LARGEST) & (one.high > LARGEST) | (one.low < -LARGEST) & (one.high > -LARGEST))
     with np.errstate(all="ignore"):
         size = _size(exact)
@@ -112,13 +115,13 @@ def _closed(formula, other, x, error, blur, exact):
 
 
 def proves(formula, function):
-    """Returns True if an even formula is a :class:`sim.functions.functions.Function` for every number."""
+    """Returns True if an elementwise formula is a :class:`sim.functions.functions.Function` for every number."""
     return proof(formula, function)[0]
 
 
 def proof(formula, function):
-    """Returns :func:`proves`, and the work that it took: numbers tried, times operations. A proof of more work than
-    `MOST_WORK` is given up, as a failure."""
+    """Returns `(proved, work)`: the result of :func:`proves`, and its work as numbers times operations. A proof that needs more
+    than `MOST_WORK` is abandoned and counts as a failure."""
     operations, work = len(parts_of(formula)), 0
     ends = np.array([0.0, np.inf, -np.inf])
     if not _points(formula, function, ends)[0].all():
@@ -147,7 +150,8 @@ def proof(formula, function):
 
 
 def jump(formula):
-    """A number at which an even formula jumps, or None. It is looked for between all bfloat16 between which a choice changes."""
+    """Returns a number at which an elementwise formula jumps, or None. The search covers all intervals between neighbouring
+    bfloat16 in which a branch may change."""
     signs = np.array([[1.0], [-1.0]])
     x = signs * _numbers(_FIRST + (np.arange(_COUNT + 1) << 16))
     found = evaluate(formula, np.minimum(x[:, :-1], x[:, 1:]), np.maximum(x[:, :-1], x[:, 1:]), slopes=True)

@@ -1,10 +1,10 @@
-"""What a formula is worth while its variable is in a range: bounds of the value, and of the slope.
+"""Interval bounds of a formula: of its value, and of its slope, while the variable is in a range.
 
-The bounds of the value hold for whoever computes the operations in binary32, one after the other, each rounded: so at a single
-number they tell how exact such a result can be. The slope is that of the exact formula. Where a formula may jump, its slope has
-no bounds. All is in binary64, over arrays of ranges at once.
+The bounds of the value hold for any computation of the operations in binary32, one after the other, each rounded. At a single
+number they therefore bound the error of such a result. The slope is the exact formula's. Where a formula may jump, its slope is
+unbounded. All bounds are in binary64, over arrays of ranges at once.
 
-A range of which both ends are NaN is no number for certain; what may be a number or not has the bounds of the number.
+A range with NaN at both ends is certainly NaN; a value that may or may not be NaN has the bounds of its numbers.
 """
 
 import math
@@ -17,15 +17,15 @@ from .formulas import VARIABLE
 
 __all__ = ["Range", "evaluate", "LARGEST"]
 
-#: The largest binary32, and half a unit in the last place more: from there on a result is infinite.
+#: The largest binary32; half a unit in the last place above it, a result rounds to infinity.
 LARGEST = 2.0**128 - 2.0**104
 _OVERFLOW = 2.0**128 - 2.0**103
 
-_LEAST, _TINY = 2.0**-126, 2.0**-149  # below the first, rounding costs up to the second
-_ROUNDED = 2.0**-24  # relative error of an operation that is correctly rounded
-_SHORT = 16  # bits of a constant that is meant as it is
+_LEAST, _TINY = 2.0**-126, 2.0**-149  # for results below the first, the rounding error is up to the second
+_ROUNDED = 2.0**-24  # relative error of a correctly rounded operation
+_SHORT = 16  # a constant with at most this number of bits is exact
 _NOTHING = 2.0**-140
-_NEARLY = 2.0**-21  # of a function that is not, where its value is not a binary32 number: erf(9) is 1
+_NEARLY = 2.0**-21  # relative error of other functions, if the result is not a binary32 number: erf(9) is 1
 
 _each = np.vectorize(math.erf, otypes=[float])
 _rest = np.vectorize(math.erfc, otypes=[float])
@@ -42,17 +42,17 @@ class Range:
 
 
 def evaluate(formula, low, high, *, slopes=False, overflow=False, known=None):
-    """The Range of a formula for each range [low, high] of the variable.
+    """Returns the Range of a formula for each range [low, high] of the variable.
 
     Parameters
     ----------
     low, high : float64 arrays
     slopes : bool
-        Whether slopes are wanted.
+        Compute slopes too.
     overflow : bool
-        Whether what binary32 cannot hold is infinite. Else it goes on in binary64, which has eight times the exponents.
+        True: results beyond binary32 become infinite. False: they stay in binary64, with eight times the exponents.
     known : dict or None
-        Ranges of formulas for the same variable; those of the parts of this one are added.
+        Ranges of formulas for the same variable, extended by the ranges of this formula's subexpressions.
     """
     with np.errstate(all="ignore"):
         slope = (np.ones(np.shape(low)), np.ones(np.shape(low))) if slopes else None
@@ -80,7 +80,7 @@ def _nowhere(one, gone):
 
 
 def _widened(one, error, rest, overflow):
-    """A result with what rounding may have done to it. It keeps its sign, and what binary32 holds is not rounded."""
+    """Returns a result widened by rounding errors. Its sign is preserved, and binary32 numbers are not rounded."""
     low, high = one.low, one.high
     if error:
         low, high = -_above(-low, error), _above(high, error)
@@ -92,7 +92,7 @@ def _widened(one, error, rest, overflow):
 
 
 def _above(bound, error):
-    """An upper bound after rounding, or a lower one with its sign inverted."""
+    """Returns an upper bound after rounding; for a lower bound, the caller inverts its sign."""
     high = bound * (2.0**29 + 1)
     short = high - (high - bound)  # 24 bits of it
     short = np.where(np.isfinite(short), short, bound)
@@ -105,7 +105,7 @@ def _above(bound, error):
 
 
 def _overflown(bound):
-    """An upper bound after overflow, or a lower one with its sign inverted."""
+    """Returns an upper bound after overflow; for a lower bound, the caller inverts its sign."""
     return np.where(bound > LARGEST, np.inf, np.where(bound <= -_OVERFLOW, -np.inf, bound))
 
 
@@ -113,7 +113,7 @@ def _overflown(bound):
 
 
 def _product(one, two):
-    """Bounds of products; 0 times what may be infinite is 0."""
+    """Returns bounds of products; 0 times a bound of infinity is 0."""
     corners = [np.where((a == 0) | (b == 0), 0.0, a * b) for a in one for b in two]
     return np.fmin.reduce(corners), np.fmax.reduce(corners)
 
@@ -138,7 +138,7 @@ def _ends(one):
 
 
 def _chain(one, bounds):
-    """The slope behind an operation whose own has these bounds."""
+    """Returns the slope after an operation whose own slope has these bounds."""
     return one.slope and _product(bounds, one.slope)
 
 
@@ -149,12 +149,12 @@ def _hull(one, two):
 _ANY = (-np.inf, np.inf)
 
 
-# Operations: of the formula, the variable's Range and the arguments' Ranges, a Range and the relative error of rounding; and,
-# where binary64 has not the exact bounds, how far below and above these may be.
+# Operations: functions of the formula, the variable's Range and the arguments' Ranges. They return a Range and the relative
+# rounding error; if binary64 bounds are not exact, also their distances below and above.
 
 
 def _constant(formula, variable):
-    """A constant of many digits is one that binary32 has rounded, as 1/6."""
+    """Returns a constant's Range. A constant of many digits, such as 1/6, is assumed to be rounded to binary32."""
     value = np.broadcast_to(np.float64(formula.parameter), np.shape(variable.low))
     zero = np.broadcast_to(0.0, np.shape(variable.low))
     fraction = math.frexp(formula.parameter)[0] * 2**_SHORT if math.isfinite(formula.parameter) else 0
@@ -163,12 +163,12 @@ def _constant(formula, variable):
 
 
 def _inexact(value, lacking):
-    """How far from the exact number a binary64 may be that lacks so much; nothing is left of next to nothing."""
+    """Returns the distance between the exact number and a binary64 that lacks `lacking`; 0 if that is negligible."""
     return np.where((lacking > _NOTHING) & np.isfinite(value), 2.0**-52 * np.abs(value), 0)
 
 
 def _left_over(one, two):
-    """The same of a sum of two numbers."""
+    """Returns :func:`_inexact` for a sum of two numbers."""
     total = one + two
     part = total - one
     return _inexact(total, np.abs((one - (total - part)) + (two - part)))
@@ -183,7 +183,7 @@ def _add(formula, variable, one, two):
 
 
 def _never(one, two):
-    """Where a product is no number: 0 times infinity."""
+    """Returns True where a product is NaN: 0 times infinity."""
     return (one.low == 0) & (one.high == 0) & np.isinf(two.low) & (two.low == two.high)
 
 
@@ -214,7 +214,7 @@ def _negative(formula, variable, one):
 
 
 def _sizes(one):
-    """Bounds of the absolute value."""
+    """Returns bounds of the absolute value."""
     near = np.where((one.low <= 0) & (one.high >= 0), 0, np.minimum(np.abs(one.low), np.abs(one.high)))
     return near, np.maximum(np.abs(one.low), np.abs(one.high))
 
@@ -238,7 +238,7 @@ def _smaller(formula, variable, one, two):
 
 
 def _raised(one, exponent):
-    """Bounds of a power with a positive exponent."""
+    """Returns bounds of a power with a positive exponent."""
     if exponent % 2:
         return one.low**exponent, one.high**exponent
     near, far = _sizes(one)
@@ -252,8 +252,8 @@ def _power(formula, variable, one, exponent=None):
 
 
 def _rising(function, slope, tail=None):
-    """A function that rises everywhere, by bounds of its slope from those of the value and of the argument; and by how far it is
-    at most from where it ends, as erf(x) from 1."""
+    """Returns the operation of a monotonically increasing function. `slope` computes slope bounds from the argument and the
+    bounds of the value. `tail` bounds the distance from the function's limit, as of erf(x) from 1."""
 
     def rest(x, value):
         return _inexact(value, tail(x) if tail else np.inf)
@@ -267,7 +267,7 @@ def _rising(function, slope, tail=None):
 
 
 def _bell(bell):
-    """Bounds of a slope that is largest at 0, falls on both sides and is the same on both."""
+    """Returns bounds of a slope that is even and has its maximum at 0."""
 
     def bounds(one, low, high):
         near, far = _sizes(one)

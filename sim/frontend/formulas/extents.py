@@ -1,4 +1,4 @@
-"""How small the values of a node may be, by what it is made of."""
+"""Lower bounds of a node's values, from its operations."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ _DEEPEST = 16
 
 
 def least(node, depth=_DEEPEST):
-    """A number that no value of a node is below, in exact arithmetic; -infinity if nothing is known."""
+    """Returns a lower bound of a node's values in exact arithmetic; -infinity if none is known."""
     if depth and isinstance(node, Affine) and (node.scale is None or (node.scale >= 0).all()):
         low = least(node.source, depth - 1)
         low = low if node.scale is None or low == 0 else low * float(np.min(node.scale) if low > 0 else np.max(node.scale))

@@ -1,10 +1,10 @@
-"""Softmax and its logarithm, written out in small operators: told by their structure.
+"""Recognition of written-out Softmax and LogSoftmax by their structure.
 
     e = exp(x - max(x)),   e / sum(e)   or   e * (1 / sum(e)),   (x - max(x)) - log(sum(e)),   x - logsumexp(x)
 
-where max, sum and logsumexp are over one axis, and a number that is next to nothing may be added to the sum, which is at least 1.
-Without the maximum taken off, exp overflows from 89 on, and a sum of a few overflows before: ONNX then has zeros where the core
-would have shares, so that is none.
+max, sum and logsumexp are over one axis. A tiny number may be added to the sum, which is at least 1. Without the subtraction of
+the maximum, exp overflows from 89 on, and a sum of a few exponentials overflows earlier. ONNX then returns zeros where the core
+would return shares, so that form is not recognised.
 """
 
 from ...functions.formulas import VARIABLE
@@ -16,7 +16,7 @@ _NOTHING = 2.0**-12
 
 
 def shares(formula, shape):
-    """`("softmax" or "log", axis)` if a formula is that of a tensor of this shape, else None."""
+    """Returns `("softmax" or "log", axis)` if a formula of a tensor of this shape is a softmax, else None."""
     arguments = formula.arguments
     if formula.operation == "divide":
         return _shares(arguments[0], arguments[1], shape)
@@ -60,7 +60,7 @@ def _logarithms(one, two, shape):
 
 
 def _total_axis(exponential, total, shape):
-    """The axis over which `total` is the sum of exponentials."""
+    """Returns the axis over which `total` is the sum of exponentials, or None."""
     if total.operation == "add":
         for one, two in (total.arguments, total.arguments[::-1]):
             if two.operation == "constant" and 0 <= two.parameter <= _NOTHING:
@@ -70,7 +70,7 @@ def _total_axis(exponential, total, shape):
 
 
 def _is_shifted(formula, axis, shape):
-    """Whether it is the variable without its largest number along an axis."""
+    """Returns True if a formula is the variable minus its maximum along an axis."""
     if formula.operation != "add":
         return False
     one, two = formula.arguments
@@ -89,7 +89,7 @@ def _reduced_of(formula):
 
 
 def _row(formula, reduction, of, shape):
-    """The axis, if a formula is this reduction of `of`, in a shape in which every number meets those that it is made of."""
+    """Returns the axis if a formula is this reduction of `of`, broadcast so that each number meets its own row; else None."""
     given = None
     if formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments

@@ -1,7 +1,7 @@
-"""Formulas (:mod:`sim.functions.formulas`) of the tensors of an ONNX graph: what each is made of, operator by operator.
+"""Formulas (:mod:`sim.functions.formulas`) of the tensors of an ONNX graph, operator by operator.
 
-A tensor has a formula of each tensor from which alone, and from constant numbers, its operators make it. Constants that differ
-from place to place end that.
+A tensor has a formula over each earlier tensor from which it is computed with scalar constants alone. A constant that differs
+from place to place ends the formula.
 """
 
 import math
@@ -19,12 +19,12 @@ _HIGHEST_POWER = 32
 
 
 def shape_of(tensor):
-    """What two tensors have in common whose values are in the same places."""
+    """Returns the shape, with the batch axis, that two tensors with values in the same places share."""
     return tensor.dims, tensor.batch
 
 
 def reduced(shape, axis):
-    """The shape that is left of one by reducing an axis that stays; None of the batch's axis."""
+    """Returns a shape after reduction of an axis with keepdims; None for the batch's axis."""
     dims, batch = shape
     return None if axis == batch else (tuple(1 if place == axis else size for place, size in enumerate(dims)), batch)
 
@@ -67,16 +67,16 @@ def _power(step, base, exponent):
 
 
 def _function(step, one):
-    """An operator that is one function."""
+    """Returns the formula of an operator that is one function."""
     definition = of_operator(step.operator, step.attributes)
     parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
     try:
         return Function(definition.name, tuple(parameters)).formula(one) if definition.formula else None
-    except ValueError:  # there is no such function, which its handler says
+    except ValueError:  # invalid parameters; the handler refuses them
         return None
 
 
-#: Operators on numbers: what they make, of the step and of the formulas of its inputs. None: no formula is known for it.
+#: Elementwise operators: functions of the step and of the formulas of its inputs. They return None if no formula is known.
 _NUMBERS = {
     "Add": _elementary("add"),
     "Mul": _elementary("multiply"),
@@ -104,13 +104,13 @@ REDUCTIONS = ("ReduceMax", "ReduceSum", "ReduceLogSumExp")
 _SAME = ("Identity", "Dropout", "Cast", "CastLike")
 _SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand")
 
-#: Operators that a formula may consist of.
+#: Operators that may be part of a formula.
 ELEMENTS = (*_NUMBERS, "Where", "Not", *REDUCTIONS, *_SAME, *_SHAPES)
 
 
 def formulas_of(step, result):
-    """The formulas of the SymbolicTensor that a step makes: a dict from the SymbolicTensor that each is of."""
-    # What comes behind the first input of these says which shape or kind is wanted.
+    """Returns the formulas of the SymbolicTensor that a step makes: {SymbolicTensor that is the variable: Formula}."""
+    # The further inputs of these operators give a shape or a type.
     inputs = step.arguments[:1] if step.operator in (*_SAME, *_SHAPES, *REDUCTIONS) else step.arguments
     tensors = [_roots(value) for value in inputs if isinstance(value, SymbolicTensor)]
     constants = [None if isinstance(value, SymbolicTensor) or value is None else _number(value) for value in inputs]
@@ -132,13 +132,13 @@ def formulas_of(step, result):
 
 
 def _roots(tensor):
-    """The formulas of an input, the one of itself included."""
+    """Returns the formulas of an input, including the formula over itself."""
     is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
     return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
 
 
 def _number(value):
-    """The formula of a constant that is the same number everywhere, else None."""
+    """Returns the formula of a constant tensor with one distinct value, else None."""
     numbers = np.asarray(value)
     same = numbers.dtype.kind in "fiu" and numbers.size > 0 and (numbers == numbers.flat[0]).all()
     return constant(numbers.flat[0]) if same else None
@@ -148,7 +148,7 @@ def _made(step, arguments, shape):
     operator = step.operator
     first = arguments[0]
     if operator in _SAME:
-        # What is true or false becomes a number.
+        # A Cast makes a number of a truth value.
         return formula("where", first, constant(1), constant(0)) if first.truth and operator.startswith("Cast") else first
     if operator == "Not":
         return formula("not", first) if first.truth else None

@@ -1,7 +1,7 @@
-"""Sums over positions, channel by channel: what a Transpose asks for between dense layers along different axes.
+"""Block products: sums over positions, channel by channel, for a Transpose between dense layers along different axes.
 
-Values of a sample stay where they are. A dense layer along positions is a convolution in groups, whose kernel has the size of
-its source: each group sees its own channels at all positions, and makes a block of outputs of them.
+Values of a sample keep their places. A dense layer along positions is a grouped convolution whose kernel has the size of its
+source: each group reads its own channels at all positions, and computes a block of outputs.
 """
 
 from math import gcd, prod
@@ -15,8 +15,8 @@ __all__ = ["block_select", "block_product"]
 
 
 def block_select(source, places):
-    """The tap that puts the values at these places (channels,) of a node at one position, in the most groups; -1: the constant 0.
-    None if there are no groups."""
+    """Returns the tap that gathers the values at these indices (channels,) of a node into one position, with the most groups; -1
+    means the constant 0. Returns None if the indices do not split into groups."""
     height, width, depth = source.shape
     count, there = len(places), np.flatnonzero(places >= 0)
     channels, positions = places[there] % depth, places[there] // depth
@@ -30,8 +30,8 @@ def block_select(source, places):
 
 
 def block_product(step, tensor, weights, exact=False):
-    """`(node, index (rows, outputs))` of a dense layer with weights (inputs, outputs) along the last axis of a tensor, of which
-    each row has all positions of channels of its own; None if that is not so."""
+    """Returns `(node, index (rows, outputs))` of a dense layer with weights (inputs, outputs) along the last axis of a tensor.
+    Each row must hold all positions of its own channels; otherwise returns None."""
     source, (inputs, outputs) = tensor.source, weights.shape
     rows = tensor.index.reshape(-1, inputs)
     if isinstance(source, Joint) or tensor.index.min() < 0 or len(rows) < 2 or tensor.size != prod(source.shape):

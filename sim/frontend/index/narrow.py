@@ -1,4 +1,5 @@
-"""Some of the channels of a node, as values of a node that has no others: heads of attention, of a dense layer that makes all."""
+"""Narrowing of nodes: a subset of a node's channels as a node of its own, such as the heads of attention in a common dense
+layer."""
 
 from dataclasses import replace
 from math import prod
@@ -12,7 +13,7 @@ __all__ = ["narrowed"]
 
 
 def narrowed(tensor):
-    """The same values of a smaller node, where there is one that makes just these; else the tensor as it is."""
+    """Returns the same values from a smaller node that computes these alone, if there is one; else the tensor itself."""
     while True:
         node = tensor.source
         if isinstance(node, Joint) or tensor.index.min() < 0 or tensor.size == prod(node.shape):
@@ -46,7 +47,7 @@ def _of_affine(tensor, node):
 
 
 def _of_sums(tensor, node):
-    """The columns of weights that make the channels, of all positions."""
+    """Returns the tensor as a dense layer with only the weight columns of its channels, at all positions."""
     height, width, depth = node.shape
     channels, positions = np.unique(tensor.index % depth), tensor.index // depth
     (part,) = node.parts

@@ -1,9 +1,9 @@
-"""Tensors with more pixels than the node that holds them: pixel (f * y + a, f * x + b) is at (y, x), in channels of its own.
+"""Phases: tensors with more pixels than their node. Pixel (f * y + a, f * x + b) is at (y, x), in channels of its phase (a, b).
 
-No stage writes every second pixel. So what DepthToSpace, Resize and a ConvTranspose make stays where it is: channels of coarse
-positions, one block of them for each phase (a, b), or for a Resize the same block for all. A convolution that reads such a
-tensor is one over the coarse positions, whose weights say which phases each of its own phases adds up. Where these are blocks of
-their own, most weights are 0, which costs as many more multiplications.
+No stage writes every second pixel. So results of DepthToSpace, Resize and ConvTranspose stay in place, as channels of coarse
+positions: one block of channels for each phase (a, b), or for a Resize one block for all phases. A convolution that reads such a
+tensor becomes a convolution over the coarse positions. Its weights define, for each output phase, the input phases that it sums.
+If phases are separate blocks, most weights are 0, which multiplies the number of multiplications.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,14 @@ __all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_pha
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """
+    """The phases of a tensor.
+
     Parameters
     ----------
     factor : (int, int)
         Rows and columns of pixels at each position of the node.
     channels : int array (rows, columns, channels)
-        For each phase and channel of the tensor, the node's; -1: the constant 0.
+        The node's channel for each phase and channel of the tensor; -1: the constant 0.
     """
 
     factor: tuple[int, int]
@@ -33,7 +34,7 @@ class Phases:
 
 
 def phases_of(source, index):
-    """The Phases of an index (channel, y, x) into a node, or None if it has not this form."""
+    """Returns the Phases of an index (channel, y, x) into a node, or None if it does not have this form."""
     height, width, depth = source.shape
     if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
         return None
@@ -51,14 +52,14 @@ def phases_of(source, index):
 
 
 def in_phases(index, factor):
-    """An index (channel, y, x) as one (phase and channel, y, x), whose rows and columns are multiples of the factor."""
+    """Returns an index (channel, y, x) as (phase and channel, y, x); rows and columns must be multiples of the factor."""
     channels, height, width = index.shape
     split = index.reshape(channels, height // factor[0], factor[0], width // factor[1], factor[1])
     return split.transpose(2, 4, 0, 1, 3).reshape(-1, height // factor[0], width // factor[1])
 
 
 def _in_pixels(index, factor, size):
-    """The opposite, without what is beyond `size` (height, width)."""
+    """Returns the inverse of :func:`in_phases`, cropped to `size` (height, width)."""
     split = index.reshape(*factor, -1, *index.shape[1:])
     pixels = split.transpose(2, 3, 0, 4, 1).reshape(split.shape[2], index.shape[1] * factor[0], -1)
     return pixels[:, : size[0], : size[1]]
@@ -68,8 +69,8 @@ def _in_pixels(index, factor, size):
 
 
 def _links(factor, kernel, stride, dilation, before, transposed):
-    """Along one axis: `(phases of the result, stride over the node, links)`. A link (p, k, a, offset) says that phase p of the
-    result adds element k of the kernel times phase a of the node `offset` positions further on."""
+    """Returns `(phases of the result, stride over the node, links)` along one axis. A link (p, k, a, offset) means: phase p of
+    the result adds kernel element k times phase a of the node, `offset` positions further on."""
     if transposed:
         phases, step = stride * factor, 1
         aims = ((p, k, a, p + before - k * dilation - stride * a) for p, k, a in np.ndindex(phases, kernel, factor))
@@ -80,13 +81,13 @@ def _links(factor, kernel, stride, dilation, before, transposed):
 
 
 def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=False):
-    """A convolution, or a transposed one, of an index (channel, y, x) that has Phases, whose result may have phases too.
+    """Returns a convolution, or a transposed one, of an index (channel, y, x) that has Phases; the result may have phases too.
 
     Parameters
     ----------
     weights : binary64 (kernel height, kernel width, channels / groups, outputs)
     at : object
-        With `kernel`, `stride`, `dilation`, `begin` and `size`, (int, int) each, as of the convolution in pixels.
+        Geometry of the convolution in pixels: `kernel`, `stride`, `dilation`, `begin` and `size`, (int, int) each.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
 
 
 def _without_groups(weights, groups):
-    """(kernel height, kernel width, channels, outputs) of weights in groups."""
+    """Returns grouped weights as dense weights (kernel height, kernel width, channels, outputs)."""
     if groups == 1:
         return weights
     height, width, inputs, outputs = weights.shape
@@ -134,7 +135,7 @@ def _without_groups(weights, groups):
 
 
 def phased_concat(step, indices, taps_of):
-    """Tensors joined along their channels, of which one at least has more pixels than its node: `(node, index)`, or None.
+    """Returns `(node, index)` of tensors concatenated along channels, at least one with more pixels than its node; or None.
 
     Parameters
     ----------

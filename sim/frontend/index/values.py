@@ -1,4 +1,4 @@
-"""What the reader of ONNX files knows of a tensor that depends on the input, and of a node that it goes into."""
+"""Abstract values of the reader: symbolic tensors, and the evaluation step of one node."""
 
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -40,19 +40,19 @@ INTEGERS = (
     TensorProto.BOOL,
 )
 
-#: In an index: padding that is never the largest, which only MaxPool can read.
+#: In an index: padding with the lowest number, which only MaxPool can read.
 LOWEST = -2
 
-#: The most values that the weights of one term, or what a single node repeats, may have.
+#: Limit on the number of weights of one term, and on the number of values of a repetition.
 LIMIT = 1 << 24
 
-#: The most values that a tensor of one sample may have: the reader keeps a number for the place of each.
+#: Limit on the number of values of one sample in a tensor: the reader keeps an index for each.
 MOST_VALUES = 1 << 23
 
 
 class BatchFixed(ModelError):
-    """A node that ONNX only takes with `batch` samples, though the input leaves them open. If not `certain`, it takes others too,
-    and it depends on what reads `node` whether these make sense."""
+    """A node that ONNX accepts only with `batch` samples, though the input leaves the batch open. If not `certain`, ONNX accepts
+    other batches too, and the readers of `node` decide whether these are valid."""
 
     def __init__(self, message, batch, node=None, certain=True):
         super().__init__(message)
@@ -61,31 +61,31 @@ class BatchFixed(ModelError):
 
 @dataclass(frozen=True, eq=False)
 class SymbolicTensor:
-    """What is known of a tensor that depends on the input (its abstract value): the node whose values it has, and in which order.
+    """A tensor that depends on the input, as an abstract value: the node that holds its values, and the index map into that node.
 
-    Which axis the samples are along is known from the input on, and never told by sizes.
+    The batch's axis is tracked from the input on, and never inferred from sizes.
 
     Parameters
     ----------
     dims : tuple of int
-        Shape of one sample's part, of the tensor's rank. Along the batch's axis it is 1, or more if a Reshape has put values of a
-        sample there: they stand together, sample after sample.
+        Shape of one sample's part, of the tensor's rank. Along the batch's axis the size is 1, or more if a Reshape has moved
+        values of a sample there: they are contiguous, sample after sample.
     source : Node
     index : int array (values of a sample,)
-        Which of the node's values, as (y, x, channel), each is; -1: the constant 0; LOWEST: less than any value.
+        Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value.
     batch : int or None
-        The axis along which the samples are; None if all of the tensor is one sample.
+        The axis of the samples; None if the whole tensor is one sample.
     samples : int or None
-        How many the model takes at a time; None if any number.
+        Batch size of the model; None if it is open.
     bare : bool
-        Whether the batch's axis is not there if there is one sample, as a Squeeze without axes has removed it.
+        With one sample the batch's axis is absent, since a Squeeze without axes has removed it.
     integer : bool
     label : str
-        Not values any more, but the class: its "number", in the shape `dims`, or its "name". "": values.
+        Kind of class label that the tensor holds instead of values: its "number", in the shape `dims`, or its "name". "": values.
     formulas : dict of SymbolicTensor to sim.functions.formulas.Formula
-        What it is of some of the tensors before it, if it may be a part of a larger function.
+        The tensor as a formula of earlier tensors, if it may be part of a larger function.
     woven : bool
-        Whether branches of the graph have reconverged in it, so that it may be a function written out in several operators.
+        Branches of the graph have reconverged in it, so it may be a function written out in several operators.
     """
 
     dims: tuple[int, ...]
@@ -101,37 +101,39 @@ class SymbolicTensor:
 
     @property
     def size(self):
-        """Values in one sample."""
+        """Number of values in one sample."""
         return len(self.index)
 
     @property
     def sample(self):
-        """`index` in the shape of one sample's part."""
+        """Index map `index` in the shape of one sample's part."""
         return self.index.reshape(self.dims)
 
     @property
     def is_open(self):
-        """Whether there may be any number of samples."""
+        """True if the number of samples is open."""
         return self.batch is not None and self.samples is None
 
     def shape(self, samples):
-        """The tensor's shape with so many samples."""
+        """Returns the tensor's shape for this number of samples."""
         return tuple(size * samples if axis == self.batch else size for axis, size in enumerate(self.dims))
 
     def permuted(self, sample, batch=-1):
-        """The same samples with this index, in its shape; `batch` is the batch's axis, if it is not the same as before."""
+        """Returns the same samples with another index map, in the index map's shape. `batch` is the batch's axis. Default: as
+        before."""
         return replace(
             self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1), batch=self.batch if batch == -1 else batch
         )
 
     def of(self, node, sample=None):
-        """The values of a node with this batch: by an index of its own shape, or in the same places as these."""
+        """Returns the values of another node with this batch: by an index map in its own shape, or with this tensor's index
+        map."""
         return replace(self, source=node) if sample is None else replace(self.permuted(sample), source=node)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node that a :class:`SymbolicTensor` goes into, with the values of its inputs."""
+    """A node with a :class:`SymbolicTensor` among its inputs, and the values of its inputs."""
 
     node: NodeProto
     arguments: list  # np.ndarray, SymbolicTensor or None
@@ -144,7 +146,7 @@ class Step:
 
     @property
     def name(self):
-        """The node's name in reports, never empty: its own, or that of the first output that is not left out."""
+        """Name in reports, never empty: the node's name, or the name of the first output that is not left out."""
         return printable(self.node.name or first_output(self.node) or self.operator, 80)
 
     @property
@@ -153,15 +155,16 @@ class Step:
 
     @property
     def titles(self):
-        """What a node of the draft says of where it comes from."""
+        """Keywords that name the node's origin in a node of the draft (the exact network in binary64)."""
         return {"name": self.name, "title": self.title}
 
     def argument(self, index):
-        """An input, or None if it is left out."""
+        """Returns an input, or None if it is left out."""
         return self.arguments[index] if len(self.arguments) > index else None
 
     def integers(self, name, index=None):
-        """A list of integers that is an attribute in some operator sets, an input in others; None if it is left out."""
+        """Returns a list of integers that is an attribute in some operator sets and an input in others; None if it is left
+        out."""
         value = self.attributes.get(name)
         if value is None and index is not None:
             value = self.argument(index)
@@ -171,7 +174,7 @@ class Step:
 
 
 def show(shape):
-    """How a message shows a shape: of a SymbolicTensor with the batch's axis by name, or as it stands, where None is an open
+    """Returns a shape as text for messages. For a SymbolicTensor the batch's axis is named; in other shapes None is an open
     batch."""
     if not isinstance(shape, SymbolicTensor):
         return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
@@ -187,18 +190,19 @@ def show(shape):
 
 
 def reduction(step, tensor):
-    """What a Reduce operator leaves: `(axes, dims, batch)`, the axes that it reduces and the rest as of a SymbolicTensor."""
+    """Returns the result's `(axes, dims, batch)` of a Reduce operator: the reduced axes, and the shape in the form of a
+    SymbolicTensor."""
     rank, axes, keep = len(tensor.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
     axes = {axis % rank for axis in axes or range(rank)}
     if tensor.batch in axes:
-        raise ModelError(f"{step.title}: reduces the batch of {show(tensor)}; only a sample's own axes may be")
+        raise ModelError(f"{step.title}: reduces the batch of {show(tensor)}; only a sample's own axes can be reduced")
     dims = tuple(1 if axis in axes else size for axis, size in enumerate(tensor.dims) if keep or axis not in axes)
     return axes, dims, tensor.batch if keep or tensor.batch is None else tensor.batch - sum(axis < tensor.batch for axis in axes)
 
 
 def common(step, *values):
-    """`(dims, batch)`, as of a SymbolicTensor, that symbolic tensors, constants and shapes are broadcast to by ONNX' rules: from
-    the last axis on."""
+    """Returns the broadcast `(dims, batch)` of symbolic tensors, constants and shapes, by ONNX' rules: aligned at the last
+    axis."""
     values = [getattr(value, "shape", value) if not isinstance(value, SymbolicTensor) else value for value in values]
     shapes = [value.dims if isinstance(value, SymbolicTensor) else value for value in values]
     rank = max(map(len, shapes))
@@ -228,12 +232,12 @@ def common(step, *values):
 
 
 def limited(step, *sizes):
-    """Refuses a tensor of a sample, or weights, that can't be meant."""
+    """Refuses a tensor, or weights, of an implausible size."""
     if prod(int(size) for size in sizes) > LIMIT:
         raise ModelError(f"{step.title}: makes {show(sizes)} values, which is too large")
 
 
 def whole(node):
-    """The index of a node's values in the order (channel, y, x)."""
+    """Returns the index map of all values of a node in the order (channel, y, x)."""
     height, width, channels = node.shape
     return np.arange(height * width * channels).reshape(height, width, channels).transpose(2, 0, 1)

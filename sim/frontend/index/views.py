@@ -1,8 +1,8 @@
-"""How the values of a tensor lie in the node that made them: which row, column and channel each comes from.
+"""Views: index maps that split into rows, columns and channels of the node that holds the values.
 
-Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.index.values.SymbolicTensor`. Before
-a window slides over it, the index is taken apart again; where that can't be expressed by a term's stride and padding, the values
-are copied first.
+Transpose, Reshape, Slice, Pad and similar operators only change the index map of a
+:class:`sim.frontend.index.values.SymbolicTensor`. Before a window slides over the tensor, the index map is split again. If a
+term's stride and padding cannot express it, the values are copied first.
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ __all__ = [
 
 _MOST_GATHERS = 64
 
-# Which axes of a sample may be (channel, y, x), by how many there are: as it stands first, then channels last.
+# Candidates for the axes (channel, y, x) of a sample, by its number of axes: the given order first, then channels last.
 _ROLES = (
     ((None, None, None),),
     ((0, None, None), (None, None, 0), (None, 0, None)),
@@ -46,8 +46,8 @@ _ROLES = (
 
 
 class Relayout(Exception):
-    """The input is to be read again, with `shape` (height, width, channels) and in this order: the sample's value at each
-    place."""
+    """A restart of the reader with another layout of the input: `shape` (height, width, channels), and `order`, the index into
+    the sample for each place."""
 
     def __init__(self, shape, order):
         super().__init__()
@@ -56,8 +56,8 @@ class Relayout(Exception):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A tensor (channel, y, x) whose place (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`,
-    `columns[x]`), or 0 where one of them is -1."""
+    """A tensor (channel, y, x): (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`, `columns[x]`), or 0
+    where one of these is -1."""
 
     source: Node
     channels: np.ndarray
@@ -66,7 +66,7 @@ class View:
 
     @property
     def complete(self):
-        """Whether it is the whole node, with its channels in any order."""
+        """True if the view covers the whole node, with its channels in any order."""
         height, width, channels = self.source.shape
         return (
             np.array_equal(np.sort(self.channels), np.arange(channels))
@@ -76,7 +76,7 @@ class View:
 
 
 def _apart(source, index):
-    """The View of an index (channel, y, x), or None if it has not this form."""
+    """Returns the View of an index (channel, y, x), or None if it does not have this form."""
     _, width, channels = source.shape
     there = index >= 0
     parts = [np.where(there, part, -1) for part in (index % channels, index // (width * channels), index // channels % width)]
@@ -87,7 +87,7 @@ def _apart(source, index):
 
 
 def view(tensor, index):
-    """The View of an index (channel, y, x) into a tensor's source, or None."""
+    """Returns the View of an index (channel, y, x) into a tensor's source, or None."""
     result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
     if result is None and tensor.source.loose:
         _relayout(tensor, index)
@@ -95,7 +95,7 @@ def view(tensor, index):
 
 
 def _relayout(tensor, index):
-    """Restarts with another layout of the input, if there is one in which this index is a View."""
+    """Restarts the reader with another layout of the input if this index is a View in that layout."""
     there = index >= 0
     inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
     size = tensor.source.shape[2]
@@ -105,7 +105,7 @@ def _relayout(tensor, index):
     while root.sources:
         root = root.sources[0]
     axes = [length for length in root.sample if length != 1]
-    if len(axes) in (2, 3):  # cut or mirrored: as the model has it, with the channels first or last
+    if len(axes) in (2, 3):  # sliced or mirrored: the model's own layout, with the channels first or last
         places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
         for pixels in (places.transpose(1, 2, 0), places):
             shape, order = pixels.shape, pixels.reshape(-1)
@@ -115,8 +115,8 @@ def _relayout(tensor, index):
 
 
 def roles_of(shape, last=None):
-    """Which axes of a sample of this shape may be (channel, y, x), the likeliest first; None stands for one that it does not
-    have. With `last`, that axis is the channel."""
+    """Returns candidates for the axes (channel, y, x) of a sample of this shape, the likeliest first; None marks a missing axis.
+    With `last`, that axis is the channel."""
     axes = [axis for axis, size in enumerate(shape) if size != 1 or axis == last]
     if len(axes) > 3:
         return []
@@ -125,7 +125,7 @@ def roles_of(shape, last=None):
 
 
 def arranged(tensor, last=None):
-    """Ways to see a sample as (channel, y, x): pairs of a View and of the axes of the sample that these are, as of
+    """Yields the ways to view a sample as (channel, y, x): pairs of a View and the roles of the sample's axes, see
     :func:`roles_of`."""
     ways = [] if isinstance(tensor.source, Joint) else roles_of(tensor.sample.shape, last)
     found = False
@@ -139,7 +139,7 @@ def arranged(tensor, last=None):
 
 
 def arrangement(step, tensor, last=None):
-    """`(tensor, View, roles)` of all values of a tensor's source in one of these ways; a copy if there is none."""
+    """Returns `(tensor, View, roles)` of all values of a tensor's source in one of these ways; of a copy if none fits."""
     tensor = everything(step, tensor)
     for seen, roles in arranged(tensor, last):
         return tensor, seen, roles
@@ -151,14 +151,15 @@ def arrangement(step, tensor, last=None):
 
 
 def in_roles(sample, roles):
-    """A sample as (channel, y, x), which are its axes of these roles."""
+    """Returns a sample as (channel, y, x), given the axes of these roles."""
     kept = [axis for axis in roles if axis is not None]
     rest = [axis for axis in range(sample.ndim) if axis not in kept]
     return sample.transpose(*kept, *rest).reshape([1 if axis is None else sample.shape[axis] for axis in roles])
 
 
 def in_place(index, sample_shape, roles):
-    """The opposite: an index (channel, y, x) as a sample whose axes of these roles have its sizes, and all others 1."""
+    """Returns the inverse of :func:`in_roles`: an index (channel, y, x) as a sample with the axes of these roles; other axes are
+    1."""
     kept = [axis for axis in roles if axis is not None]
     rest = [axis for axis in range(len(sample_shape)) if axis not in kept]
     sizes = [size for size, axis in zip(index.shape, roles) if axis is not None]
@@ -166,8 +167,8 @@ def in_place(index, sample_shape, roles):
 
 
 def _fit(have, places, count, stride, kernel, dilation, before):
-    """(stride, dilation, padding) with which `count` windows read along one axis of `have` positions what they would read of
-    `places`, or None."""
+    """Returns (stride, dilation, padding) with which `count` windows read, along one axis of `have` positions, the same as they
+    would read of `places`; or None."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
     there = np.flatnonzero(places >= 0)
@@ -186,14 +187,15 @@ def _fit(have, places, count, stride, kernel, dilation, before):
 
 
 def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
-    """Keywords `stride`, `dilation`, `padding` of a tap that reads a View's source as such windows read the View, or None."""
+    """Returns keywords `stride`, `dilation`, `padding` of a tap that reads a View's source as these windows read the View, or
+    None."""
     places = (seen.rows, seen.columns)
     fits = [_fit(*axis) for axis in zip(seen.source.shape, places, size, stride, kernel, dilation, padding)]
     return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
 
 
 def select(source, channels, **geometry):
-    """The tap that takes these channels of a node."""
+    """Returns the tap that selects these channels of a node."""
     have = source.shape[2]
     if np.array_equal(channels, np.arange(have)):
         return Tap(source, np.ones((1, 1, 1, have)), groups=have, exact=True, select=channels, **geometry)
@@ -201,8 +203,8 @@ def select(source, channels, **geometry):
 
 
 def _chosen(have, channels):
-    """(have, channels): 1 where a channel is the one that is taken. Where all of these lie on one diagonal, that is a view of a
-    few numbers: the parts of a Concat are as wide, each, as what is made of them."""
+    """Returns a selection matrix (have, channels). If all its ones are on one diagonal, it is a strided view of a short vector,
+    since the parts of a Concat may be as wide as its result."""
     there = np.flatnonzero(channels >= 0)
     shift = int(channels[there[0]] - there[0]) if there.size else 0
     diagonal = np.arange(max(0, -shift), min(len(channels), have - shift))
@@ -217,8 +219,8 @@ def _chosen(have, channels):
 
 
 def tap(step, seen, weights, size, groups=1, **geometry):
-    """A convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None if the View has to
-    be copied for that."""
+    """Returns the tap of a convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None
+    if the View must be copied first."""
     place = slide(seen, size, weights.shape[:2], **geometry)
     if place is None:
         return None
@@ -239,11 +241,11 @@ def tap(step, seen, weights, size, groups=1, **geometry):
 
 
 def _runs(have, places):
-    """Cuts positions into runs that one tap can read: (first, end) pairs."""
+    """Yields runs of positions that one tap can read, as (first, end)."""
     first = 0
     while first < len(places):
         end, step = first + 1, 1 << len(places).bit_length()
-        while step:  # any beginning of a run is one, so its length is found bit by bit
+        while step:  # every prefix of a run is a run, so its length is found by binary search
             if end + step <= len(places) and _fit(have, places[first : end + step], end + step - first, 1, 1, 1, 0):
                 end += step
             step //= 2
@@ -252,7 +254,7 @@ def _runs(have, places):
 
 
 def copied(step, tensor, index):
-    """A node that holds what an index (channel, y, x) into a tensor's source says, in this order."""
+    """Returns a node that holds the values at an index (channel, y, x) into a tensor's source, in this order."""
     seen = view(tensor, index)
     channels, height, width = index.shape
     if isinstance(tensor.source, Joint):
@@ -278,8 +280,9 @@ def copied(step, tensor, index):
 
 
 def channel_taps(source, index, total, first=0):
-    """Taps that choose what an index (channel, y, x) says, as the channels from `first` on of `total`: one for all channels that
-    are at the same positions, as in each block of a SpaceToDepth; None if one of them can't be read so, or for many taps."""
+    """Returns taps that select the values of an index (channel, y, x) as channels `first` and following of `total`. Channels with
+    the same positions share a tap, as in each block of a SpaceToDepth. Returns None if a channel cannot be read so, or if there
+    would be too many taps."""
     groups = {}
     for channel, one in enumerate(index):
         seen = _apart(source, one[None])
@@ -295,14 +298,14 @@ def channel_taps(source, index, total, first=0):
 
 
 def _repeated(step, seen, repeated):
-    """One row or column, or one position, everywhere: windows that all hold this one, and nothing else."""
+    """Returns a node that repeats a row, a column or a position: max pooling over windows that each contain only that one."""
     size = tuple(1 if there else len(places) for there, places in zip(repeated, (seen.rows, seen.columns)))
     narrow = View(seen.source, seen.channels, seen.rows[: size[0]], seen.columns[: size[1]])
     window = tuple(len(places) if there else 1 for there, places in zip(repeated, (seen.rows, seen.columns)))
     result = (len(seen.rows), len(seen.columns))
     place = slide(narrow, size, (1, 1))
     if place is None:
-        raise ModelError(f"{step.title}: repeats its input in a way that is not supported")
+        raise ModelError(f"{step.title}: this repetition of its input is not supported")
     part = SumRegion((select(seen.source, seen.channels, **place),), size)
     return Linear(
         **step.titles,
@@ -313,11 +316,11 @@ def _repeated(step, seen, repeated):
 
 
 def _gathered(step, source, index):
-    """The same for any index: a stage for each position, that picks its values from all of the source."""
+    """Returns a copy by any index: a stage for each position, which selects its values from the whole source."""
     channels, height, width = index.shape
     if height * width > _MOST_GATHERS or index.max() < 0:
         raise ModelError(
-            f"{step.title}: its input's values are arranged in a way that is not supported; "
+            f"{step.title}: the arrangement of its input's values is not supported; "
             f"{height} x {width} positions would have to be gathered one by one"
         )
     parts, taps = [], {place: block_select(source, index[:, *place]) for place in np.ndindex(height, width)}
@@ -334,8 +337,8 @@ def _gathered(step, source, index):
 
 
 def product_in_blocks(step, tensor, weights, exact=False):
-    """:func:`sim.frontend.index.blocks.block_product`, if need be of a copy: one position for each of a row's values, where
-    that takes fewer than one for each row."""
+    """Returns :func:`sim.frontend.index.blocks.block_product`, if necessary of a copy with one position for each of a row's
+    values. The copy is made only if a row has fewer values than there are rows."""
     found = block_product(step, tensor, weights, exact)
     rows = tensor.index.reshape(-1, 1, len(weights))
     if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
@@ -345,7 +348,7 @@ def product_in_blocks(step, tensor, weights, exact=False):
 
 
 def _as_vector(step, tensor):
-    """Values of several nodes, copied into a vector."""
+    """Returns values of several nodes, copied into a vector."""
     taps, first = [], 0
     for source in tensor.source.sources:
         size = int(np.prod(source.shape))
@@ -360,8 +363,8 @@ def _as_vector(step, tensor):
 
 
 def seen_through(tensor):
-    """The tensor as values of the node that they were copied from, if they all come from one part of a node that only joins
-    others."""
+    """Returns the tensor as values of the node that they were copied from, if all come from one part of a node that only
+    concatenates."""
     node = tensor.source
     if (
         not isinstance(node, Linear)
@@ -383,7 +386,7 @@ def seen_through(tensor):
 
 
 def _seen_in(tensor, node, part, places):
-    """The same of values at these places (y, x, channel) of a part's sums."""
+    """Returns :func:`seen_through` for values at these places (y, x, channel) of a part's sums."""
     if node.bias is not None:
         return tensor
     rows, columns, channels = places
@@ -401,7 +404,7 @@ def _seen_in(tensor, node, part, places):
 
 
 def everything(step, tensor):
-    """The tensor as all values of its source, each once, in any order; a copy, if they are not."""
+    """Returns the tensor as all values of its source, each once, in any order; a copy if it is not."""
     if isinstance(tensor.source, Joint):
         return _as_vector(step, tensor)
     if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):

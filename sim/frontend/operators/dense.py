@@ -1,4 +1,4 @@
-"""ONNX' matrix products."""
+"""Matrix products of ONNX: MatMul, Gemm, FusedGemm, Einsum."""
 
 from dataclasses import replace
 from math import prod
@@ -19,7 +19,7 @@ __all__ = ["multiplied"]
 
 @operator("MatMul", group=LINEAR, joins=True, counts_from_end=True)
 def matrices(step, tensor):
-    """MatMul."""
+    """Handles MatMul of two tensors, or of a tensor and constant weights."""
     if all(isinstance(value, SymbolicTensor) for value in step.arguments):
         return tensor_product(step, *step.arguments)
     return linear(step, tensor)
@@ -30,15 +30,15 @@ _GEMM = ("alpha", "beta", "transA", "transB")
 
 @operator("Gemm", group=LINEAR, counts_from_end=True, attributes=_GEMM)
 def linear(step, tensor):
-    """Gemm, and MatMul, of values and constant weights."""
+    """Handles Gemm and MatMul of a tensor and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
     if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
         raise ModelError(
-            f"{step.title}: weights stand on the left, or a batch is transposed; only "
+            f"{step.title}: the weights are the left operand, or the batch is transposed; only "
             f"values x weights is supported, with values (batch, K)"
         )
     if isinstance(step.arguments[1], SymbolicTensor):
-        raise ModelError(f"{step.title}: multiplies two tensors, which MatMul alone may; its weights must be constant")
+        raise ModelError(f"{step.title}: multiplies two tensors, which only MatMul supports; its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
     if gemm and (weights.ndim != 2 or len(tensor.dims) != 2):
         raise ModelError(f"{step.title}: Gemm needs matrices, not {show(tensor)} and {show(weights.shape)}")
@@ -74,20 +74,20 @@ def linear(step, tensor):
 
 
 def multiplied(step, tensor, weights):
-    """The last axis of a tensor times weights (inputs, outputs)."""
+    """Returns the product of a tensor's last axis with weights (inputs, outputs)."""
     whole_sample = tensor.size == len(weights) and not _at_one_position(tensor)
     result = _of_sample(step, tensor, weights) if whole_sample else _of_positions(step, tensor, weights)
     return result.permuted(result.index.reshape(*tensor.dims[:-1], -1))
 
 
 def _at_one_position(tensor):
-    """Whether it is a position of several that its node has."""
+    """Returns True if all values of a tensor are at one position of a node with several."""
     positions = tensor.index // tensor.source.shape[2]
     return not isinstance(tensor.source, Joint) and prod(tensor.source.shape[:2]) > 1 and np.unique(positions).size == 1
 
 
 def _along_batch(step, tensor, weights):
-    """Refuses sums over samples; where the batch is open, the weights tell the only size that ONNX takes."""
+    """Refuses sums over samples; if the batch is open, the weights give the only batch size that ONNX accepts."""
     text = f"{step.title}: adds up values of different samples: {show(tensor)} times weights of {show(weights.shape)}"
     if tensor.is_open and len(weights) % tensor.dims[-1] == 0:
         raise BatchFixed(text, len(weights) // tensor.dims[-1])
@@ -95,7 +95,7 @@ def _along_batch(step, tensor, weights):
 
 
 def _of_sample(step, tensor, weights):
-    """All values of a sample make all outputs: one position, whose kernel is as large as the source."""
+    """Returns a dense layer over all values of a sample: one position, with a kernel as large as the source."""
     sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
     taps, first = [], 0
     for source in sources:
@@ -115,7 +115,7 @@ def _of_sample(step, tensor, weights):
 
 
 def _of_positions(step, tensor, weights):
-    """The last axis at each position of the others: a convolution with a kernel of 1 x 1."""
+    """Returns a dense layer over the last axis at each position of the other axes: a convolution with a 1 x 1 kernel."""
     last = len(tensor.dims) - 1
     for seen, roles in arranged(tensor, last=last):  # noqa: B007 - read after the loop
         one, size = _at_each(step, seen, weights)
@@ -145,12 +145,12 @@ def _at_each(step, seen, weights):
     attributes=(*_GEMM, "activation", "activation_alpha", "activation_beta", "activation_gamma"),
 )
 def fused(step, tensor):
-    """onnxruntime's optimiser: Gemm and what comes after it in one."""
+    """Handles onnxruntime's fused operator: Gemm with an activation function."""
     function = step.attributes.get("activation", b"").decode("utf-8", "replace")
     result = linear(step, tensor)
     if not function:
         return result
-    # alpha and beta are those of the product; the function's own have a prefix.
+    # alpha and beta belong to the product; the function's parameters have a prefix.
     own = {
         name: step.attributes[f"activation_{name}"]
         for name in ("alpha", "beta", "gamma")
@@ -161,10 +161,10 @@ def fused(step, tensor):
 
 @operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
-    """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
+    """Handles a matrix product in Einstein notation, such as bk,kn->bn; either operand may come first."""
     equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
     left, arrow, result = equation.partition("->")
-    if not arrow:  # the letters that occur once, in the order of the alphabet
+    if not arrow:  # letters that occur once, in alphabetical order
         result = "".join(sorted(letter for letter in {*left} - {",", "."} if left.count(letter) == 1))
     terms = dict(zip(map(id, step.arguments), left.split(",")))
     weights = next((value for value in step.arguments if value is not tensor), np.empty(0))

@@ -1,4 +1,4 @@
-"""ONNX' operators on each value by itself: scales and shifts by constants, functions, sums and products of two tensors."""
+"""Elementwise operators of ONNX: scales and shifts by constants, functions, sums and products of two tensors."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from .shapes import concat
 __all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
 
 
-_LEAST = 2.0**-126  # normal number
+_LEAST = 2.0**-126  # least normal number
 
 
 # Scales and shifts
@@ -32,11 +32,11 @@ _LEAST = 2.0**-126  # normal number
     "BatchNormalization",
     group=ELEMENTWISE,
     on_constants=False,
-    attributes=("epsilon", "spatial", "training_mode", "momentum"),  # the last is of training alone
+    attributes=("epsilon", "spatial", "training_mode", "momentum"),  # the last only affects training
 )
 @operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False, attributes=("offset", "scale"))
 def elementwise(step, tensor):
-    """Add, Sub, Mul, Neg, Sum, Mean, BatchNormalization, Scaler."""
+    """Handles Add, Sub, Mul, Neg, Sum, Mean, BatchNormalization and Scaler."""
     operator = step.operator
     if operator == "Neg":
         return affine(step, tensor, scale=np.array(-1.0))
@@ -80,19 +80,19 @@ def _folded_batch_norm(step, tensor):
 
 
 def _per_value(step, tensor, constant):
-    """A tensor in the shape of `tensor + constant`, and the constant as one number for each value of a sample."""
+    """Returns a tensor in the shape of `tensor + constant`, and the constant with one number for each value of a sample."""
     dims, batch = common(step, tensor, constant)
     tensor = broadcast(step, tensor, dims, batch)
     return tensor, np.broadcast_to(constant, dims).reshape(-1)
 
 
 def affine(step, tensor, scale=None, shift=None):
-    """`tensor * scale + shift`."""
+    """Returns `tensor * scale + shift`."""
     for constant in (scale, shift):
         if constant is not None and not np.isfinite(constant).all():
-            raise ModelError(f"{step.title}: a constant of it is infinite or no number")
+            raise ModelError(f"{step.title}: one of its constants is infinite or NaN")
     if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
-        raise ModelError(f"{step.title}: multiplies by less than 2^-126, which is a subnormal number; the core takes these for 0")
+        raise ModelError(f"{step.title}: multiplies by less than 2^-126, a subnormal number, which the core takes for 0")
     if scale is not None:
         tensor, scale = _per_value(step, tensor, scale)
     if shift is not None:
@@ -128,7 +128,7 @@ def affine(step, tensor, scale=None, shift=None):
 @operator("Clip", group=FUNCTIONS, counts_from_end=True, attributes=("min", "max"))
 @operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
 def function(step, tensor):
-    """Operators that are one function, and Clip, Max and Min."""
+    """Handles operators that are one function, and Clip, Max and Min."""
     operator = step.operator
     if operator in ("Max", "Min"):
         several = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
@@ -146,23 +146,23 @@ def function(step, tensor):
 for _name in dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator):
     register((_name,), function, FUNCTIONS, counts_from_end=True, attributes=attributes_of(_name))
 
-_STEEPEST = 1  # slope up to which two terms may have something in common that cancels out: none of them overflows alone
+_STEEPEST = 1  # largest slope for a sum of two terms that partly cancel: neither term overflows alone
 
 
 def _sloped(step, tensor):
-    """PRelu."""
+    """Returns PRelu of a tensor."""
     slope = step.arguments[1]
     if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: its slope must be constant")
     if common(step, tensor, slope)[0] != tensor.dims:
         raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
     if not np.isfinite(slope).all():
-        raise ModelError(f"{step.title}: its slope is infinite or no number")
+        raise ModelError(f"{step.title}: its slope is infinite or NaN")
     if np.unique(slope).size == 1:
         return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
     tensor = everything(step, tensor)
     slope = slope.astype(np.float64)
-    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
+    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): one stage more, without cancellation
         below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
         above = apply_function(step, tensor, RELU)
         return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
@@ -176,12 +176,12 @@ def _sloped(step, tensor):
 
 
 def apply_operator(step, tensor, operator):
-    """The function of this ONNX operator; the attributes are the step's."""
+    """Returns the function of this ONNX operator, with the step's attributes as parameters."""
     try:
         function = _function_of(step, operator)
     except ModelError:
         raise
-    except ValueError as error:  # of a Function that there is not
+    except ValueError as error:  # from Function, for invalid parameters
         raise ModelError(f"{step.title}: {error}") from None
     return apply_function(step, tensor, function)
 
@@ -197,12 +197,12 @@ def _function_of(step, operator):
         float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)
     ]
     if not np.isfinite(values).all():
-        raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or no number")
+        raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or NaN")
     return Function(definition.name, tuple(values))
 
 
 def apply_function(step, tensor, function):
-    """A Function of each value."""
+    """Returns a Function of each value."""
     if function == NONE:
         return tensor
     tensor = everything(step, tensor)
@@ -235,7 +235,7 @@ def _bounded(step, tensor):
     low = -np.inf if low is None or low <= -largest else low
     high = np.inf if high is None or high >= largest else high
     if not low <= high:
-        raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
+        raise ModelError(f"{step.title}: its lower bound {low} is above its upper bound {high}")
     return apply_function(step, tensor, bounds(low, high))
 
 
@@ -244,14 +244,14 @@ def _bounded(step, tensor):
 
 @operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
 def softmax(step, tensor, kind=None):
-    """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
-    operator's. Over several positions at once nothing can make it, so it may only be left out."""
+    """Handles Softmax and LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
+    the operator's. No stage computes it over several positions at once, so it must then be removable."""
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
-    # Before opset 13 everything from the axis on was taken together.
+    # Before opset 13 the operator covers all axes from this one on.
     axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
     if tensor.batch in axes:
         raise ModelError(
-            f"{step.title}: is along axis {axis} of {show(tensor)}, and so across the batch; a sample may only depend on itself"
+            f"{step.title}: is along axis {axis} of {show(tensor)}, so across the batch; a sample may only depend on itself"
         )
     covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
@@ -267,7 +267,7 @@ def softmax(step, tensor, kind=None):
 
 
 def _sliced_shares(step, tensor, axis):
-    """Softmax of values that are no channels of positions, but are so in each slice along another axis, such as that of heads; or
+    """Returns Softmax of values that are channels of positions only within each slice along another axis, such as heads; or
     None."""
     if next(arranged(tensor, last=axis), None):
         return None
@@ -289,7 +289,7 @@ def _shares(step, tensor, kind):
 
 
 def broadcast(step, tensor, dims, batch):
-    """A tensor in this shape, into which it fits, with the batch along this axis."""
+    """Returns a tensor broadcast to this shape, with the batch along this axis."""
     if dims == tensor.dims:
         return tensor
     limited(step, *dims)
@@ -297,7 +297,7 @@ def broadcast(step, tensor, dims, batch):
 
 
 def _in_blocks(step, one, two, operator):
-    """The sum, or difference, of two tensors of which one is at one position, and the other is read there in groups; or None."""
+    """Returns the sum or difference of two tensors, one at one position and the other gathered there in groups; or None."""
     for fixed, moved in ((one, two), (two, one)):
         if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
             continue
@@ -315,7 +315,7 @@ def _in_blocks(step, one, two, operator):
 
 
 def _is_finer(tensor):
-    """Whether it has more pixels than its node, where only such a tensor can be made of it."""
+    """Returns True if a tensor has more pixels than its node, so that only such a tensor can be computed from it."""
     if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
         return False
     found = phases_of(tensor.source, tensor.sample[0])
@@ -323,7 +323,7 @@ def _is_finer(tensor):
 
 
 def _extremum(step, tensors):
-    """Max and Min of tensors: the largest of windows that lie over all of them, one below the other; Min with the other sign."""
+    """Returns Max or Min of tensors: max pooling over the tensors stacked along y; Min with both signs inverted."""
     dims, batch = common(step, *tensors)
     first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
     first = everything(step, first)
@@ -344,7 +344,8 @@ def _extremum(step, tensors):
 
 
 def _places(one, two):
-    """The index (channel, y, x) of the second tensor's values in the places of the first one's node, all of which it has."""
+    """Returns the second tensor's index (channel, y, x) in the layout of the first tensor's node. The first tensor has all values
+    of its node."""
     height, width, channels = one.source.shape
     places = np.empty_like(two.index)
     places[one.index] = two.index
@@ -352,12 +353,12 @@ def _places(one, two):
 
 
 def added(step, one, two):
-    """The sums of two tensors, value by value."""
+    """Returns the elementwise sum of two tensors."""
     return _of_tensors(replace(step, arguments=[one, two]), "Add")
 
 
 def product(step, one, two):
-    """The products of two tensors, value by value."""
+    """Returns the elementwise product of two tensors."""
     return _of_tensors(replace(step, arguments=[one, two]), "Mul")
 
 
@@ -371,7 +372,7 @@ def _of_tensors(step, operator=None):
     if operator != "Sub" and _is_finer(two) and not _is_finer(one):
         one, two = two, one
     one = everything(step, one)
-    # The second one's values in the places of the first one's node.
+    # The second tensor's values in the layout of the first tensor's node.
     height, width, channels = one.source.shape
     places = _places(one, two)
     if operator == "Mul":

@@ -1,8 +1,8 @@
-"""Recognises what exporters write out in small operators: functions, and softmax.
+"""Recognition of written-out expressions in small operators: activation functions, and softmax.
 
-`x * 0.5 * (1 + erf(x / sqrt(2)))` and its many relatives are told by what they are worth, so neither order nor grouping matters:
-numbers of all sizes choose the function that it may be, and :mod:`sim.functions.proof` says whether it is. Softmax is told by its
-structure.
+`x * 0.5 * (1 + erf(x / sqrt(2)))` and its variants are recognised by their values, so neither order nor grouping matters. Probes
+of all magnitudes select a candidate function, and :mod:`sim.functions.proof` proves that the expression equals it. Softmax is
+recognised by its structure.
 """
 
 import contextlib
@@ -25,16 +25,17 @@ from .elementwise import apply_function, softmax
 
 __all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise"]
 
-#: Work of all proofs for one model, as of :data:`sim.functions.proof.MOST_WORK`. After that, operators are computed one by one.
+#: Work limit of all proofs for one model, in the unit of :data:`sim.functions.proof.MOST_WORK`. Beyond it, operators are
+#: computed one by one.
 MOST_PROOFS = 1 << 24
 
-_ALWAYS = 8  # up to here, a function must be a number
-_REMEMBERED = 1 << 13  # values of formulas at the probes
-_known = {}  # ranges of formulas at the probes
+_ALWAYS = 8  # a function must not be NaN up to this magnitude
+_REMEMBERED = 1 << 13  # size limit of the cache below
+_known = {}  # cache: ranges of formulas at the probes
 
 
 class _Share:
-    """The work that is left of a model's share, and the formulas that it has paid for, made now or remembered."""
+    """The proof budget of a model: the work that is left, and the formulas that are already charged, proved now or cached."""
 
     def __init__(self):
         self.left, self.paid = MOST_PROOFS, set()
@@ -45,15 +46,15 @@ _share = _Share()
 
 @contextlib.contextmanager
 def limited_proofs():
-    """Gives the model that is read inside its share of proofs."""
+    """Gives the model that is read inside a new proof budget."""
     global _share
     _share = _Share()
     yield
 
 
 def unknown(step, why=""):
-    """The tensor of a node of which nothing is known but its shape: it may be part of something that is. `why` says why no stage
-    makes it by itself, where its formulas do not."""
+    """Returns the tensor of a node with a known shape and unknown values; it may be part of a function that is recognised later.
+    `why` is the reason that no stage computes the node alone, if its formulas give none."""
     values = [value for value in step.arguments if value is not None]
     tensors = [value for value in values if isinstance(value, SymbolicTensor)]
     if step.operator.startswith("Reduce"):
@@ -72,9 +73,9 @@ def unknown(step, why=""):
 
 
 def _why(formulas, why):
-    """Why a tensor with these formulas is no function that the core has, if there is something to say."""
+    """Returns the reason that a tensor with these formulas is not a function of the core, or `why` if none is found."""
     if _share.left <= 0:
-        return "the model has too many different expressions to look at each; export its functions as ONNX operators"
+        return "the model has too many different expressions to prove each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
         if formula.even and not formula.truth:
             wrong = PROBES[np.isnan(_at_probes(formula).low) & (np.abs(PROBES) <= _ALWAYS)]
@@ -87,7 +88,7 @@ def _why(formulas, why):
 
 
 def recognise(step, tensor):
-    """The tensor that a step makes, as one function, or a softmax, of some tensor before it; None if it is not."""
+    """Returns a step's tensor as one function, or a softmax, of an earlier tensor; None if it is not recognised."""
     for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # the longest first
         if shape_of(root) != shape_of(tensor) or formula.truth:
             continue
@@ -104,7 +105,7 @@ def recognise(step, tensor):
 
 
 def _affordable(formula):
-    """The Function that an even formula is; None if it is none, or if the model's share of proofs is used up."""
+    """Returns the Function that an elementwise formula equals; None if there is none, or if the proof budget is used up."""
     if _share.left <= 0:
         return None
     function, work = _function(formula)
@@ -116,7 +117,7 @@ def _affordable(formula):
 
 @functools.lru_cache(maxsize=4096)
 def _function(formula):
-    """The Function that an even formula is, or None, and the work of the proofs."""
+    """Returns the Function that an elementwise formula equals, or None, and the work of the proofs."""
     found, total = _at_probes(formula), 0
     if (np.isnan(found.low) & (np.abs(PROBES) <= _ALWAYS)).any():
         return None, total
@@ -137,13 +138,13 @@ def _at_probes(formula):
 
 @functools.lru_cache(maxsize=1)
 def _known_values():
-    """The functions without parameters, and their values at the probes."""
+    """Returns the functions without parameters, and their values at the probes."""
     functions = [Function(one.name) for one in DEFINITIONS.values() if one.formula and not one.parameters]
     return functions, np.array([function.exact(PROBES) for function in functions])
 
 
 def _plain(found):
-    """Those that come near the values at the few probes that tell the most."""
+    """Returns functions without parameters that are close to the values at the most selective probes."""
     functions, exact = _known_values()
     few = exact[:, FEW]
     near = np.maximum(found.low[FEW] - few, few - found.high[FEW]) <= 2.0**-8 * np.abs(few) + 2.0**-20
@@ -151,7 +152,7 @@ def _plain(found):
 
 
 def _with_parameters(found):
-    """Functions with the parameters that the values at the probes say, if any; these are numbers in binary32, as files have."""
+    """Yields functions whose parameters follow from the values at the probes. Parameters are rounded to binary32, as in files."""
     at = special((found.low + found.high) / 2)
     for one in DEFINITIONS.values():
         if one.formula is None or one.solve is None:

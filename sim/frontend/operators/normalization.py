@@ -1,9 +1,9 @@
-"""LayerNormalization, by dense layers and a division:
+"""LayerNormalization, by dense layers and a division.
 
     c = N (x - mean(x)),   v = mean(c * c) + N^2 epsilon,   y = c / sqrt(v) * scale + bias
 
-with N the number of values, less a power of two. So c is one sum with weights that are exact, and what x has in common cancels
-out in binary32, before anything is rounded.
+N is the number of values, divided by a power of two. So c is a single sum with exact weights, and a common offset of x cancels in
+binary32, before any rounding to bfloat16.
 """
 
 from dataclasses import replace
@@ -29,10 +29,10 @@ _LEAST = 2.0**-126
     group=POOLS,
     on_constants=False,
     counts_from_end=True,
-    attributes=("axis", "epsilon", "stash_type"),  # the last is of rounding alone
+    attributes=("axis", "epsilon", "stash_type"),  # the last only affects rounding
 )
 def normalization(step, tensor):
-    """LayerNormalization over the last axes."""
+    """Handles LayerNormalization over the last axes."""
     parameters = step.arguments[1:]
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in parameters):
         raise ModelError(f"{step.title}: its scale and bias must be constant")
@@ -46,7 +46,7 @@ def normalization(step, tensor):
         raise ModelError(f"{step.title}: its outputs Mean and InvStdDev are not supported; leave them out")
     dims, epsilon = tensor.dims, step.attributes.get("epsilon", 1e-5)
     if not 0 <= epsilon < np.inf:
-        raise ModelError(f"{step.title}: its epsilon is {epsilon:g}, it must not be negative")
+        raise ModelError(f"{step.title}: its epsilon is {epsilon:g}; it must not be negative")
     for value in parameters:
         if value is not None and not _fits(value.shape, dims[axis:]):
             raise ModelError(
@@ -59,19 +59,19 @@ def normalization(step, tensor):
 
 
 def _fits(shape, dims):
-    """Whether a shape is broadcast to these dims."""
+    """Returns True if a shape can be broadcast to these dims."""
     return len(shape) <= len(dims) and all(size in (1, have) for size, have in zip(shape[::-1], dims[::-1]))
 
 
 def _normalised(step, tensor, epsilon):
-    """Over the last axis."""
+    """Returns the tensor normalised over its last axis."""
     last = len(tensor.dims) - 1
     tensor, seen, roles = arrangement(step, tensor, last=last)
     source, count = seen.source, tensor.dims[last]
     if not seen.complete or prod(source.shape) != tensor.size:
-        raise ModelError(f"{step.title}: its input's values are arranged in a way that is not supported")
+        raise ModelError(f"{step.title}: the arrangement of its input's values is not supported")
     limited(step, count, count)
-    unit = 2.0 ** -(count.bit_length() - 1)  # then all weights of a sum are exact
+    unit = 2.0 ** -(count.bit_length() - 1)  # makes all weights of a sum exact
     own = replace(identity(source).taps[0], weights=np.full((1, 1, 1, count), count * unit), select=None)
     centred = _sums(step, source, np.full((count, count), -unit), (own,))
     index = in_place(whole(centred)[seen.channels], tensor.dims, roles)
@@ -84,7 +84,7 @@ def _normalised(step, tensor, epsilon):
 
 
 def _sums(step, source, weights, others=()):
-    """The node of a dense layer at each position of a node, besides other taps."""
+    """Returns the node of a dense layer at each position of a node, plus other taps."""
     size = source.shape[:2]
     taps = (*others, Tap(source, weights[None, None], exact=True))
     return Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(SumRegion(taps, size),))

@@ -1,4 +1,4 @@
-"""Matrix products of two tensors: the values of one are the weights of the other, in each sample, and each head, its own."""
+"""Matrix products of two tensors: one tensor's values are the weights for the other, separately for each sample and head."""
 
 from dataclasses import replace
 from math import prod
@@ -18,14 +18,14 @@ _MOST_HEADS = 256
 
 
 def tensor_product(step, one, two):
-    """MatMul of two symbolic tensors."""
+    """Returns the MatMul of two symbolic tensors."""
     lead, batch = _leading(step, one, two)
     (rows, inner), (_, columns) = one.dims[-2:], two.dims[-2:]
     limited(step, prod(lead), rows, inner)
     limited(step, prod(lead), inner, columns)
     limited(step, prod(lead), rows, columns)
     if prod(lead) > _MOST_HEADS:
-        raise ModelError(f"{step.title}: multiplies {prod(lead)} pairs of matrices, {_MOST_HEADS} are supported")
+        raise ModelError(f"{step.title}: multiplies {prod(lead)} pairs of matrices; at most {_MOST_HEADS} are supported")
     pairs = zip(*(np.broadcast_to(value.sample, (*lead, *value.dims[-2:])).reshape(-1, *value.dims[-2:]) for value in (one, two)))
     made = [_product(step, one.permuted(left, None), two.permuted(right, None)) for left, right in pairs]
     result = _beside(step, made) if len(made) > 1 else made[0].permuted(made[0].sample[None])
@@ -33,27 +33,27 @@ def tensor_product(step, one, two):
 
 
 def _leading(step, one, two):
-    """`(dims, batch)` that both have before the axes of the matrices."""
+    """Returns the broadcast `(dims, batch)` of the axes before the matrices."""
     text = f"{step.title}: {show(one)} times {show(two)}"
     if min(len(one.dims), len(two.dims)) < 2 or one.dims[-1] != two.dims[-2]:
-        raise ModelError(f"{text} are no matrices that multiply")
+        raise ModelError(f"{text} are not matrices with a common inner size")
     for value in (one, two):
         if value.batch is not None and value.batch >= len(value.dims) - 2:
-            raise ModelError(f"{text}: would add up, or multiply, values of different samples")
+            raise ModelError(f"{text}: would add or multiply values of different samples")
     rank = max(len(one.dims), len(two.dims))
     places = {None if value.batch is None else value.batch + rank - len(value.dims) for value in (one, two)}
     leads = [(1,) * (rank - len(value.dims)) + value.dims[:-2] for value in (one, two)]
     sizes = [{left, right} - {1} or {1} for left, right in zip(*leads)]
     if len(places) > 1 or any(len(size) > 1 for size in sizes):
-        raise ModelError(f"{text}: the axes before those of the matrices do not fit")
+        raise ModelError(f"{text}: the axes before the matrices do not fit")
     (batch,) = places
     if batch is not None and sizes[batch] != {1}:
-        raise ModelError(f"{text}: samples are no axis of their own")
+        raise ModelError(f"{text}: the batch must be an axis of its own")
     return tuple(size for (size,) in sizes), batch
 
 
 def _product(step, one, two):
-    """Of two matrices (rows, inner), (inner, columns), as a tensor (rows, columns)."""
+    """Returns the product of two matrices (rows, inner), (inner, columns), as a tensor (rows, columns)."""
     source, _, roles = _operand(step, narrowed(one), (1,))
     matrix, axis, _ = _operand(step, narrowed(two), (0, 1), level=True)
     (height, width, _), inner, columns = source.shape, *two.dims
@@ -64,8 +64,8 @@ def _product(step, one, two):
 
 
 def _operand(step, tensor, axes, level=False):
-    """`(node, axis, roles)`: a node that has the values of a matrix and no others, in order; those along `axis`, one of these, as
-    its channels, those along the other as positions: with `level`, in one row."""
+    """Returns `(node, axis, roles)` of a node that holds exactly the values of a matrix, in order. Values along `axis`, one of
+    `axes`, are its channels; values along the other axis are its positions, with `level` in one row."""
     for axis in axes:
         for seen, roles in arranged(tensor, last=axis):
             source = seen.source
@@ -79,7 +79,7 @@ def _operand(step, tensor, axes, level=False):
 
 
 def _beside(step, made):
-    """Results of several products as channels of one node, one behind the other, where their positions are the same."""
+    """Returns the results of several products as adjacent channels of one node if their positions are the same."""
     first = made[0]
     height, width, columns = first.source.shape
     same = all(one.source.shape == first.source.shape and np.array_equal(one.index, first.index) for one in made)

@@ -1,15 +1,16 @@
-"""Divisions by values: by a reciprocal that is right for numbers of all sizes.
+"""Divisions by tensors: a reciprocal that is accurate for numbers of all magnitudes.
 
-A function table tells 16 binades apart, and numbers of bfloat16 have 254. So what is divided by is brought into the window of the
-table first. Powers of two, 1 within the window, are multiplied to it until it is there, each twice, and so exactly:
+A function table resolves 16 binades; bfloat16 has 254. So range reduction first brings the divisor into the table's window. It
+multiplies by powers of two, which are 1 within the window, until the divisor is inside. Each is multiplied twice, so the products
+are exact:
 
     x <- (x * h) * h,   h = 2^p below 2^-7, 1 up to 2^7, 2^-p above       p = 32, 24, 12, 6
     a / b = (a * (r * H)) * H,   r the reciprocal of the last x, H the product of all h
 
-r * H and H are both about as large as the root of 1 / b, so that nothing overflows, or is less than the least number, on the way
-to a quotient that is neither. Rounded are the reciprocal, from its table, and the product. The inverse root needs H once.
+r * H and H both have about the magnitude of the root of 1 / b. So no intermediate result overflows or underflows unless the
+quotient does. The reciprocal is rounded, from its table, and so is the product. The inverse root multiplies by H once.
 
-The core takes subnormals for 0, and has no -0 in sums: a / -0 is a / 0.
+The core flushes subnormals to 0, and sums have no -0: a / -0 is a / 0.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -28,16 +29,16 @@ from .expressions import unknown
 
 __all__ = ["divided", "inverse_root"]
 
-#: Ways to bring numbers into the window: (the largest magnitude of an exponent for which one serves, the exponents of its powers
-#: of two). Rounding moves a number by up to a binade at the ends.
+#: Range reductions: (the largest magnitude of an exponent that one covers, the exponents of its powers of two). Rounding moves a
+#: number by up to a binade at the ends.
 _WAYS = ((WINDOW - 1, ()), (17, (6,)), (41, (12, 6)), (89, (24, 12, 6)), (128, (32, 24, 12, 6)))
 
-#: Values of a sample up to which the smallest powers again and again take less time than loading tables of larger ones.
+#: Number of values per sample up to which repeated small powers are faster than loading the tables of larger powers.
 _FEW = 256
 
 
 def _inverse(step, tensor, function, low, high):
-    """`(r, H)` as above, H None for 1, of values of which the magnitude is 0 or from `low` to `high`."""
+    """Returns `(r, H)` as above, H None for 1, for values whose magnitude is 0 or from `low` to `high`."""
     tensor, scale = everything(step, tensor), None
     most = max(abs(frexp(low)[1] - 1), abs(frexp(high)[1] - 1))
     ways = [(12 * count + 5, (6,) * count) for count in range(12)] if tensor.size <= _FEW else _WAYS
@@ -49,7 +50,7 @@ def _inverse(step, tensor, function, low, high):
 
 
 def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
-    """`dividend / divisor`, of which the first may be constant; `low`, `high` as above."""
+    """Returns `dividend / divisor`; the dividend may be constant. `low` and `high` bound the divisor's magnitude as above."""
     if isinstance(divisor.source, Root) and np.array_equal(divisor.index, divisor.source.inverse.index):
         inverse = replace(divisor, source=divisor.source.inverse.source)
         return product(step, dividend, inverse) if isinstance(dividend, SymbolicTensor) else affine(step, inverse, scale=dividend)
@@ -64,7 +65,7 @@ def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
 
 
 def inverse_root(step, tensor, low, high):
-    """`1 / sqrt(tensor)` of values from `low` on up to `high`, which are not negative."""
+    """Returns `1 / sqrt(tensor)` for values from `low` to `high`, which are not negative."""
     middle = (frexp(low)[1] + frexp(high)[1]) // 4 * 2  # a power of 4
     if middle:
         tensor = affine(step, tensor, scale=np.array(2.0**-middle))
@@ -82,7 +83,8 @@ class Root(Linear):
 
 @operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
 def square_root(step, tensor):
-    """Sqrt of what is above 0 in any case, such as a variance and a number; any other may only be part of a function."""
+    """Handles Sqrt of a tensor with a positive lower bound, such as a variance plus epsilon; others may only be part of a
+    function."""
     low = least(tensor.source) if (tensor.index >= 0).all() else 0.0
     if not 2.0**-126 <= low < 2.0**127:
         return unknown(step)
@@ -94,7 +96,7 @@ def square_root(step, tensor):
 
 @operator("Pow", group=ELEMENTWISE, counts_from_end=True)
 def power(step, tensor):
-    """Squares, square roots and reciprocals; any other may only be part of a function."""
+    """Handles squares, square roots and reciprocals; other powers may only be part of a function."""
     base, exponent = step.arguments
     if base is tensor and isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= len(tensor.dims):
         if exponent.item() == 2:
@@ -109,7 +111,7 @@ def power(step, tensor):
 @operator("Div", group=ELEMENTWISE, joins=True, counts_from_end=True)
 @operator("Reciprocal", group=ELEMENTWISE, counts_from_end=True)
 def divide(step, tensor):
-    """Div and Reciprocal."""
+    """Handles Div and Reciprocal."""
     if step.operator == "Reciprocal":
         return divided(step, np.array(1.0), tensor)
     dividend, divisor = step.arguments

@@ -1,7 +1,7 @@
-"""ONNX' recurrent layers GRU and LSTM, unrolled: the stages of one step, as often as the sequence is long.
+"""Recurrent layers GRU and LSTM of ONNX, unrolled: the stages of one step are repeated for each element of the sequence.
 
-X is (steps, batch, inputs); the state is one vector of each sample. A state that is constant, as at the start, is a numpy array,
-and what is made of it too.
+X is (steps, batch, inputs); the state is one vector per sample. A constant state, such as the initial one, is a numpy array, and
+so are values computed from it.
 """
 
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ def _dense(step, values, weights):
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """One direction.
+    """One direction of a recurrent layer.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class _Layer:
     inputs, recurrent : dict of str to float64 (inputs, hidden), (hidden, hidden)
         Weights by gate.
     before, after : dict of str to float64 (hidden,)
-        The biases of both.
+        Biases of the input and of the recurrent product, by gate.
     """
 
     step: object
@@ -74,7 +74,7 @@ class _Layer:
     after: dict
 
     def _of_input(self, gate, x):
-        """What the input makes for a gate, with its bias."""
+        """Returns the input's contribution to a gate, with its bias."""
         return _plus(self.step, multiplied(self.step, x, self.inputs[gate]), self.before[gate])
 
     def _of_state(self, gate, state):
@@ -85,7 +85,7 @@ class _Layer:
         return apply_function(self.step, sums, Function(function))
 
     def gru(self, x, state):
-        """The next state."""
+        """Returns the next state of a GRU."""
         step, (hidden,) = self.step, state
         z, r = self._gate("z", x, hidden), self._gate("r", x, hidden)
         if step.attributes.get("linear_before_reset", 0):
@@ -109,7 +109,7 @@ _OF_BOTH = ("activation_alpha", "activation_beta", "activations", "clip", "direc
 @operator("GRU", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "linear_before_reset"))
 @operator("LSTM", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "input_forget"))
 def recurrent(step, tensor):
-    """`[Y, Y_h]` of a GRU, `[Y, Y_h, Y_c]` of an LSTM."""
+    """Handles recurrent layers; returns `[Y, Y_h]` of a GRU, `[Y, Y_h, Y_c]` of an LSTM."""
     x, weights, again = (step.argument(place) for place in range(3))
     directions = _check(step, x, weights, again)
     states = 2 if step.operator == "LSTM" else 1
@@ -136,7 +136,7 @@ def _refuse(step, why):
 
 
 def _check(step, x, weights, again):
-    """The directions, (1 or -1) each; refuses what is not supported."""
+    """Returns the directions, (1 or -1) each; refuses unsupported layers."""
     attributes = step.attributes
     for name in ("clip", "input_forget", "layout", "activation_alpha", "activation_beta"):
         if attributes.get(name):
@@ -156,15 +156,13 @@ def _check(step, x, weights, again):
     ):
         _refuse(step, "its weights must be constant, and its input X a tensor")
     if x.batch not in (1, None) or x.batch == 1 and x.dims[1] != 1:
-        _refuse(
-            step, f"its input of {show(x)} has the samples along another axis than the second; only X (steps, batch, inputs) is"
-        )
+        _refuse(step, f"its input of {show(x)} must have the batch as its second axis: X (steps, batch, inputs)")
     if len(x.dims[:1]) and x.dims[0] > _MOST_STEPS:
-        _refuse(step, f"its sequence of {x.dims[0]} steps is longer than {_MOST_STEPS}, which are unrolled at most")
+        _refuse(step, f"its sequence of {x.dims[0]} steps is longer than {_MOST_STEPS}, the limit of unrolling")
     _check_shapes(step, x, weights, again, len(directions))
     lengths = step.argument(4)
     if lengths is not None and (isinstance(lengths, SymbolicTensor) or (lengths != x.dims[0]).any()):
-        _refuse(step, f"its sequence_lens must be constant, and {x.dims[0]} everywhere, as long as X")
+        _refuse(step, f"its sequence_lens must be constant, and {x.dims[0]} everywhere, the length of X")
     return directions
 
 
@@ -186,7 +184,7 @@ def _check_shapes(step, x, weights, again, directions):
 
 
 def _layer(step, number, hidden):
-    """The layer of a direction."""
+    """Returns the layer of a direction."""
     gates, bias = _GATES[step.operator], step.argument(3)
 
     def cut(array, first=0):
@@ -201,7 +199,7 @@ def _layer(step, number, hidden):
 
 
 def _state(step, place, number, x, hidden, directions):
-    """The initial state of a direction: a tensor (batch, hidden), or an array (1, hidden)."""
+    """Returns the initial state of a direction: a tensor (batch, hidden), or an array (1, hidden)."""
     given, name = step.argument(place), ("initial_h", "initial_c")[place - 5]
     if given is None:
         return np.zeros((1, hidden))
@@ -217,12 +215,12 @@ def _state(step, place, number, x, hidden, directions):
     if (given[number] != given[number, :1]).any():
         _refuse(step, f"its {name} is constant and differs from sample to sample; make it an input")
     if not np.isfinite(given).all():
-        _refuse(step, f"its {name} is infinite or no number")
+        _refuse(step, f"its {name} is infinite or NaN")
     return given[number, :1].astype(np.float64)
 
 
 def _stacked(step, states):
-    """States of all directions, as (directions, batch, hidden)."""
+    """Returns states of all directions, as (directions, batch, hidden)."""
     raised = [one.permuted(one.sample[None], None if one.batch is None else 1) for one in states]
     if len(raised) == 1:
         return raised[0]
@@ -230,8 +228,8 @@ def _stacked(step, states):
 
 
 def _sequence(step, made, batch_size, hidden, batch):
-    """Results of all directions and steps, as (steps, directions, batch, hidden): of single vectors at a position each, in which
-    the directions are beside each other."""
+    """Returns results of all directions and steps, as (steps, directions, batch, hidden). For one vector per step, each step is a
+    position, and the directions are adjacent channels."""
     count, ways = len(made[0]), len(made)
     limited(step, count, ways, batch_size, hidden)
     if batch_size > 1:

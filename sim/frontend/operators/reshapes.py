@@ -1,7 +1,7 @@
-"""ONNX' operators that give the same values another shape.
+"""Reshaping operators of ONNX: the same values in another shape.
 
-Sizes are pairs here, a number and the power of the open batch that it is multiplied by. So it is known of every shape where the
-batch is, and whether a sample's values stay together.
+A size is a pair here: a number, and the power of the open batch size that multiplies it. So the batch's axis is known in every
+shape, and it can be checked that a sample's values stay contiguous.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ __all__ = ["pairs"]
 @operator("Shape", group=SHAPES, attributes=("start", "end"))
 @operator("Size", group=SHAPES)
 def shape_of(step, tensor):
-    """Shape and Size: numbers, or of an open batch what stands for them."""
+    """Handles Shape and Size; returns integers, or :class:`sim.frontend.batch.Sizes` if the batch is open."""
     sizes = _sizes(tensor)
     if step.operator == "Size":
         (size, power), kind = _product(sizes), ()
@@ -33,7 +33,7 @@ def shape_of(step, tensor):
 
 
 def _sizes(tensor):
-    """The shape of a tensor, as pairs: a number, and the power of an open batch that it is multiplied by."""
+    """Returns the shape of a tensor as pairs: a number, and the power of an open batch size that multiplies it."""
     return [(size, int(tensor.is_open and axis == tensor.batch)) for axis, size in enumerate(tensor.shape(tensor.samples or 1))]
 
 
@@ -41,7 +41,7 @@ def _sizes(tensor):
 @operator("Flatten", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("axis",))
 @operator("Squeeze", "Unsqueeze", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("axes",))
 def reshape(step, tensor):
-    """Flatten, Reshape, Squeeze, Unsqueeze."""
+    """Handles Flatten, Reshape, Squeeze and Unsqueeze."""
     sizes, operator = _sizes(tensor), step.operator
     if operator == "Flatten":
         axis = step.attributes.get("axis", 1)
@@ -54,7 +54,7 @@ def reshape(step, tensor):
         axes, rest = {axis % rank for axis in axes}, iter(sizes)
         return _placed(step, tensor, [(1, 0) if axis in axes else next(rest) for axis in range(rank)])
     if axes == []:
-        raise ModelError(f"{step.title}: its list of axes is empty, which interpreters of ONNX read in different ways; name them")
+        raise ModelError(f"{step.title}: its list of axes is empty, which ONNX interpreters read differently; name the axes")
     bare = tensor.bare or axes is None and tensor.is_open and tensor.dims[tensor.batch] == 1
     axes = [axis for axis, size in enumerate(sizes) if size == (1, 0)] if axes is None else {axis % len(sizes) for axis in axes}
     if any(sizes[axis] == (1, 1) for axis in axes):
@@ -65,7 +65,7 @@ def reshape(step, tensor):
 
 
 def pairs(step):
-    """The shape that a node asks for."""
+    """Returns the shape that a node's second input gives, as pairs."""
     value = step.arguments[1]
     if isinstance(value, SymbolicTensor):
         raise ModelError(f"{step.title}: its shape must be constant")
@@ -87,7 +87,7 @@ def _shown(sizes):
 
 
 def _wanted(step, tensor, sizes):
-    """The sizes that a Reshape asks for."""
+    """Returns the sizes that a Reshape gives, with 0 and -1 resolved."""
     target = pairs(step)
     if not step.attributes.get("allowzero", 0):
         if any(size == (0, 0) for size in target[len(sizes) :]):
@@ -100,7 +100,7 @@ def _wanted(step, tensor, sizes):
     rest = [size for size in target if size != (-1, 0)]
     (total, power), (others, used) = _product(sizes), _product(rest)
     if others < 1 or total % others or used > power:
-        text = f"{step.title}: shape {show(tensor)} can't become {_shown(target)}"
+        text = f"{step.title}: shape {show(tensor)} cannot become {_shown(target)}"
         if tensor.is_open and not used and target[0][0] > 1:
             raise BatchFixed(text, target[0][0], step.node, certain=False)
         raise ModelError(text)
@@ -108,8 +108,8 @@ def _wanted(step, tensor, sizes):
 
 
 def _placed(step, tensor, sizes):
-    """The same values in a shape: the batch is along the axis before which as much stands as before, so that a sample's values
-    stay together."""
+    """Returns the same values in another shape. The batch's axis is the axis with the same number of values before it, so that a
+    sample's values stay contiguous."""
     values, powers = [size for size, _ in sizes], [power for _, power in sizes]
     if tensor.batch is None:
         batch = None
@@ -137,9 +137,9 @@ def _placed(step, tensor, sizes):
 
 
 def _unplaced(step, tensor, sizes):
-    """Refuses a shape that the values do not fit into, or in which samples would be mixed."""
+    """Refuses a shape that does not fit the values, or that would mix samples."""
     total, power = _product(sizes)
-    text = f"{step.title}: shape {show(tensor)} can't become {_shown(sizes)}"
+    text = f"{step.title}: shape {show(tensor)} cannot become {_shown(sizes)}"
     if tensor.is_open and not power and total > 0 and total % tensor.size == 0:
         raise BatchFixed(text, total // tensor.size)
     have = (tensor.size * (tensor.samples or 1), int(tensor.is_open))
@@ -159,5 +159,5 @@ def expand(step, tensor):
         if len(target) >= -axis and target[axis] == all_of_it:
             target[axis] = (1, 0)
     if any(power for _, power in target) or min((size for size, _ in target), default=1) < 1:
-        raise ModelError(f"{step.title}: {show(tensor)} can't become {_shown(target)}")
+        raise ModelError(f"{step.title}: {show(tensor)} cannot become {_shown(target)}")
     return broadcast(step, tensor, *common(step, tensor, tuple(size for size, _ in target)))

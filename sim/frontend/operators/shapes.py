@@ -1,4 +1,4 @@
-"""ONNX' operators that only say which value stands where: they cost nothing, but for Concat, which may have to copy."""
+"""Operators of ONNX that only change the index map: they cost nothing, except Concat, which may have to copy."""
 
 from dataclasses import replace
 from math import prod
@@ -15,7 +15,7 @@ from ..registry import SHAPES, operator
 
 __all__ = ["cast_like", "together"]
 
-#: An end of a Slice that stands for that of any axis; exporters write this or the largest of 64 bits.
+#: An end of a Slice that means the end of any axis; exporters write this number or the largest 64-bit integer.
 _NO_END = (1 << 31) - 1
 
 
@@ -23,11 +23,11 @@ _SMALL_FLOATS = ("saturate", "round_mode")  # attributes of casts to types that 
 
 
 @operator("Identity", group=SHAPES, counts_from_end=True, keeps_labels=True)
-@operator("Dropout", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("ratio", "seed"))  # of training alone
+@operator("Dropout", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("ratio", "seed"))  # both for training
 @operator("Cast", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("to", *_SMALL_FLOATS))
 @operator("CastLike", group=SHAPES, joins=True, counts_from_end=True, keeps_labels=True, attributes=_SMALL_FLOATS)
 def keep(step, tensor):
-    """Identity, Dropout, Cast, CastLike."""
+    """Handles Identity, Dropout, Cast and CastLike."""
     if step.operator in ("Identity", "Dropout"):
         return tensor
     if step.operator == "CastLike":
@@ -48,13 +48,14 @@ def keep(step, tensor):
 
 
 def _check_like(step, like):
-    """Refuses a cast to the type of a tensor that does not hold floating-point numbers: it does not say which one."""
+    """Refuses a cast to the type of a tensor that is not floating-point: the symbolic tensor does not record which integer type
+    it is."""
     if like.integer or isinstance(like.source, Unknown) and like.source.truth:
         raise ModelError(f"{step.title}: a Cast to integers, or to true and false, is not supported; remove it")
 
 
 def cast_like(step, like):
-    """A constant with the type of a SymbolicTensor, which is a float."""
+    """Returns a constant in the type of a SymbolicTensor, which must be floating-point."""
     _check_like(step, like)
     constant = step.arguments[0]
     return constant if constant.dtype.kind == "f" else constant.astype(np.float32)
@@ -68,7 +69,7 @@ def transpose(step, tensor):
 
 @operator("DepthToSpace", "SpaceToDepth", group=SHAPES, attributes=("blocksize", "mode"))
 def blocks(step, tensor):
-    """Channels as squares of pixels, and back: the same values in another order."""
+    """Handles DepthToSpace and SpaceToDepth: moves channels into squares of pixels, and back."""
     size = step.attributes.get("blocksize", 0)
     if len(tensor.dims) != 4 or tensor.batch not in (0, None) or size < 1:
         raise ModelError(
@@ -81,12 +82,12 @@ def blocks(step, tensor):
         raise ModelError(f"{step.title}: its mode must be DCR or CRD")
     if step.operator == "SpaceToDepth":
         if height % size or width % size:
-            raise ModelError(f"{step.title}: height and width of {show(tensor)} are no multiples of its blocksize {size}")
+            raise ModelError(f"{step.title}: height and width of {show(tensor)} are not multiples of its blocksize {size}")
         split = tensor.sample.reshape(batch, channels, height // size, size, width // size, size)
         axes = (0, 1, 3, 5, 2, 4) if mode == b"CRD" else (0, 3, 5, 1, 2, 4)
         return tensor.permuted(split.transpose(axes).reshape(batch, -1, height // size, width // size))
     if channels % size**2:
-        raise ModelError(f"{step.title}: channels of {show(tensor)} are no multiple of its blocksize {size} squared")
+        raise ModelError(f"{step.title}: channels of {show(tensor)} are not a multiple of its blocksize {size} squared")
     if mode == b"CRD":
         split = tensor.sample.reshape(batch, -1, size, size, height, width).transpose(0, 1, 4, 2, 5, 3)
     else:
@@ -94,7 +95,7 @@ def blocks(step, tensor):
     return tensor.permuted(split.reshape(batch, -1, height * size, width * size))
 
 
-#: How a Resize may say that each value becomes a block of equal ones: (coordinate_transformation_mode, nearest_mode).
+#: Modes of a Resize that repeat each value in a block: (coordinate_transformation_mode, nearest_mode).
 _BLOCKS = (
     ("half_pixel", "round_prefer_floor"),
     ("half_pixel", "round_prefer_ceil"),
@@ -122,7 +123,7 @@ _RESIZE = (
 @operator("Resize", group=SHAPES, on_constants=False, attributes=_RESIZE)
 @operator("Upsample", group=SHAPES, on_constants=False, attributes=("mode", "scales"))
 def resize(step, tensor):
-    """Resize and Upsample to the nearest value by whole factors."""
+    """Handles Resize and Upsample to the nearest value by integer factors."""
     if step.arguments[0] is not tensor:
         raise ModelError(f"{step.title}: its sizes must be constant")
     attributes = {name: value.decode() for name, value in step.attributes.items() if isinstance(value, bytes)}
@@ -150,7 +151,7 @@ def resize(step, tensor):
 
 
 def _factors(step, tensor):
-    """By how much a Resize makes each axis larger."""
+    """Returns the integer factor of a Resize for each axis."""
     dims, batch = tensor.shape(tensor.samples or 1), tensor.batch
     axes = step.attributes.get("axes") or range(len(dims))
     lists = (step.attributes.get("scales"), step.argument(1)) if step.operator == "Upsample" or step.opset < 11 else ()
@@ -170,7 +171,9 @@ def _factors(step, tensor):
             raise ModelError(f"{step.title}: its sizes fix the batch, which is open; use scales")
         factor = number if sizes is None else number / dims[axis]
         if factor < 1 or factor != int(factor):
-            raise ModelError(f"{step.title}: axis {axis} of {show(tensor)} becomes {factor:g} times as large; only whole factors")
+            raise ModelError(
+                f"{step.title}: scales axis {axis} of {show(tensor)} by {factor:g}; only whole factors are supported"
+            )
         if axis == batch and factor != 1:
             raise ModelError(f"{step.title}: repeats samples of {show(tensor)}")
         factors[axis] = int(factor)
@@ -181,7 +184,7 @@ def _factors(step, tensor):
 
 
 def _own(step, tensor, axis, what):
-    """The place of an axis that is not the batch's."""
+    """Returns the index of an axis that is not the batch's."""
     axis %= len(tensor.dims)
     if axis == tensor.batch:
         raise ModelError(
@@ -192,7 +195,7 @@ def _own(step, tensor, axis, what):
 
 @operator("Slice", group=SHAPES, shaped_by_constants=True, attributes=("starts", "ends", "axes"))
 def cut(step, tensor):
-    """Slice."""
+    """Handles Slice."""
     rank = len(tensor.dims)
     starts, ends = step.integers("starts", 1), step.integers("ends", 2)
     axes, steps = step.integers("axes", 3), step.integers("steps", 4)
@@ -206,13 +209,13 @@ def cut(step, tensor):
         size = tensor.dims[axis]
         places = range(size)[slice(start, end if end >= -size or stride > 0 else None, stride)]
         if not places:
-            raise ModelError(f"{step.title}: nothing is left of axis {axis} of {show(tensor)}")
+            raise ModelError(f"{step.title}: takes no values of axis {axis} of {show(tensor)}")
         sample = sample.take(places, axis=axis)
     return seen_through(tensor.permuted(sample))
 
 
 def _whole_batch(tensor, start, end, stride):
-    """Whether a Slice takes all samples, of an open batch by an end that no batch reaches."""
+    """Returns True if a Slice takes all samples; for an open batch, its end must be beyond every batch size."""
     largest = _NO_END if tensor.is_open else tensor.dims[tensor.batch] * tensor.samples
     return stride == 1 and end >= largest and (start == 0 or start <= -largest)
 
@@ -226,7 +229,7 @@ def split(step, tensor):
         sizes = [-(-size // parts)] * (parts - 1)
         sizes.append(size - sum(sizes))
     if min(sizes) < 1:
-        raise ModelError(f"{step.title}: {size} values can't be split into {sizes}")
+        raise ModelError(f"{step.title}: {size} values cannot be split into {sizes}")
     return [seen_through(tensor.permuted(part)) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
 
 
@@ -265,7 +268,7 @@ def pad(step, tensor):
         sample = sample.take(range(max(0, -before), size - max(0, -after)), axis=axis)
         widths[axis] = (max(0, before), max(0, after))
     if not sample.size:
-        raise ModelError(f"{step.title}: nothing is left of {show(tensor)}")
+        raise ModelError(f"{step.title}: leaves no values of {show(tensor)}")
     limited(step, *(size + sum(width) for size, width in zip(sample.shape, widths)))
     options = {"constant_values": fill} if mode == "constant" else {}
     return tensor.permuted(np.pad(sample, widths, mode=mode, **options))
@@ -301,18 +304,18 @@ def concat(step, tensor):
 
 
 def _in_phases(step, tensors, inside):
-    """Channels of tensors of which one has more pixels than its node, or None."""
+    """Returns tensors concatenated along channels if one has more pixels than its node, else None."""
     shapes = {one.sample.ndim for one in tensors}
     if shapes != {4} or inside != 1 or tensors[0].dims[0] != 1:
         return None
     for one in tensors:
-        view(one, one.sample[0])  # of an input that is free yet, so that it is given its layout
+        view(one, one.sample[0])  # fixes the layout of an input without one
     found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
     return found and tensors[0].of(found[0], found[1][None])
 
 
 def _zeros(step, tensor, constant):
-    """A constant, which must be 0, as values of this batch."""
+    """Returns a constant, which must be 0, as values of this batch."""
     if constant.any():
         raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
     dims = list(constant.shape)
@@ -324,8 +327,8 @@ def _zeros(step, tensor, constant):
 
 
 def _joined(step, seen, role):
-    """A node that holds Views one behind the other: along the channels by adding up, along y or x by parts; None if one has to
-    be copied, or needs too many weights for that."""
+    """Returns a node that concatenates Views: along the channels as a sum, along y or x as parts. Returns None if a View has to
+    be copied, or if too many weights are needed."""
     sizes = [(len(one.rows), len(one.columns)) for one in seen]
     places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
     if None in places:
@@ -354,7 +357,7 @@ def _sources(tensor):
 
 
 def _side_by_side(step, tensors, inside):
-    """Values of several nodes that have no arrangement in common."""
+    """Returns values of several nodes that have no common arrangement, as values of a Joint."""
     sources = list(dict.fromkeys(source for one in tensors for source in _sources(one)))
     first = dict(zip(sources, np.cumsum([0, *(prod(source.shape) for source in sources)]).tolist()))
     samples = []
@@ -371,7 +374,7 @@ def _side_by_side(step, tensors, inside):
 
 
 def together(step, tensors):
-    """Tensors one behind the other, as a vector of each sample: what several outputs are."""
+    """Returns tensors concatenated to a vector per sample: the result of several outputs."""
     flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label="") for one in tensors]
     if len({one.source for one in flat}) == 1:
         return flat[0].permuted(np.concatenate([one.sample for one in flat], axis=1))
@@ -388,8 +391,8 @@ def together(step, tensors):
 
 
 def _stacked(step, sources):
-    """A node with all values of some others, and {each: (its first row, its first channel)}: nodes of one height and width as
-    channels, others one below the other, in places that are as wide and deep as the widest and deepest."""
+    """Returns a node with all values of several nodes, and {node: (its first row, its first channel)}. Nodes of one height and
+    width become channels. Others are stacked along y, padded to the largest width and depth."""
     tops, width = np.cumsum([0, *(source.shape[0] for source in sources)]).tolist(), max(one.shape[1] for one in sources)
     if len({source.shape[:2] for source in sources}) == 1:
         firsts = np.cumsum([0, *(source.shape[2] for source in sources)]).tolist()

@@ -1,4 +1,4 @@
-"""ONNX' operators that slide a window over a tensor, (batch, channels[, height], width): convolutions and pools."""
+"""Windowed operators of ONNX over a tensor (batch, channels[, height], width): convolutions and pooling."""
 
 from dataclasses import dataclass, replace
 
@@ -17,18 +17,18 @@ from .expressions import unknown
 
 @dataclass(frozen=True)
 class _Windows:
-    """Where windows lie along y and x: (int, int) each, `end` being the padding below and to the right."""
+    """Geometry of windows along y and x: (int, int) each. `end` is the padding below and to the right."""
 
     kernel: tuple
     stride: tuple
     dilation: tuple
     begin: tuple
     end: tuple
-    size: tuple  # how many
+    size: tuple  # number of windows
 
 
 def _pixels(step, tensor):
-    """The index (channel, y, x) of a tensor with one or two spatial axes, and how many it has."""
+    """Returns the index (channel, y, x) of a tensor with one or two spatial axes, and the number of spatial axes."""
     rank = len(tensor.dims)
     if rank not in (3, 4) or tensor.batch not in (0, None) or tensor.dims[0] != 1:
         raise ModelError(
@@ -38,12 +38,10 @@ def _pixels(step, tensor):
 
 
 def _numbers(step, name, default, least, axes):
-    """The list that an attribute has, or its default; each number is at least `least`."""
+    """Returns an attribute's list, or its default; each number must be at least `least`."""
     values = step.integers(name) or default
     if len(values) != len(default):
-        raise ModelError(
-            f"{step.title}: {name} {values} has {len(values)} numbers, {len(default)} are needed for {axes} spatial axes"
-        )
+        raise ModelError(f"{step.title}: {name} {values} has {len(values)} numbers; {axes} spatial axes need {len(default)}")
     if min(values) < least:
         remedy = "; cut with a Slice before it" if name == "pads" else ""
         raise ModelError(f"{step.title}: {name} {values} must not be below {least}{remedy}")
@@ -51,7 +49,8 @@ def _numbers(step, name, default, least, axes):
 
 
 def _windows(step, have, axes, kernel, ceil=False):
-    """The windows over `have` (height, width) that the attributes ask for: of a pool, if the kernel is not known from weights."""
+    """Returns the windows over `have` (height, width) that the attributes define. `kernel` is the size of the weights; None:
+    pooling."""
     pooled = kernel is None
 
     def numbers(name, default):
@@ -75,8 +74,8 @@ def _windows(step, have, axes, kernel, ceil=False):
             total = (count - 1) * step_length + reach - length
             if pooled and (dilation[axis] > 1 or total < 0):
                 raise ModelError(
-                    f"{step.title}: auto_pad {mode} with dilations, or where strides leave values out, which "
-                    f"interpreters of ONNX read in different ways; write the pads out"
+                    f"{step.title}: auto_pad {mode} with dilations, or with strides that skip values, which "
+                    f"ONNX interpreters read differently; write explicit pads"
                 )
             total = max(0, total)
             before = total - total // 2 if mode == "SAME_LOWER" else total // 2
@@ -85,17 +84,16 @@ def _windows(step, have, axes, kernel, ceil=False):
             before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
             if pooled and max(before, after) >= kernel[axis]:
                 raise ModelError(
-                    f"{step.title}: pads {pads} are not smaller than its window {kernel}: one could lie in the padding only"
+                    f"{step.title}: pads {pads} are not smaller than its window {kernel}: a window may cover padding only"
                 )
             room = length + before + after - reach
             count = (-(-room // step_length) if ceil else room // step_length) + 1
             if ceil and mode == "VALID" and room % step_length:
                 raise ModelError(
-                    f"{step.title}: auto_pad VALID with ceil_mode, which interpreters of ONNX read in different "
-                    f"ways; write the pads out"
+                    f"{step.title}: auto_pad VALID with ceil_mode, which ONNX interpreters read differently; write explicit pads"
                 )
             if ceil and (count - 1) * step_length >= length + before:
-                count -= 1  # no window may start behind the end
+                count -= 1  # a window must not start beyond the end
         if count < 1 or length + before + after < reach and not ceil:
             raise ModelError(
                 f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} and {after}"
@@ -109,7 +107,7 @@ def _windows(step, have, axes, kernel, ceil=False):
 
 
 def _result(tensor, node, axes, channels=None):
-    """The tensor of a node whose channels, in this order, are the result's."""
+    """Returns a node's tensor; `channels` gives the node's channel for each channel of the result."""
     index = whole(node) if channels is None else whole(node)[channels]
     return tensor.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
 
@@ -137,7 +135,7 @@ def convolution(step, tensor):
         )
     kernel = step.integers("kernel_shape")
     if kernel not in (None, list(weights.shape[2:])):
-        raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
+        raise ModelError(f"{step.title}: kernel_shape {kernel} does not fit its weights of {show(weights.shape)}")
     at = _windows(step, index.shape[1:], axes, list(weights.shape[2:]))
     weights = weights.reshape(*weights.shape[:2], *at.kernel).transpose(2, 3, 1, 0)
     limited(step, *at.size, weights.shape[3])
@@ -154,7 +152,7 @@ def convolution(step, tensor):
 
 @operator("ConvTranspose", group=LINEAR, on_constants=False, attributes=(*_CONV, "output_padding", "output_shape"))
 def transposed(step, tensor):
-    """ConvTranspose: a convolution for each of the pixels that a value of its input reaches, `strides` in each direction."""
+    """Handles ConvTranspose: one convolution for each output phase, `strides` phases in each direction."""
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:]):
         raise ModelError(f"{step.title}: its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
@@ -166,16 +164,16 @@ def transposed(step, tensor):
         )
     kernel = step.integers("kernel_shape")
     if kernel not in (None, list(weights.shape[2:])):
-        raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
+        raise ModelError(f"{step.title}: kernel_shape {kernel} does not fit its weights of {show(weights.shape)}")
     at = _spread_windows(step, index.shape[1:], axes, list(weights.shape[2:]))
-    # (inputs, outputs / groups, ...) -> (..., inputs / groups, outputs), as a convolution has them
+    # (inputs, outputs / groups, ...) -> (..., inputs / groups, outputs), the layout of a convolution
     split = weights.reshape(groups, -1, weights.shape[1], *at.kernel).transpose(3, 4, 1, 0, 2)
     weights = split.reshape(*at.kernel, split.shape[2], -1)
     limited(step, *at.size, weights.shape[3])
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
-    view(tensor, index)  # of an input that is free yet, so that it is given its layout
+    view(tensor, index)  # fixes the layout of an input without one
     found = phased_convolution(step, tensor, index, weights, at, groups, transposed=True)
     if found is None:
         node = copied(step, tensor, index)
@@ -184,7 +182,7 @@ def transposed(step, tensor):
 
 
 def _spread_windows(step, have, axes, kernel):
-    """The windows of a ConvTranspose, `begin` and `end` being what is cut off, `size` that of the result."""
+    """Returns the windows of a ConvTranspose: `begin` is the cropping above and to the left, `size` the size of the result."""
 
     def numbers(name, default, least):
         return _numbers(step, name, default, least, axes)
@@ -207,8 +205,8 @@ def _spread_windows(step, have, axes, kernel):
             cut = reach - wanted[axis]
             if cut < 0:
                 raise ModelError(
-                    f"{step.title}: {reach} values are to become {wanted[axis]}, which interpreters of ONNX read in different "
-                    f"ways; write the pads out"
+                    f"{step.title}: extends {reach} values to {wanted[axis]}, which ONNX interpreters read differently; "
+                    f"write explicit pads"
                 )
             before, after = (cut // 2, cut - cut // 2) if mode == "SAME_UPPER" else (cut - cut // 2, cut // 2)
         if reach - before - after < 1:
@@ -222,7 +220,7 @@ def _spread_windows(step, have, axes, kernel):
 
 
 def _sums(step, tensor, index, weights, at, groups):
-    """`(node, index (output, y, x))` of a convolution without its bias."""
+    """Returns `(node, index (output, y, x))` of a convolution without its bias."""
     geometry = {"stride": at.stride, "dilation": at.dilation, "padding": at.begin}
     seen = view(tensor, index)
     one = None if seen is None else tap(step, seen, weights, at.size, groups, **geometry)
@@ -236,12 +234,13 @@ def _sums(step, tensor, index, weights, at, groups):
 
 
 def _placed(tensor, node, places, axes):
-    """The tensor of an index (channel, y, x) into a node."""
+    """Returns the tensor of an index (channel, y, x) into a node."""
     return tensor.of(node, places.reshape(1, *(places.shape if axes == 2 else (places.shape[0], places.shape[2]))))
 
 
 def _biased(tensor, bias):
-    """A convolution with a bias of its own for each channel of the tensor: the node's, in which a channel may be several."""
+    """Returns a convolution with a bias for each channel of the tensor. Several channels of the node may share one channel's
+    bias."""
     if bias is not None:
         node = tensor.source
         node.bias = np.zeros(node.shape[2])
@@ -251,8 +250,8 @@ def _biased(tensor, bias):
 
 
 def _channelwise(step, tensor, index):
-    """`(source, order of its channels)` for an operator that works on each channel by itself, at every position; a copy, unless
-    these are all positions of all channels."""
+    """Returns `(source, order of its channels)` for an operator that is applied to each channel at every position; copies, unless
+    the index covers all positions of all channels."""
     seen = view(tensor, index)
     if seen is not None and seen.complete:
         return seen.source, seen.channels
@@ -264,12 +263,12 @@ _POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"
 
 
 @operator("AveragePool", group=POOLS, on_constants=False, attributes=(*_POOL, "count_include_pad"))
-@operator("MaxPool", group=POOLS, on_constants=False, attributes=(*_POOL, "storage_order"))  # the last is of Indices alone
+@operator("MaxPool", group=POOLS, on_constants=False, attributes=(*_POOL, "storage_order"))  # the last only affects Indices
 @operator("GlobalMaxPool", "GlobalAveragePool", group=POOLS, on_constants=False)
 def pool(step, tensor):
-    """MaxPool, AveragePool and their global forms."""
+    """Handles MaxPool, AveragePool and their global forms."""
     if len(step.node.output) > 1 and step.node.output[1]:
-        raise ModelError(f"{step.title}: its second output, where the largest were, is not supported")
+        raise ModelError(f"{step.title}: its second output, the indices of the maxima, is not supported; leave it out")
     index, axes = _pixels(step, tensor)
     if step.operator.startswith("Global"):
         size = index.shape[1:]
@@ -286,13 +285,13 @@ def pool(step, tensor):
 
 
 def _without_lowest(step, index, at):
-    """The same windows over what a Pad with the lowest number has been put around."""
+    """Returns windows over the unpadded tensor that equal these windows over a tensor padded with the lowest number."""
     there = index != LOWEST
     if there.all():
         return index, at
     rows, columns = np.flatnonzero(there.any((0, 2))), np.flatnonzero(there.any((0, 1)))
     if not rows.size or not there[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all():
-        raise ModelError(f"{step.title}: its input is padded with the lowest number inside, or nothing else is in it")
+        raise ModelError(f"{step.title}: its input has the lowest number as padding inside, or has no other values")
     at = replace(at, begin=(at.begin[0] + int(rows[0]), at.begin[1] + int(columns[0])))
     return index[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], at
 
@@ -301,7 +300,7 @@ def _largest(step, source, at):
     for have, count, stride, kernel, dilation, before in zip(source.shape, at.size, at.stride, at.kernel, at.dilation, at.begin):
         reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
         if not ((reads >= 0) & (reads < have)).any(axis=1).all():
-            raise ModelError(f"{step.title}: one of its windows lies in the padding only")
+            raise ModelError(f"{step.title}: one of its windows covers padding only")
     return Linear(
         **step.titles,
         shape=(*at.size, source.shape[2]),
@@ -311,14 +310,15 @@ def _largest(step, source, at):
 
 
 def _counts(have, count, stride, kernel, dilation, before, after, padded):
-    """How many values each of `count` windows along one axis averages."""
+    """Returns the number of values that each of `count` windows along one axis averages."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation
     low, high = (0, before + have + after) if padded else (before, before + have)
     return ((reads >= low) & (reads < high)).sum(axis=1)
 
 
 def _average(step, tensor, index, at, padded):
-    """`(node, order of its channels)`: moving averages, in one part for all windows that average as many values."""
+    """Returns `(node, order of its channels)` of moving averages, with one part for all windows that average the same number of
+    values."""
     seen = view(tensor, index)
     full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
     counts = [
@@ -326,7 +326,7 @@ def _average(step, tensor, index, at, padded):
         for arguments in zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)
     ]
     if not all(count.all() for count in counts):
-        raise ModelError(f"{step.title}: one of its windows lies in the padding only")
+        raise ModelError(f"{step.title}: one of its windows covers padding only")
     if not full or any(
         slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None for size, _, begin in _pieces(at, counts)
     ):
@@ -348,7 +348,7 @@ def _average(step, tensor, index, at, padded):
 
 
 def _pieces(at, counts):
-    """(size, origin, padding) of every rectangle of windows with the same counts."""
+    """Yields (size, origin, padding) of each rectangle of windows with the same counts."""
     cuts = [[0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)] for count in counts]
     for top, bottom in zip(cuts[0], cuts[0][1:]):
         for left, right in zip(cuts[1], cuts[1][1:]):
@@ -361,7 +361,7 @@ def _pieces(at, counts):
 
 @operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS, attributes=("axes", "keepdims", "noop_with_empty_axes"))
 def reduce(step, tensor):
-    """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
+    """Handles ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
     if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
         return tensor
     axes, dims, batch = reduction(step, tensor)
@@ -374,7 +374,7 @@ def reduce(step, tensor):
     at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
     if step.operator == "ReduceMax":
         if gone[0] and seen.source.shape[2] > 1:
-            return unknown(step, "the largest of all channels is not supported, only that over height and width")
+            return unknown(step, "the maximum over channels is not supported, only the maximum over height and width")
         node, channels = _largest(step, seen.source, at), seen.channels
     else:
         node, channels = _total(step, seen, at, gone[0])
@@ -383,7 +383,7 @@ def reduce(step, tensor):
 
 
 def _block_total(step, tensor, axes):
-    """`(node, index)` of sums of values that lie as no window does, but in blocks of channels; or None."""
+    """Returns `(node, index)` of sums of values that are not a window but blocks of channels; or None."""
     if next(arranged(tensor), None):
         return None
     rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]

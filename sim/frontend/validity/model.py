@@ -1,7 +1,7 @@
-"""Holds a model against ONNX' own definition, before anything of it is evaluated: the file as a whole.
+"""Checks a model as a whole against ONNX' definition, before any node is evaluated.
 
-Names are given once, and operators exist in the operator set that the model names. :mod:`sim.frontend.order` sorts the nodes,
-:mod:`sim.frontend.validity.nodes` checks each, and :mod:`sim.frontend.validity.ranges` checks values and shapes when nodes are
+Names are unique, and operators exist in the operator set of the model. :mod:`sim.frontend.order` sorts the nodes.
+:mod:`sim.frontend.validity.nodes` checks each node. :mod:`sim.frontend.validity.ranges` checks values and shapes when nodes are
 read.
 """
 
@@ -19,12 +19,12 @@ from .operator_rules import ML, rules_of
 
 __all__ = ["check_text", "check_header", "check_names"]
 
-_OLDEST = 8  # operator set that the reader knows
-_OLDEST_IR = 3  # before, files could not say which operator set they use
+_OLDEST = 8  # oldest supported operator set
+_OLDEST_IR = 3  # older files could not name their operator set
 
 
 def check_text(message):
-    """Refuses names in a file that are not text; protobuf gives them as bytes."""
+    """Refuses names in a file that are not UTF-8 text; protobuf returns them as bytes."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             for text in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
@@ -39,7 +39,7 @@ def check_text(message):
 
 
 def check_header(model):
-    """Refuses versions that are unknown, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
+    """Checks versions, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
     if not _OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
         raise ModelError(
             f"IR version {model.ir_version} is not one of {_OLDEST_IR} to {onnx.IR_VERSION}, which the onnx package knows; "
@@ -65,7 +65,7 @@ def check_header(model):
 
 
 def check_names(graph, opsets):
-    """Refuses names that are given twice or missing, and operators that ONNX does not have in these `opsets`."""
+    """Refuses duplicate and missing names, and operators that these `opsets` do not define."""
     makers = _constants(graph)
     outputs = Counter(entry.name for entry in graph.output)
     twice = next((name for name, count in outputs.items() if count > 1), None)
@@ -86,10 +86,10 @@ def check_names(graph, opsets):
 
 
 def _constants(graph):
-    """Returns {name: what it is} of the inputs and the initialisers.
+    """Returns {name: its kind in messages} of the inputs and the initialisers.
 
-    Before IR version 4 an initialiser must be an input too. onnx.version_converter leaves that out where it makes an initialiser,
-    and onnxruntime does not ask for it: the initialiser is a constant then.
+    Before IR version 4, ONNX requires each initialiser to be an input too. onnx.version_converter omits such inputs, and
+    onnxruntime does not require them: the initialiser is a constant then.
     """
     inputs = Counter(entry.name for entry in graph.input)
     names = [*(tensor.name for tensor in graph.initializer), *(tensor.values.name for tensor in graph.sparse_initializer)]

@@ -1,5 +1,5 @@
-"""Holds the nodes of a model against ONNX' own definition, before anything of it is evaluated: attributes, numbers of inputs and
-outputs, types, and whether constants are whole."""
+"""Checks the nodes of a model against ONNX' definition before any is evaluated: attributes, numbers of inputs and outputs, types,
+and the completeness of constants."""
 
 from math import prod
 
@@ -16,7 +16,7 @@ __all__ = ["check_nodes"]
 
 _ATTRIBUTE_TYPES = {number: name for name, number in AttributeProto.AttributeType.items()}
 _TENSOR_TYPES = {number: f"tensor({name.lower()})" for name, number in TensorProto.DataType.items() if number}
-#: The field of an attribute that has the value, by its type.
+#: The field of an attribute that holds its value, by its type.
 _FIELDS = {
     "FLOAT": "f",
     "INT": "i",
@@ -36,13 +36,13 @@ _FIELDS = {
 _DESCRIPTIONS = ("name", "type", "doc_string")
 _PADDING = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
-#: Words that an attribute may have, which `onnx.defs` only has in prose: (operators, attribute) -> {word: first operator set}.
+#: Strings allowed for an attribute, which `onnx.defs` has only in prose: (operators, attribute) -> {string: first operator set}.
 _WORDS = {
     (("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), "auto_pad"): dict.fromkeys(_PADDING, 1),
     (("Pad",), "mode"): {"constant": 1, "reflect": 1, "edge": 1, "wrap": 19},
     (("Gelu",), "approximate"): {"none": 1, "tanh": 1},
 }
-#: Attributes that say yes or no.
+#: Boolean attributes.
 _FLAGS = (
     "transA",
     "transB",
@@ -56,12 +56,12 @@ _FLAGS = (
     "saturate",
     "storage_order",
 )
-#: Attributes that are a number of at least this, or a list of such.
+#: Least values of attributes that are a number or a list of numbers.
 _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 
 
 def check_nodes(graph, opsets):
-    """Refuses whatever of a node is not as its operator is defined in these `opsets`: attributes, numbers of inputs and outputs,
+    """Refuses nodes that differ from their operator's definition in these `opsets`: attributes, numbers of inputs and outputs,
     and types."""
     types = _declared(graph.input, "input")
     for tensor in graph.initializer:
@@ -83,7 +83,7 @@ def check_nodes(graph, opsets):
 
 
 def _declared(entries, what):
-    """{name: type} of the tensors among these."""
+    """Returns {name: type} of the tensors among these entries."""
     types = {}
     for entry in entries:
         if entry.type.HasField("tensor_type"):
@@ -96,8 +96,8 @@ def _declared(entries, what):
 
 
 def _check_tensor(tensor, what):
-    """That a tensor has as many values as its sizes say, in the field for its type. External ones are checked when they are
-    read."""
+    """Checks that a tensor has the number of values of its shape, in the field for its type. External tensors are checked when
+    they are read."""
     kind = tensor.data_type
     if kind not in _TENSOR_TYPES:
         raise ModelError(f"{what} has the type {kind}, which ONNX does not have")
@@ -111,7 +111,7 @@ def _check_tensor(tensor, what):
         raise ModelError(f"{what} of the shape {show(tensor.dims)} has its values in {len(fields)} fields, not in one")
     for field in fields:
         if field not in ("raw_data", helper.tensor_dtype_to_field(kind)):
-            raise ModelError(f"{what} is a {_TENSOR_TYPES[kind]}, whose values can't be in {field}")
+            raise ModelError(f"{what} is a {_TENSOR_TYPES[kind]}, whose values cannot be in {field}")
         size = helper.tensor_dtype_to_np_dtype(kind).itemsize if field == "raw_data" else 1
         have = len(getattr(tensor, field))
         if have != count * size:
@@ -168,7 +168,7 @@ def _check_values(node, attributes, opsets):
         if min(values if isinstance(values, list) else [values], default=least) < least:
             raise ModelError(f"{title(node)}: {name} is {printable(values, 60)}, at least {least} is needed")
     if attributes.get("auto_pad", b"") not in (b"", b"NOTSET") and any(attributes.get("pads", ())):
-        raise ModelError(f"{title(node)}: has auto_pad and pads, of which only one can hold")
+        raise ModelError(f"{title(node)}: has both auto_pad and pads; leave one out")
     if node.op_type == "Constant" and len(attributes) != 1:
         raise ModelError(f"{title(node)}: needs one value, not {len(attributes)}")
     if isinstance(attributes.get("value"), TensorProto):
@@ -183,7 +183,7 @@ def _spelt(kind):
 
 
 def _check_types(node, rules, types, declared):
-    """Holds the types of a node's inputs against its operator's, and enters those of its outputs into `types`."""
+    """Checks the types of a node's inputs against its operator, and enters the types of its outputs into `types`."""
     bound = {}
     for position, name in enumerate(node.input):
         parameter, variable, allowed, _, homogeneous = rules.inputs[min(position, len(rules.inputs) - 1)]
@@ -213,12 +213,12 @@ def _check_types(node, rules, types, declared):
 
 
 def _made(node):
-    """The type that a node's attributes say that it makes, or None."""
+    """Returns the output type that a node's attributes give, or None."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "Cast":
         number = attributes["to"].i
         if number not in _TENSOR_TYPES:
-            raise ModelError(f"{title(node)}: to is {number}, which is no type of ONNX")
+            raise ModelError(f"{title(node)}: to is {number}, which is not a type of ONNX")
         return _TENSOR_TYPES[number]
     if node.op_type in ("Constant", "ConstantOfShape"):
         if "value" in attributes:

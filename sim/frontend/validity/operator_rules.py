@@ -1,4 +1,4 @@
-"""What ONNX' own definition says of an operator: `onnx.defs`, at the version of the operator set that a model names."""
+"""Rules of operators, from ONNX' own definition `onnx.defs` at the model's version of the operator set."""
 
 import functools
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from ..registry import ONNX
 __all__ = ["ML", "OPTIONAL", "default_of", "rules_of"]
 
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
-#: The domain of ONNX' operators for machine learning of other kinds.
+#: Domain of ONNX' operators for classical machine learning.
 ML = "ai.onnx.ml"
 
 
 @dataclass(frozen=True)
 class _Rules:
-    """Of an operator: (name, type, types allowed, option, homogeneous) of each input and output, their numbers, {attribute: type}
-    and the attributes that must be there."""
+    """Rules of an operator: (name, type, types allowed, option, homogeneous) of each input and output, their numbers, {attribute:
+    type} and the required attributes."""
 
     inputs: tuple
     outputs: tuple
@@ -60,7 +60,7 @@ def default_of(operator, domain, opset, attribute):
 
 @functools.cache
 def _first_version(operator, domain):
-    """The first operator set that has an operator, or None."""
+    """Returns the first operator set that has an operator, or None."""
     return min(
         (
             schema.since_version
@@ -72,7 +72,7 @@ def _first_version(operator, domain):
 
 
 def rules_of(node, opsets):
-    """The rules of a node's operator, or None for one of a domain that is not checked."""
+    """Returns the rules of a node's operator, or None if its domain is not checked."""
     domain, operator = "" if node.domain in ONNX else node.domain, node.op_type
     if domain not in opsets:
         raise ModelError(
@@ -88,7 +88,7 @@ def rules_of(node, opsets):
         first = _first_version(operator, domain)
         schema = None if first is None or first > version else defs.get_schema(operator, first, domain)
         raise ModelError(
-            f"{title(node)}: there is no such operator in ONNX"
+            f"{title(node)}: is not an operator of ONNX"
             if first is None
             else f"{title(node)}: is only in ONNX from opset {first} on; the model uses {version}"
             if schema is None
@@ -99,7 +99,7 @@ def rules_of(node, opsets):
     return _defined(operator, domain, version)
 
 
-# What onnxruntime's optimiser makes, which `onnx.defs` does not know.
+# Operators of onnxruntime's optimiser, which are not in `onnx.defs`.
 
 
 def _fused(most_inputs, **attributes):

@@ -1,7 +1,7 @@
-"""What ONNX asks of a node's attributes and constant inputs, once the shapes of its inputs are known: axes that exist, each once;
-sizes that add up; shapes of parameters. :mod:`sim.frontend.validity.nodes` does what needs no shapes.
+"""Checks a node's attributes and constant inputs against ONNX' definition once input shapes are known: axes exist and are
+distinct, sizes add up, parameter shapes fit. :mod:`sim.frontend.validity.nodes` makes the checks without shapes.
 
-Handlers may take what passes here as right.
+Handlers may rely on these checks.
 """
 
 from math import prod
@@ -15,7 +15,7 @@ from ..index.values import BatchFixed, SymbolicTensor, show
 
 __all__ = ["check_ranges"]
 
-#: Operators with one axis: what it is if it is left out. None: it must be there, as :mod:`sim.frontend.validity.nodes` has seen.
+#: Operators with one axis: its default. None: it is required, which :mod:`sim.frontend.validity.nodes` has checked.
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "ArgMax": 0, "Concat": None, "Split": 0, "Gather": 0, "Flatten": 1}
 #: Inputs that are lists: operator -> (their positions, the least number of axes).
 _LISTS = {
@@ -33,7 +33,7 @@ _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd"
 
 
 def _dims(value):
-    """The shape, with None for an open batch."""
+    """Returns the shape, with None for an open batch."""
     if not isinstance(value, SymbolicTensor):
         return getattr(value, "values", value).shape
     return tuple(
@@ -46,10 +46,10 @@ def _refuse(step, why):
 
 
 def check_ranges(step):
-    """Refuses a :class:`sim.frontend.index.values.Step` that ONNX does not define."""
+    """Refuses a :class:`sim.frontend.index.values.Step` whose result ONNX does not define."""
     operator = step.operator
     if operator != "Concat" and any(isinstance(value, Sizes) for value in step.arguments[1:]):
-        return  # only shapes may be made of these, which the handlers check
+        return  # these may only give shapes, which the handlers check
     if step.arguments and step.arguments[0] is not None:
         dims = _dims(step.arguments[0])
         positions, least = ((1,), 1) if operator in _REDUCTIONS else _LISTS.get(operator, ((), 0))
@@ -99,7 +99,7 @@ def _slice(step, dims):
     starts, ends = step.integers("starts", 1), step.integers("ends", 2)
     axes, steps = step.integers("axes", 3), step.integers("steps", 4)
     if len({len(values) for values in (starts, ends, axes, steps) if values is not None}) > 1:
-        _refuse(step, f"starts {starts}, ends {ends}, axes {axes} and steps {steps} are not equally many")
+        _refuse(step, f"starts {starts}, ends {ends}, axes {axes} and steps {steps} have different lengths")
     if axes is None and len(starts) > len(dims):
         _refuse(step, f"cuts {len(starts)} axes of {show(dims)}")
     _check_axes(step, dims, axes)
@@ -114,7 +114,7 @@ def _pad(step, dims):
     if len(pads) != 2 * len(axes):
         _refuse(step, f"pads {pads} do not fit the shape {show(dims)}")
     if isinstance(step.arguments[0], np.ndarray) and min(pads, default=0) < 0:
-        _refuse(step, f"pads a constant by {pads}; less than 0 is not supported, cut with a Slice")
+        _refuse(step, f"pads a constant by {pads}; negative pads are not supported, cut with a Slice")
     mode = step.attributes.get("mode", b"constant").decode()
     for axis, before, after in zip(axes, pads, pads[len(axes) :]):
         if dims[axis] is None:
@@ -124,7 +124,7 @@ def _pad(step, dims):
         if max(before, after) > most or size < 0:
             _refuse(
                 step,
-                f"pads axis {axis} of {show(dims)} by {before} and {after}, more than there is to {mode} from"
+                f"pads axis {axis} of {show(dims)} by {before} and {after}, which is too much for mode {mode}"
                 if size >= 0
                 else f"cuts more from axis {axis} of {show(dims)} than there is",
             )
@@ -140,9 +140,9 @@ def _split(step, dims):
     if size is None:
         return
     if sizes is None and step.opset < 18 and size % parts:
-        _refuse(step, f"axis {axis} of {show(dims)} can't be split into {parts} equal parts")
+        _refuse(step, f"axis {axis} of {show(dims)} cannot be split into {parts} equal parts")
     if sizes is not None and (len(sizes) != parts or sum(sizes) != size or min(sizes) < 0):
-        _refuse(step, f"axis {axis} of {show(dims)} can't be split into {sizes} for {parts} outputs")
+        _refuse(step, f"axis {axis} of {show(dims)} cannot be split into {sizes} for {parts} outputs")
 
 
 def _gather(step, dims):
@@ -170,12 +170,12 @@ def _reshape(step, dims):
         if min(shape, default=0) < -1 or shape.count(-1) > 1 or zero and -1 in shape and 0 in shape:
             _refuse(step, f"its shape {show(shape)} has two open sizes, or one below -1")
         if not zero and 0 in shape[len(dims) :]:
-            _refuse(step, f"its shape {show(shape)} takes a size over from {show(dims)} that it does not have")
+            _refuse(step, f"its shape {show(shape)} copies an axis that {show(dims)} does not have")
         if isinstance(step.arguments[0], np.ndarray):
             target = [dims[at] if size == 0 and not zero else size for at, size in enumerate(shape)]
             known = prod(size for size in target if size != -1)
             if known != prod(dims) if -1 not in target else not known or prod(dims) % known:
-                _refuse(step, f"{show(dims)} can't become {show(shape)}")
+                _refuse(step, f"{show(dims)} cannot become {show(shape)}")
 
 
 def _normalised(step, dims):
@@ -241,7 +241,7 @@ def _dropout(step, dims):
 def _einsum(step, dims):
     terms = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")[0].split(",")
     if len(terms) != len(step.arguments):
-        _refuse(step, f"its equation is of {len(terms)} inputs, it has {len(step.arguments)}")
+        _refuse(step, f"its equation has {len(terms)} inputs, but the node has {len(step.arguments)}")
     for term, value in zip(terms, step.arguments):
         if "..." not in term and len(term) != len(_dims(value)):
             _refuse(step, f"its equation has {printable(term, 40)} for an input of {show(_dims(value))}")
@@ -260,7 +260,7 @@ def _scaler(step, dims):
 
 
 def _recurrent(step, dims):
-    """A constant state has as many rows as there are samples."""
+    """Refuses a constant state whose batch differs from an open batch of the input."""
     for place, name in ((5, "initial_h"), (6, "initial_c")):
         state = step.argument(place)
         if isinstance(state, np.ndarray) and len(dims) == 3 and dims[1] is None and state.ndim == 3:

@@ -160,11 +160,11 @@ def test_too_large(tmp_path):
     """More values of a sample than the reader may keep numbers for."""
     b = Builder(["n", 1 << 24])
     b("Relu")
-    refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); 8388608 values of a sample are supported")
+    refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); at most 8388608 values per sample are supported")
     b = Builder(["n", 1, 1 << 12])
     b("Relu")
     b("Expand", np.array([1, 1 << 12, 1]), name="odd")
-    refused(b.save(tmp_path), "operator Expand, node 'odd': makes 16777216 values of a sample")
+    refused(b.save(tmp_path), "operator Expand, node 'odd': makes 16777216 values per sample")
 
 
 def test_file_name(tmp_path):
@@ -201,7 +201,7 @@ def test_external_data_elsewhere(tmp_path):
         model.graph.initializer[0].ClearField("raw_data")
         path = folder / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        refused(path, "initialiser 'c0' can't be read")
+        refused(path, "initialiser 'c0' cannot be read")
 
 
 def test_printable():

@@ -81,15 +81,11 @@ def filled(value):
 #: name -> (shape of the input, steps, words of the refusal or None if it is to be computed)
 CASES = {
     # Values computed from an open batch's size
-    "divided by the batch": (
-        OPEN,
-        [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
-        ["Div4", "size of the batch"],
-    ),
+    "divided by the batch": (OPEN, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], ["Div4", "open batch size"]),
     "divided by twice the batch": (
         OPEN,
         [HALF, *COUNT, ("Mul", 2, "."), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
-        ["Div5", "size of the batch"],
+        ["Div5", "open batch size"],
     ),
     "divided by all values": (OPEN, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], ["Div3"]),
     "times the values of a sample": (
@@ -122,7 +118,7 @@ CASES = {
     "another axis as long as the batch": (
         OPEN,
         [("ReduceMax", "x", [1]), *BATCH, ("Concat", [1], ".", [1], {"axis": 0}), ("Expand", "#0", ".")],
-        ["Expand4", "can't become (1, batch, 1)"],
+        ["Expand4", "cannot become (1, batch, 1)"],
     ),
     "a fixed batch as a number": (FIXED, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     "a batch of one as a number": (ONE, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
@@ -272,7 +268,11 @@ CASES = {
     "Squeeze of a size": (OPEN, [HALF, ("Squeeze", ".", [1])], ["Squeeze1", "is not 1"]),
     "an axis that is not there": (OPEN, [("ReduceMean", "x", [4])], ["ReduceMean0", "axis 4"]),
     "an axis twice": (OPEN, [HALF, ("Slice", ".", [1, 1], [3, 3], [1, -2])], ["Slice1", "twice"]),
-    "reflected too far": (OPEN, [HALF, ("Pad", ".", [0, 0, 3, 0, 0, 0], {"mode": "reflect"})], ["Pad1", "more than there is"]),
+    "reflected too far": (
+        OPEN,
+        [HALF, ("Pad", ".", [0, 0, 3, 0, 0, 0], {"mode": "reflect"})],
+        ["Pad1", "too much for mode reflect"],
+    ),
     "a result of the lowest": (OPEN, [HALF, ("Pad", ".", [0, 0, 1, 0, 0, 0], number(-np.inf))], ["Pad1", "lowest number"]),
     "backwards in steps": (OPEN, [HALF, ("Slice", ".", [-1], [-(1 << 40)], [-1], [-2])], None),
     "picked in two axes": (OPEN, [HALF, ("Gather", ".", [[0, -1], [2, 1]], {"axis": -2})], None),

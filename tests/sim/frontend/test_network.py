@@ -256,9 +256,9 @@ def test_constant_nodes_and_external_data(rng, tmp_path):
     onnx.save_model(model, str(path), save_as_external_data=True, location="weights.bin", size_threshold=16)
     check(path, integers(rng, 5, 12), layers=1)
     (tmp_path / "weights.bin").write_bytes(b"short")
-    refused(path, "can't be read")
+    refused(path, "cannot be read")
     (tmp_path / "weights.bin").unlink()
-    refused(path, "can't be read")
+    refused(path, "cannot be read")
 
 
 def test_local_functions(rng, tmp_path):

@@ -63,7 +63,7 @@ def image_refusals():
         "pad of the batch": (operator("Pad", np.array([1, 0, 0, 0, 0, 0, 0, 0])), "axis 0 of (batch, 2, 6, 5), the batch"),
         "slice of nothing": (operator("Slice", np.array([4]), np.array([4]), np.array([2])), "nothing is left"),
         "slice of the batch": (operator("Slice", np.array([1]), np.array([4]), np.array([0])), "cuts along axis 0"),
-        "split": (operator("Split", np.array([3, 4]), axis=2), "can't be split"),
+        "split": (operator("Split", np.array([3, 4]), axis=2), "cannot be split"),
         "expansion": (operator("Expand", np.array([big, 1, 1, 1])), "do not fit"),
         "repetition": (lambda b: [b("GlobalMaxPool"), b("Expand", np.array([1, 1, big, 1]), name="odd")], "too large"),
         "flat": (operator("Reshape", np.array([-1, 60])), "not (batch, channels, height, width)"),
@@ -142,7 +142,7 @@ def refusals():
         "cyclic": (edit(0, i0="t2"), "cyclic", "Gemm"),
         "cycle of one": (edit(1, i0="t1"), "cyclic", "Relu", "'cut'"),
         "missing initialiser": (edit(2, i1="gone"), "'last'", "'gone' is missing"),
-        "missing output": (edit(2, o0="other"), "'t2' is made by no node"),
+        "missing output": (edit(2, o0="other"), "'t2' is not computed by any node"),
         "two makers": (edit(2, o0="t1"), "two nodes make 't1'"),
         "inconsistent shapes": (edit(2, i1="c0"), "'last'", "(batch, 8)", "(12, 8)", "do not multiply"),
         "bias of wrong size": (edit(2, i2="c1"), "'last'", "bias of the shape (8) does not fit 3 outputs"),
@@ -158,11 +158,11 @@ def refusals():
         "softmax over the batch": (operator("Softmax", axis=0), "'odd'", "axis 0 of (batch, 3)", "across the batch"),
         "constant to the power of values": (operator("Pow", np.array(-1, np.float32), ...), "'odd'", "not part of a function"),
         "per-batch constant": (operator("Add", ones((7, 3), np.float32)), "'odd'", "do not fit"),
-        "reshape of wrong size": (operator("Reshape", np.array([-1, 5])), "'odd'", "can't become (", "5)"),
+        "reshape of wrong size": (operator("Reshape", np.array([-1, 5])), "'odd'", "cannot become (", "5)"),
         "reshape across samples": (
             several(("Reshape", np.array([2, -1])), ("MatMul", ones((6, 2), np.float32))),
             "Reshape",
-            "(batch, 3) can't become (2, ",
+            "(batch, 3) cannot become (2, ",
         ),
         "transposed batch": (operator("Transpose", perm=[1, 0]), "'odd'", "moves the batch"),
         "weights on the left": (operator("MatMul", ones((3, 3), np.float32), ...), "'odd'", "on the left"),
@@ -254,7 +254,7 @@ def test_constant_that_is_cut_by_pads(rng, tmp_path):
     b = Builder([None, 12])
     b.node("Pad", [np.ones(13, np.float32), np.array([-1, 0])], name="odd")
     b.node("Mul", ["x", b.last])
-    refused(b.save(tmp_path), "'odd'", "less than 0")
+    refused(b.save(tmp_path), "'odd'", "negative pads")
 
 
 def test_local_function_in_place_of_an_operator(rng, tmp_path):

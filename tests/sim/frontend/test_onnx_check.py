@@ -127,7 +127,7 @@ CASES = {
         for name, opset, first in (("Gelu", 13, 20), ("HardSwish", 9, 14), ("Mish", 13, 18))
     },
     "gone": (image("Upsample", np.ones(4, np.float32), opset=10), "not in opset 10 any more"),
-    "no such operator": (vector("NoSuchThing"), "no such operator"),
+    "no such operator": (vector("NoSuchThing"), "is not an operator of ONNX"),
     "opset 99": (vector("Relu", opset=99), "opset 99 of the domain 'ai.onnx' is not one of 1 to"),
     "opset of another domain": (
         change(lambda m: setattr(m.opset_import[1], "version", 99)),
@@ -156,14 +156,17 @@ CASES = {
     "no bytes": (change(lambda m: m.graph.initializer[0].ClearField("raw_data")), "has its values in 0 fields"),
     "other field": (
         change(lambda m: (m.graph.initializer[0].ClearField("raw_data"), m.graph.initializer[0].int64_data.append(1))),
-        "can't be in int64_data",
+        "cannot be in int64_data",
     ),
     "type 77": (change(_tensor(data_type=77)), "has the type 77"),
     # Axes and sizes
     "axis twice": (image("Slice", np.array([0, 1]), np.array([4, 4]), np.array([2, -2])), "name one axis", "twice"),
-    "starts and ends": (image("Slice", np.array([0, 1]), np.array([4]), np.array([2, 3])), "not equally many"),
+    "starts and ends": (image("Slice", np.array([0, 1]), np.array([4]), np.array([2, 3])), "have different lengths"),
     "step": (image("Slice", np.array([0]), np.array([4]), np.array([2]), np.array([0])), "steps [0] is 0"),
-    "reflection": (image("Pad", np.array([0, 0, 6, 0, 0, 0, 0, 0]), mode="reflect"), "by 6 and 0, more than there is to reflect"),
+    "reflection": (
+        image("Pad", np.array([0, 0, 6, 0, 0, 0, 0, 0]), mode="reflect"),
+        "by 6 and 0, which is too much for mode reflect",
+    ),
     "axis of Softmax": (vector("Softmax", axis=2), "axis 2 is out of range for the shape (batch, 12)"),
     "axis of Flatten": (image("Flatten", axis=5), "axis 5 is out of range"),
     "axis of ReduceMean": (image("ReduceMean", axes=[6]), "axis 6 is out of range"),

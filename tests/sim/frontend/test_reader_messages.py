@@ -19,8 +19,8 @@ def vector(opset=13):
     "attributes, words",
     [
         ({"pads": [-1, 0, 0, 0]}, "pads [-1, 0, 0, 0] must not be below 0; cut with a Slice before it"),
-        ({"pads": [1, 1]}, "pads [1, 1] has 2 numbers, 4 are needed for 2 spatial axes"),
-        ({"strides": [1]}, "strides [1] has 1 numbers, 2 are needed for 2 spatial axes"),
+        ({"pads": [1, 1]}, "pads [1, 1] has 2 numbers; 2 spatial axes need 4"),
+        ({"strides": [1]}, "strides [1] has 1 numbers; 2 spatial axes need 2"),
     ],
 )
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
@@ -34,7 +34,7 @@ def test_largest_of_channels(tmp_path):
     b = image()
     b("Conv", np.ones((2, 2, 3, 3), np.float32))
     b("ReduceMax", name="odd", axes=[1])
-    refused(b.save(tmp_path), "node 'odd'", "the largest of all channels is not supported, only that over height and width")
+    refused(b.save(tmp_path), "node 'odd'", "the maximum over channels is not supported, only the maximum over height and width")
 
 
 def test_root_of_negative_numbers(rng, tmp_path):
