@@ -1,1 +1,1 @@
-"""From a network to what a training step computes: parameters, and gradients stage by stage."""
+"""Reverse differentiation: the parameters of a network, and the gradients of its stages."""

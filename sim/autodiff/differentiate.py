@@ -1,4 +1,4 @@
-"""Reverse differentiation of a network, a stage at a time."""
+"""Reverse differentiation of a network, stage by stage."""
 
 from dataclasses import replace
 
@@ -12,15 +12,14 @@ __all__ = ["differentiate"]
 
 
 def differentiate(graph):
-    """What a training step of a network computes.
+    """Returns the training graph of a network: its parameters, and the gradients of its stages.
 
-    Weights and biases of stages are parameters, but for those of terms that are fixed, and biases of stages that have no other
-    terms.
+    Weights and biases of stages are parameters, except the weights of fixed terms, and biases of stages with fixed terms only.
 
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        Ends in logits, or in Softmax over the channels, which is left out here.
+        Ends in logits, or in Softmax over the channels, which is removed.
 
     Returns
     -------
@@ -29,7 +28,7 @@ def differentiate(graph):
     Raises
     ------
     sim.ir.errors.ModelError
-        One line that names the operator and its node, if the network can't be trained.
+        One line that names the operator and its node, if the network cannot be trained.
     """
     graph = _logits(graph)
     check_trainable(graph)
@@ -56,7 +55,7 @@ def _parameters(number, stage):
 
 
 def _gradients(graph, trained):
-    """Of the stages that are trained, and of those between them and the end."""
+    """Returns the gradients of the trained stages, and of the stages between them and the end."""
     moved = set()  # tensors that depend on a parameter
     for number, stage in enumerate(graph.stages):
         if number in trained or any(term.source in moved for term in stage.terms):

@@ -1,4 +1,4 @@
-"""Fresh parameters."""
+"""Initial parameters."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ __all__ = ["initialize"]
 
 
 def initialize(graph, seed):
-    """Masters to start from, float32, one for each parameter of a :class:`sim.ir.training.TrainingGraph`.
+    """Returns initial masters, float32, one for each parameter of a :class:`sim.ir.training.TrainingGraph`.
 
-    Weights are normal with the variance 2 / K (He and others 2015), K being the number of values in one sum of the term; the last
-    stage's too. Biases are 0. Parameter number i has the numbers of `numpy.random.default_rng([seed, i])`, in the order (ky, kx,
+    Weights are normal with the variance 2 / K (He and others 2015), for the last stage too. K is the number of values in one sum
+    of the term. Biases are 0. Parameter number i is drawn from `numpy.random.default_rng([seed, i])`, in the order (ky, kx,
     channel of the source, channel of the result).
     """
     masters = []

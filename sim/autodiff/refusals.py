@@ -1,4 +1,4 @@
-"""What can't be trained, in the words of its refusal."""
+"""Refusals of networks that cannot be trained."""
 
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE
@@ -13,8 +13,8 @@ def _refusal(stage, cause):
 
 
 def check_trainable(graph):
-    """Raises :class:`sim.ir.errors.ModelError`, one line that names the operator and its node, for a graph of logits that can't
-    be trained."""
+    """Raises :class:`sim.ir.errors.ModelError`, one line that names the operator and its node, if a graph of logits cannot be
+    trained."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
     for stage in graph.stages:
@@ -40,7 +40,7 @@ def check_trainable(graph):
         raise _refusal(last, cause)
     order = graph.output_order
     if order is not None and sorted(order.tolist()) != list(range(last.channels)):
-        raise _refusal(last, "the model's result leaves some of its numbers out, or has them twice, which can't be trained")
+        raise _refusal(last, "the model's result omits or repeats some of its logits, which can't be trained")
 
 
 def _check_pool(stage):
@@ -60,7 +60,7 @@ def _check_pool(stage):
 
 
 def _check_term(stage, term):
-    """Weights that are trained; those that are fixed only pass gradients on, whatever their groups."""
+    """Refuses unsupported trained weights; a fixed term only propagates gradients, so its groups are not limited."""
     if term.data:
         raise _refusal(stage, "multiplies two results, which can't be trained")
     if term.fixed:

@@ -68,7 +68,7 @@ class Formula:
         One of `_ELEMENTARY`, or an operation that is not elementwise.
     arguments : tuple of Formula
     parameter
-        The value of a `constant`, the exponent (int) of a `power`; for other operations anything that distinguishes two of them.
+        The value of a `constant`, the exponent (int) of a `power`; for other operations a distinguishing value.
 
     Attributes
     ----------

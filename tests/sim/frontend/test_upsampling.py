@@ -198,8 +198,8 @@ def test_transposed_convolution_along_one_axis(rng, tmp_path):
     [
         ("Resize", ["", np.array([1, 1, 2, 2], np.float32)], {"mode": "linear"}, ["mode linear"]),
         ("Resize", ["", np.array([1, 1, 2, 2], np.float32)], {"nearest_mode": "ceil"}, ["half_pixel, ceil"]),
-        ("Resize", ["", np.array([1, 1, 1.5, 2], np.float32)], {}, ["1.5 times", "whole factors"]),
-        ("Resize", ["", np.array([1, 1, 0.5, 1], np.float32)], {}, ["0.5 times", "whole factors"]),
+        ("Resize", ["", np.array([1, 1, 1.5, 2], np.float32)], {}, ["by 1.5", "whole factors"]),
+        ("Resize", ["", np.array([1, 1, 0.5, 1], np.float32)], {}, ["by 0.5", "whole factors"]),
         ("Resize", ["", np.array([2, 1, 1, 1], np.float32)], {}, ["repeats samples"]),
         ("Resize", ["", np.array([1, 2, 2], np.float32)], {}, ["3 scales"]),
         ("Resize", ["", "", np.array([2, 2, 6, 12])], {}, ["fix the batch"]),
