@@ -1,9 +1,9 @@
 """The reader of ONNX files.
 
 The reader evaluates the graph from its outputs back to its inputs. Constants are folded. An operator that only permutes or
-reshapes a sample changes the index map of a symbolic tensor and costs nothing. Every other operator becomes a node of the draft
-(:mod:`sim.fusion.nodes`), the exact network in binary64. The nodes are fused into stages (:mod:`sim.fusion.fuse`); only then are
-weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a stage is refused with a
+reshapes a sample changes the index map of a symbolic tensor and costs nothing. Every other operator becomes a node of the
+binary64 network (:mod:`sim.fusion.nodes`). The nodes are fused into stages (:mod:`sim.fusion.fuse`); only then are weights
+rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a stage is refused with a
 :class:`sim.ir.errors.ModelError` that names operator and node.
 """
 

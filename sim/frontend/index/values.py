@@ -155,7 +155,7 @@ class Step:
 
     @property
     def titles(self):
-        """Keywords that name the node's origin in a node of the draft (the exact network in binary64)."""
+        """Keywords that name the origin of a node of the binary64 network."""
         return {"name": self.name, "title": self.title}
 
     def argument(self, index):
