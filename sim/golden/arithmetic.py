@@ -1,8 +1,8 @@
-"""The definition of the numerics: what every cell and every matrix multiplication gives, bit for bit.
+"""The definition of the arithmetic: results of every cell and every matrix multiplication, bit for bit.
 
-Operands are bfloat16, sums are binary32, rounding is to nearest with ties to even, every subnormal operand or result
-is a zero of the same sign, every NaN is 0x7FC00000. The functions on bit patterns (`multiply`, `add`, ...) take ints or
-arrays of unsigned ints; those on values (`matmul`, `activate`, ...) take arrays of `ml_dtypes.bfloat16` and float32.
+Operands are bfloat16, sums are binary32, and rounding is to nearest, ties to even. Every subnormal operand or result is flushed
+to a zero of the same sign; every NaN is 0x7FC00000. Functions on bit patterns (`multiply`, `add`, ...) take ints or arrays of
+unsigned ints. Functions on values (`matmul`, `activate`, ...) take arrays of `ml_dtypes.bfloat16` and float32.
 """
 
 import numpy as np
@@ -32,25 +32,26 @@ _BLOCK = 1 << 16  # sums in one block of `matmul`: 256 KiB, so that they stay in
 
 
 def _quiet():
-    """Overflow, underflow and invalid operations are part of the definition, so numpy must not warn of them."""
+    """Returns a context in which numpy gives no warnings: overflow, underflow and invalid operations are part of the
+    definition."""
     return np.errstate(all="ignore")
 
 
 def _flush(values, scratch=None, mask=None):
-    """Replaces, in place, every subnormal by a zero of its sign. (NaN * 0 is NaN.)"""
+    """Flushes every subnormal to a zero of its sign, in place. (NaN * 0 is NaN.)"""
     scratch = np.abs(values, out=scratch)
     mask = np.greater_equal(scratch, _TINY, out=mask)
     return np.multiply(values, mask, out=values)
 
 
 def _float32(bits):
-    """A fresh float32 array of these bit patterns, flushed."""
+    """Returns a new float32 array from bit patterns, flushed to zero."""
     with _quiet():
         return _flush(np.array(bits, dtype=np.uint32, ndmin=1).view(np.float32)).reshape(np.shape(bits))
 
 
 def _bits(values):
-    """Bit patterns of float32 values after flushing, every NaN the same. Overwrites `values`."""
+    """Returns the bit patterns of float32 values, flushed to zero and with a single NaN. Overwrites `values`."""
     with _quiet():
         values = _flush(np.atleast_1d(values)).reshape(np.shape(values))
     bits = np.where(np.isnan(values), np.uint32(NAN), np.asarray(values).view(np.uint32))
@@ -58,58 +59,59 @@ def _bits(values):
 
 
 def _widen(bits):
-    """bfloat16 bits -> the same number's binary32 bits."""
+    """Converts bfloat16 bits to binary32 bits, exactly."""
     return np.asarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
 
 
 def multiply(x, w):
-    """Product of two bfloat16 as binary32; bits -> bits. Exact, unless it leaves the range of exponents."""
+    """Multiplies two bfloat16 numbers into a binary32 product; bits -> bits. Exact, except for overflow and underflow."""
     with _quiet():
         return _bits(np.asarray(_float32(_widen(x)) * _float32(_widen(w))))
 
 
 def add(a, b):
-    """Sum of two binary32; bits -> bits."""
+    """Adds two binary32 numbers; bits -> bits."""
     with _quiet():
         return _bits(np.asarray(_float32(a) + _float32(b)))
 
 
 def multiply_accumulate(acc, x, w):
-    """One cell, once: binary32 `acc` + bfloat16 `x` * bfloat16 `w`, the product rounded and flushed on the way."""
+    """Computes one step of a cell: binary32 `acc` + bfloat16 `x` * bfloat16 `w`. The product is rounded and flushed before the
+    addition."""
     return add(acc, multiply(x, w))
 
 
 def to_bfloat16(value):
-    """Binary32 -> bfloat16, bits -> bits: flushed, then rounded. Too large becomes infinite, as IEEE-754 has it.
+    """Converts binary32 to bfloat16, bits -> bits: flushes to zero, then rounds. Overflow gives an infinity, as in IEEE 754.
 
     A subnormal operand is flushed first, so it never rounds up to the least normal number.
     """
     bits = _bits(_float32(value)).astype(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # NAN comes out as NAN_BFLOAT16
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # NAN becomes NAN_BFLOAT16
     return rounded.astype(np.uint16)
 
 
 def relu(value):
-    """max(value, +0), bits -> bits: NaN stays NaN, -0 and everything below becomes +0, the rest is untouched."""
+    """Returns max(value, +0), bits -> bits: NaN stays NaN, -0 and negative numbers become +0, positive numbers are unchanged."""
     bits = np.asarray(value, dtype=np.uint32)
     nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
     return np.where(nan, np.uint32(NAN), np.where(bits >> np.uint32(31), np.uint32(0), bits))[()]
 
 
 def ordered(bits):
-    """int32 in the order of the binary32 numbers of these bits (int32), and back again: -0 below +0, the NaN above all."""
+    """Maps binary32 bits (int32) to int32 in the order of the numbers, and back: -0 is below +0, the NaN is above all numbers."""
     return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
 
 def round_bfloat16(values):
-    """float32 array -> bfloat16 array by :func:`to_bfloat16`."""
+    """Rounds a float32 array to a bfloat16 array by :func:`to_bfloat16`."""
     values = np.ascontiguousarray(values, dtype=np.float32)
     return np.asarray(to_bfloat16(values.view(np.uint32))).view(bfloat16)
 
 
 def activate(sums, function):
-    """The activation function `"none"` or `"relu"` on float32 sums."""
+    """Applies the activation function `"none"` or `"relu"` to float32 sums."""
     if function == "none":
         return sums
     if function == "relu":
@@ -118,14 +120,14 @@ def activate(sums, function):
 
 
 def _least_bit(values, fraction_bits):
-    """q so that every finite value is a multiple of 2**q; None if all are 0. Values are flushed."""
+    """Returns q such that every finite value is a multiple of 2**q; None if all are 0. Values are flushed."""
     magnitudes = np.abs(values)
     magnitudes = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
     return int(np.frexp(magnitudes.min())[1]) - 1 - fraction_bits if magnitudes.size else None
 
 
 def _never_subnormal(x, w, start):
-    """Whether no product or sum can be subnormal: all are multiples of a number that is normal itself."""
+    """Checks that no product or sum can be subnormal: all are multiples of a normal number."""
     bit_x, bit_w, bit_start = _least_bit(x, 7), _least_bit(w, 7), _least_bit(start, 23)
     least = [] if bit_start is None else [bit_start]
     if bit_x is not None and bit_w is not None:
@@ -134,14 +136,14 @@ def _never_subnormal(x, w, start):
 
 
 def matmul(x, w, bias=None):
-    """`bias + x @ w`, summed over k = 0, 1, 2 ... in this order, as the cells of a column do.
+    """Computes `bias + x @ w`, accumulated in the order k = 0, 1, 2 ..., like the cells of a column.
 
     Parameters
     ----------
     x : bfloat16 (batch, K)
     w : bfloat16 (K, N)
     bias : float32 (N,) or (batch, N), or None for +0
-        What the sums start from; (batch, N) goes on from earlier sums.
+        Initial sums; (batch, N) continues earlier sums.
 
     Returns
     -------
@@ -157,7 +159,7 @@ def matmul(x, w, bias=None):
     if bias.dtype != np.float32 or bias.shape not in ((width,), (batch, width)):
         raise ValueError(f"bias must be float32 of shape ({width},) or ({batch}, {width}), not {bias.dtype} {bias.shape}")
     with _quiet():
-        # One row of each per k. The longer side is the inner one, where numpy is fast.
+        # One row of each operand per k. The longer side is the inner one, where numpy is fast.
         inner = _flush(np.ascontiguousarray(x.T.astype(np.float32)))
         outer = _flush(np.ascontiguousarray(w.astype(np.float32)))
         start = _flush(np.array(np.broadcast_to(bias, (batch, width)).T, order="C"))
@@ -184,14 +186,14 @@ def matmul(x, w, bias=None):
 
 
 def matmuls(x, w, start):
-    """Many small :func:`matmul` at once, bit for bit: one for each group, of few inputs and outputs.
+    """Computes many small :func:`matmul` at once, bit for bit: one per group, with few inputs and outputs.
 
     Parameters
     ----------
     x : bfloat16 (batch, positions, groups, K)
     w : bfloat16 (positions, K, groups, N)
     start : float32 (batch, groups, N)
-        Sums go on from here, over K at each position.
+        Initial sums; products are added over K at each position.
     """
     with _quiet():
         operands, weights = _flush(x.astype(np.float32)), _flush(w.astype(np.float32))

@@ -1,12 +1,12 @@
-"""Loops of :mod:`sim.golden.compiled_sums`, compiled by numba; each works on a range of samples or rows, so that threads
-can share it.
+"""Loops of :mod:`sim.golden.compiled_sums`, compiled by numba. Each works on a range of samples or rows, so that threads can
+share the work.
 
-Numbers are float32; those that were bfloat16 come as bits, or widened. A sum's terms are added one after the other; what is done
-at once are sums that do not know of each other. Loops over products come in two forms:
+Numbers are float32; bfloat16 operands are passed as bits or widened. The terms of a sum are added one after the other; only
+independent sums are computed in parallel. Loops over products have two forms:
 
-- `exact`: no product overflows or is subnormal, no sum is subnormal. Then a product is exact, and it makes no difference whether
-  product and addition are one operation of the processor or two;
-- checked: two operations, and what is subnormal becomes a zero of its sign after each.
+- `exact`: no product overflows or is subnormal, and no sum is subnormal. Products are then exact, so a fused multiply-add gives
+  the same bits as two operations.
+- checked: two operations, each with subnormal results flushed to a zero of their sign.
 """
 
 import numba
@@ -35,7 +35,7 @@ _NAN = np.uint32(0x7FC00000).view(np.float32)
 
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 _fused = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-_inlined = numba.njit(error_model="numpy", inline="always")  # as if written in the function that calls it
+_inlined = numba.njit(error_model="numpy", inline="always")  # as if written in the calling function
 
 
 @numba.njit(error_model="numpy")
@@ -50,7 +50,8 @@ def _widened(bits):
 
 @_compiled
 def widen(bits, padded, top, left, first, last):
-    """bfloat16 bits (batch, height, width, channels), flushed, into float32 (batch, more, more, channels) at (top, left)."""
+    """Widens and flushes bfloat16 bits (batch, height, width, channels) into float32 (batch, padded height, padded width,
+    channels) at (top, left)."""
     _, height, width, channels = bits.shape
     for b in range(first, last):
         for y in range(height):
@@ -61,8 +62,8 @@ def widen(bits, padded, top, left, first, last):
 
 @_compiled
 def range_of_bits(bits):
-    """(least, largest) exponent field of normal numbers among bfloat16 bits, flattened, (255, 0) if there are none; and whether
-    all are finite."""
+    """Returns `(least, largest, finite)` of flattened bfloat16 bits: the exponent fields of normal numbers, (255, 0) if there are
+    none, and whether all numbers are finite."""
     least, most, top = 255, 0, 0
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 7 & 255)
@@ -74,8 +75,8 @@ def range_of_bits(bits):
 
 @_compiled
 def range_of_floats(bits):
-    """The least exponent field among binary32 bits, flattened, of numbers that are not 0, 255 if there are none; and whether
-    there is a -0."""
+    """Returns `(least, negative)` of flattened binary32 bits: the least exponent field of nonzero numbers, 255 if there are none,
+    and whether a -0 occurs."""
     least, negative = 255, False
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 23 & 255)
@@ -113,8 +114,8 @@ def _eight_checked(c, a, v):
 
 @_fused
 def convolve(values, weights, sums, exact, first, last):
-    """Adds to sums (batch, height, width, outputs), of samples `first` to `last`, a convolution of stride 1 with weights (kernel
-    height, kernel width * channels, outputs) over values (batch, at least height, at least width, channels)."""
+    """Adds a convolution of stride 1 to the sums (batch, height, width, outputs) of samples `first` to `last`. Weights: (kernel
+    height, kernel width * channels, outputs). Values: (batch, at least height, at least width, channels)."""
     _, height, width, _ = sums.shape
     channels, (down, run) = values.shape[3], weights.shape[:2]
     for b in range(first, last):
@@ -143,8 +144,8 @@ def convolve(values, weights, sums, exact, first, last):
 
 @_compiled
 def by_channels(values, weights, sums, first, last):
-    """Adds to float32 sums (positions, channels), from position `first` to `last`, the products of bfloat16 bits of values
-    (positions, kernel positions, channels) and weights (kernel positions, channels), in order of the kernel's positions."""
+    """Adds products, in order of the kernel positions, to float32 sums (positions, channels) of positions `first` to `last`.
+    Operands are bfloat16 bits: values (positions, kernel positions, channels), weights (kernel positions, channels)."""
     channels = sums.shape[1]
     factors = np.empty(weights.shape, np.float32)
     for k in range(weights.shape[0]):
@@ -161,8 +162,8 @@ def by_channels(values, weights, sums, first, last):
 
 @_fused
 def correlate(values, gradient, total, exact, ky, first, last):
-    """Adds to rows `first` to `last` of total (kernel width * channels, outputs) the sum over (sample, y, x) of what a term of
-    stride 1 reads there, at row `ky` of its kernel, times the gradient (batch, height, width, outputs)."""
+    """Adds a weight gradient to rows `first` to `last` of total (kernel width * channels, outputs): the sum over (sample, y, x)
+    of a term's operands at row `ky` of its kernel, with stride 1, times the gradient (batch, height, width, outputs)."""
     batch, height, width, _ = gradient.shape
     channels = values.shape[3]
     for b in range(batch):
@@ -190,21 +191,21 @@ def correlate(values, gradient, total, exact, ky, first, last):
 
 @_compiled
 def flush(values):
-    """Makes all subnormal float32 values, flattened, zeros of their sign."""
+    """Flushes all subnormals of flattened float32 values to zeros of their sign."""
     for i in range(values.size):
         values[i] = _flushed(values[i])
 
 
 @_compiled
 def settle(values):
-    """Makes all NaNs of float32 values, flattened, the one that there is."""
+    """Replaces every NaN of flattened float32 values by 0x7FC00000."""
     for i in range(values.size):
         values[i] = values[i] if values[i] == values[i] else _NAN
 
 
 @_compiled
 def rounded(bits, rectified, result, first, last):
-    """Binary32 bits, flattened -> bfloat16 bits, through relu if `rectified`."""
+    """Rounds flattened binary32 bits to bfloat16 bits, through relu if `rectified`."""
     for i in range(first, last):
         value = bits[i]
         size = value & np.uint32(0x7FFFFFFF)
@@ -216,8 +217,8 @@ def rounded(bits, rectified, result, first, last):
 
 @_compiled
 def largest(sums, down, across, rectified, result, index, nowhere, first, last):
-    """Of binary32 bits int32 (batch, height, width, channels): the largest of each window, and the number of the first place with
-    it; `nowhere` where it is not above 0, if `rectified`."""
+    """Computes max pooling of binary32 bits, int32 (batch, height, width, channels): the largest of each window, and the index of
+    its first position. If `rectified`, the index is `nowhere` where the largest is not above 0."""
     _, height, width, channels = result.shape
     for b in range(first, last):
         for y in range(height):
@@ -243,7 +244,8 @@ def largest(sums, down, across, rectified, result, index, nowhere, first, last):
 
 @_compiled
 def spread(gradient, index, down, across, result, first, last):
-    """bfloat16 bits (batch, height, width, channels), each to its place in its window of `result`, which is 0."""
+    """Writes bfloat16 bits (batch, height, width, channels) to their positions in the windows of `result`, which is initially
+    0."""
     _, height, width, channels = gradient.shape
     for b in range(first, last):
         for y in range(height):
@@ -259,7 +261,7 @@ def spread(gradient, index, down, across, result, first, last):
 
 @_compiled
 def kept(gradient, result, out, first, last):
-    """bfloat16 bits, flattened: the gradient where the result is above 0, else +0."""
+    """Copies flattened bfloat16 bits of the gradient where the result is above 0, else writes +0."""
     for i in range(first, last):
         above = np.uint16(0) < result[i] <= np.uint16(0x7F80)
         out[i] = gradient[i] if above else np.uint16(0)
@@ -267,7 +269,8 @@ def kept(gradient, result, out, first, last):
 
 @_compiled
 def scaled(start, values, factors, out, first, last):
-    """float32 `start + factor * values`, flattened; bfloat16 bits of values, and of one factor, or one for each."""
+    """Computes float32 `start + factor * values`, flattened. Values are bfloat16 bits, with one factor for all or one for
+    each."""
     alone = factors.size == 1
     for i in range(first, last):
         factor = _flushed(_widened(factors[0 if alone else i]))
@@ -277,7 +280,7 @@ def scaled(start, values, factors, out, first, last):
 
 @_compiled
 def added(one, two, out, first, last):
-    """float32 `one + two`, flattened."""
+    """Computes float32 `one + two`, flattened."""
     for i in range(first, last):
         total = _flushed(_flushed(one[i]) + _flushed(two[i]))
         out[i] = total if total == total else _NAN
@@ -285,7 +288,7 @@ def added(one, two, out, first, last):
 
 @_compiled
 def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, first, last):
-    """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on."""
+    """Computes :func:`sim.golden.table_lookup.lookup` of flattened binary32 bits, in a table whose first binade is `start`."""
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
         fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
@@ -306,7 +309,7 @@ def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, 
 
 @_compiled
 def bias_gradient(rows, total):
-    """Adds bfloat16 bits (rows, channels) up, into float32 (channels,)."""
+    """Adds bfloat16 bits (rows, channels) to float32 sums (channels,)."""
     count, channels = rows.shape
     for i in range(count):
         for c in range(channels):

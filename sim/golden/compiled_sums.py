@@ -1,5 +1,5 @@
-"""The sums of a training step, the same bits as :class:`sim.golden.gradients.Sums` in less time: compiled by numba, which is
-optional, and shared by threads."""
+"""Compiled sums of a training step: the bits of :class:`sim.golden.gradients.Sums` in less time, by numba, which is optional, and
+threads."""
 
 import importlib.util
 import os
@@ -17,13 +17,14 @@ from .table_lookup import BINADES, NEVER
 __all__ = ["fastest_sums"]
 
 _LANES = 16  # outputs of a sum are padded to a multiple
-_ROWS_BYTES = 24 << 10  # of the sums that `correlate` has in hand
-_RUN = 16  # values of a source that follow each other, from which on they need not be gathered
-_FEW = 1 << 14  # numbers that are not worth a second thread
+_ROWS_BYTES = 24 << 10  # working set of sums in `correlate`
+_RUN = 16  # values of a source that are contiguous, from which on gathering is not needed
+_FEW = 1 << 14  # numbers below which a second thread does not pay
 
 
 def fastest_sums(threads=None):
-    """Compiled :class:`Sums` for this number of threads (None: of processors), or those in numpy where numba is not installed."""
+    """Returns compiled :class:`Sums` for `threads` threads (None: one per processor), or the numpy sums if numba is not
+    installed."""
     if importlib.util.find_spec("numba") is None:
         return Sums()
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -35,7 +36,8 @@ def _bits(values):
 
 
 def _padded(values, copy=False):
-    """Float32 values whose last axis is a whole number of lanes, of which the last are +0; maybe the same, unless `copy`."""
+    """Returns float32 values with the last axis padded with +0 to a multiple of `_LANES`. May return the argument itself, unless
+    `copy`."""
     outputs = values.shape[-1]
     if outputs % _LANES == 0:
         return values.copy() if copy else values
@@ -52,7 +54,7 @@ class _CompiledSums(Sums):
         self._pool = ThreadPoolExecutor(threads)
 
     def _shared(self, function, count, size):
-        """Calls `function(first, last)` for parts of a range, `size` numbers of work in all."""
+        """Calls `function(first, last)` for parts of a range; `size` is the total amount of work."""
         parts = 1 if size < _FEW else min(self._threads, count)
         edges = [count * part // parts for part in range(parts + 1)]
         self._all(function, list(zip(edges, edges[1:])))
@@ -64,17 +66,18 @@ class _CompiledSums(Sums):
             list(self._pool.map(lambda job: function(*job), jobs))
 
     def _exact(self, values, weights, start):
-        """Whether these operands, bfloat16, and these float32 sums to start from, allow for the exact form of loops."""
+        """Checks whether bfloat16 operands and float32 initial sums permit the exact form of the loops."""
         low, high, _ = self._kernels.range_of_bits(_bits(values).reshape(-1))
         low_weights, high_weights, _ = self._kernels.range_of_bits(_bits(weights).reshape(-1))
         first, _ = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
-        # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; so are sums.
+        # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; sums are multiples
+        # too.
         small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
         large = high + high_weights - 254 + 2 > 127
         return not (small or large)
 
     def _widened(self, values, size=None, top=0, left=0):
-        """float32 (batch, *size, channels), with the values at (top, left) and +0 around; None: nothing around."""
+        """Returns float32 (batch, *size, channels) with the values at (top, left) and +0 around them; None: no padding."""
         batch, *have, channels = values.shape
         size = size or have
         make = np.empty if size == have else np.zeros
@@ -83,7 +86,7 @@ class _CompiledSums(Sums):
         return result
 
     def _operands(self, values, term, size):
-        """What a term over these values comes to as one of stride 1: `(float32 (batch, height, width, channels), kernel height,
+        """Returns the operands of an equivalent term of stride 1: `(float32 (batch, height, width, channels), kernel height,
         kernel width)`, or None."""
         if term.groups > 1:
             return None
@@ -98,8 +101,8 @@ class _CompiledSums(Sums):
         return self._widened(seen), 1, 1
 
     def _meets_once(self, sums, values, term):
-        """Whether each position of the sums reads a source of one position at one place of a larger kernel, and zeros elsewhere,
-        which change nothing."""
+        """Checks whether each position of the sums multiplies a source of one position by one position of a larger kernel, and
+        zeros by the others, which change nothing."""
         if term.kernel == (1, 1) or (values.shape[1:3], term.groups, term.dilation) != ((1, 1), 1, (1, 1)):
             return False
         if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
@@ -131,7 +134,7 @@ class _CompiledSums(Sums):
         return result
 
     def _add_by_channels(self, sums, values, term):
-        """As :meth:`add_term`, of a term each of whose results reads its own channel."""
+        """Computes :meth:`add_term` of a term whose results each read their own channel."""
         positions, channels = term.kernel[0] * term.kernel[1], sums.shape[3]
         seen = _bits(patches(values, term, sums.shape[1:3])).reshape(-1, positions, channels)
         weights, result = _bits(term.weights).reshape(positions, channels), sums.reshape(-1, channels).copy()

@@ -1,4 +1,4 @@
-"""Dropout: which results of stages a training step leaves out, the same for the same seed."""
+"""Dropout: masks of a training step's results, reproducible from a seed."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ __all__ = ["Dropout"]
 @dataclass(frozen=True)
 class Dropout:
     """Inverted dropout (Srivastava and others 2014): results times a mask of 0 and 1 / (1 - share), rounded to bfloat16. The
-    share counts in steps of 1 / 256.
+    share is rounded to a multiple of 1 / 256.
 
-    It works behind hidden dense layers: on stages with a function whose result is a vector. Where there are none, on what the
-    last stage reads.
+    Dropout applies to hidden dense layers: stages with a function whose result is a vector. If there are none, it applies to the
+    operands of the last stage.
 
     Parameters
     ----------
     share : float
-        Of the numbers that are left out, in [0, 1).
+        Dropout rate, in [0, 1).
     seed : int
 
     Raises
@@ -37,16 +37,16 @@ class Dropout:
 
     @property
     def _edge(self):
-        """Bytes below this one are left out."""
+        """Threshold: numbers whose random byte is below it are dropped."""
         return min(round(self.share * 256), 255)
 
     @property
     def factor(self):
-        """What is kept is multiplied by this, bfloat16."""
+        """Factor of the kept numbers, bfloat16."""
         return np.float32(256 / (256 - self._edge)).astype(bfloat16)
 
     def stages(self, graph):
-        """Numbers of the stages of a :class:`sim.ir.training.TrainingGraph` whose results have a mask."""
+        """Returns the numbers of the stages of a :class:`sim.ir.training.TrainingGraph` whose results have a mask."""
         if self.share == 0:
             return ()
         stages = graph.graph.stages
@@ -60,10 +60,10 @@ class Dropout:
         return dense or tuple(number for number in sorted(trained) if stages[number].output in read)
 
     def masks(self, graph, step, batch):
-        """{number of a stage: bfloat16 (batch, height, width, channels)} of a training step, counted from 0.
+        """Returns `{stage number: bfloat16 (batch, height, width, channels)}` for a training step, counted from 0.
 
-        Bytes of Philox 4x64 (Salmon and others 2011) with the key (seed, stage) and `step` in the third word of its counter, in
-        order of (sample, y, x, channel): what is below `share * 256`, rounded, is left out.
+        Random bytes come from Philox 4x64 (Salmon and others 2011) with the key (seed, stage) and `step` in the third word of its
+        counter, in order of (sample, y, x, channel). Numbers whose byte is below `share * 256`, rounded, are dropped.
         """
         masks = {}
         for number in self.stages(graph):

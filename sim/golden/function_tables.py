@@ -1,6 +1,6 @@
-"""Function tables: the one with the least error for each function, and how large the errors of a table are.
+"""Function tables with the least error for each function, and the errors of a table.
 
-The table is :mod:`sim.golden.table_lookup`'s; the functions are those of :mod:`sim.functions.functions`.
+The format of tables is in :mod:`sim.golden.table_lookup`; the functions are in :mod:`sim.functions.functions`.
 """
 
 import functools
@@ -19,11 +19,12 @@ __all__ = ["table_of", "apply", "errors", "is_steady"]
 
 _LARGEST = 2.0**128 - 2.0**119  # from here on a number rounds to infinity
 _LEAST = 2.0**-126  # below, a result is 0
-_MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # whose text says what a table is
+_MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # modules whose source defines a table
 
 
 def apply(function, sums):
-    """The function of float32 sums as the core has it, before the last rounding: binary32 for `none` and `relu`, or bfloat16."""
+    """Applies the function to float32 sums like the core, before the last rounding: binary32 for `none` and `relu`, else
+    bfloat16."""
     if not function.is_table:
         return activate(sums, function.name)
     bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
@@ -31,13 +32,13 @@ def apply(function, sums):
 
 
 def _numbers(bits):
-    """float64 of bfloat16 bits."""
+    """Converts bfloat16 bits to float64."""
     with np.errstate(invalid="ignore"):  # NaNs
         return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(float)
 
 
 def _rounded(values):
-    """float64 -> bfloat16 bits: to nearest, ties to even; what is less than the least normal number is 0."""
+    """Rounds float64 to bfloat16 bits: to nearest, ties to even. Results below the least normal number are 0."""
     fraction, exponent = np.frexp(values)
     with np.errstate(over="ignore"):
         values = np.where(np.isfinite(values), np.ldexp(np.rint(fraction * 256), exponent - 8), values)
@@ -46,8 +47,8 @@ def _rounded(values):
 
 
 def _ulps(found, exact):
-    """Distance of numbers from `exact` ones, in bfloat16's units in the last place of these; infinite where one is infinite in
-    bfloat16 and the other not. What flushing makes 0 is 0."""
+    """Returns the distance of numbers from `exact` numbers, in units in the last place of bfloat16. It is infinite if only one of
+    both is infinite in bfloat16, and 0 for a 0 that results from flushing."""
     size = np.abs(exact)
     with np.errstate(all="ignore"):
         unit = np.ldexp(1.0, np.where(size < _LEAST, -126, np.frexp(size)[1] - 1) - 7)
@@ -57,14 +58,15 @@ def _ulps(found, exact):
 
 
 def _inputs():
-    """All bfloat16 but NaNs, [sign, exponent, fraction], as float64; subnormals are 0."""
+    """Returns all bfloat16 numbers, [sign, exponent, fraction], as float64 with subnormals as 0, and a mask of the numbers that
+    are not NaN."""
     bits = np.arange(1 << 16).reshape(2, 256, 128)
     return _numbers(np.where(bits & 0x7F80, bits, bits & 0x8000)), ~((bits & 0x7F80 == 0x7F80) & (bits & 0x7F != 0))
 
 
 def errors(function, sums, found):
-    """Errors in units in the last place of the exact value, of `found`, bfloat16 bits, for `sums`, binary32 bits without
-    subnormals; 0 at NaNs."""
+    """Returns the errors of `found`, bfloat16 bits, for `sums`, binary32 bits without subnormals: in units in the last place of
+    the exact value, 0 at NaNs."""
     with np.errstate(invalid="ignore"):
         x = np.asarray(sums, np.uint32).view(np.float32).astype(float)
     number = ~np.isnan(x)
@@ -72,8 +74,8 @@ def errors(function, sums, found):
 
 
 def is_steady(function, sums):
-    """Whether the function keeps clear of 0 between the bfloat16 numbers around binary32 bits: where it comes to 0, or to results
-    of less than 2^-100, no count of units tells how good a result is."""
+    """Checks that the function stays away from 0 between the bfloat16 numbers around binary32 bits. Near 0, or for results below
+    2^-100, units in the last place do not measure the quality of a result."""
     low = np.asarray(sums, np.uint32) >> np.uint32(16)
     with np.errstate(invalid="ignore"):
         ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])
@@ -82,14 +84,14 @@ def is_steady(function, sums):
 
 @functools.lru_cache(maxsize=1024)
 def table_of(function):
-    """The Table of a :class:`sim.functions.functions.Function` with the least error over all inputs, from the cache on disk if
-    another process has computed it.
+    """Returns the Table of a :class:`sim.functions.functions.Function` with the least error over all inputs, from the cache on
+    disk if another process has computed it.
 
     Raises
     ------
     ValueError
-        When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place. When the function is
-        next to a jump between two bfloat16.
+        If no choice of 16 binades suffices: the error at a bfloat16 would exceed one unit in the last place. If the function has
+        a jump between two adjacent bfloat16.
     """
     kept = table_cache.load(function.key, _MODULES, 3 + TABLE_WORDS)
     if kept is None:
@@ -106,7 +108,7 @@ def _frozen(first, linear_low, linear_high, words):
 
 
 class _Entries:
-    """What the entries of a binade do for others, of one function."""
+    """Candidate entries of one function's binades, and their errors when used for other binades."""
 
     def __init__(self, function):
         x, self._number = _inputs()
@@ -114,8 +116,8 @@ class _Entries:
         self.rounded = _rounded(self._exact)
 
     def serve(self, sign, edges, reach, linear, fractions):
-        """Largest errors, and the entries, [binade of `edges`, fraction], of binades that serve those at the distances `reach`
-        too. An entry is the rounded value, or next to it if that is better."""
+        """Returns `(largest errors, linear, entries [binade of `edges`, fraction])` of binades that also represent the binades at
+        the distances `reach`. An entry is the rounded value, or a neighbour of it if that has a smaller error."""
         around = self.rounded[sign, edges[:, None], fractions]
         candidates = np.clip(around[:, None] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)  # [edge, candidate, fraction]
         places = np.clip(edges[:, None] + reach, 0, 255)
@@ -129,26 +131,27 @@ class _Entries:
         return error, linear, np.take_along_axis(candidates, best, 1)[:, 0]
 
     def errors(self, edges, reach, fractions):
-        """For both signs, the largest error of each of `edges` when the better of both serves: the value, or going on."""
+        """Returns, for both signs, the largest error of each of `edges` with the better continuation: constant or linear."""
         both = ([self.serve(sign, edges, reach, linear, fractions)[0] for linear in (0, 1)] for sign in (0, 1))
         return np.max([np.minimum(*one) for one in both], axis=0)
 
     def error(self, first, fractions):
-        """Largest error of the table from `first` on."""
+        """Returns the largest error of the table whose first binade is `first`."""
         return float(max(self.errors(*place, fractions)[0] for place in _ends(first)))
 
 
 def _ends(first):
-    """Both ends of the table from `first` on, and how far they reach."""
+    """Returns both ends of the table whose first binade is `first`, and the distances that they cover."""
     last = first + BINADES - 1
     return (np.array([first]), -np.arange(first + 1)), (np.array([last]), np.arange(256 - last))
 
 
 def _best(entries):
-    """The least error of all tables, and the first binade of the table that has it.
+    """Returns the least error of all tables, and the first binade of the table that has it.
 
-    Some binades at a few fractions give a lower bound of the error for all tables at once; all binades a better one, where it
-    counts; from the least bound on, all fractions, until no other can be better.
+    The search is a branch and bound. A few binades at a few fractions give a lower bound of the error of every table. All binades
+    give a better bound, computed only for the tables with the least bounds. Then all fractions are computed, in order of the
+    bounds, until no other table can be better.
     """
     few, firsts = np.array([0, 1, 64, 127]), np.arange(256 - BINADES + 1)
     near = np.array([0, 1, 2, 8, 255])
@@ -190,10 +193,11 @@ def _computed(function):
 
 
 def _check_between(function, table):
-    """Refuses a function that does almost all that it does between two bfloat16, which a straight line there can't follow."""
+    """Raises ValueError if the function changes almost entirely between two adjacent bfloat16, where a straight line cannot
+    follow it."""
     ends = np.array([[0], [0x8000]]) + np.arange(0x80, 0x7F80)
     sums = ((ends << 16)[..., None] + np.array([0x4000, 0x8000, 0xC000])).astype(np.uint32)
-    with np.errstate(invalid="ignore"):  # both may be infinite, where nothing is checked
+    with np.errstate(invalid="ignore"):  # both may be infinite; these are not checked
         error = np.abs(_numbers(lookup(sums, table)) - function.exact(sums.view(np.float32).astype(float))).max(axis=-1)[:, 1:-2]
     size = np.abs(function.exact(_numbers(ends)))
     around = np.lib.stride_tricks.sliding_window_view(size, 4, axis=1).max(axis=-1)
@@ -206,10 +210,11 @@ def _check_between(function, table):
 
 
 def _slopes(function, first, linear_low, linear_high, values):
-    """The second words of the entries with these values, [sign, binade, fraction]; `linear_low` and `linear_high` by sign.
+    """Returns the second words of entries with these values, [sign, binade, fraction]; `linear_low` and `linear_high` are indexed
+    by sign.
 
-    What the rounding took is kept as far as the value stays the rounded one. The gain is the one with the least error at 17
-    places on the way to the next bfloat16, of those that are right at one of them.
+    The rounding error of the value is stored as far as the value stays the rounded one. The gain is chosen among the gains that
+    are exact at one of 17 positions up to the next bfloat16: the one with the least error at these positions.
     """
     sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first : first + BINADES, :128])
     between = np.append(np.arange(16) << 8, 0xFFF)
@@ -217,7 +222,7 @@ def _slopes(function, first, linear_low, linear_high, values):
     x = np.where(exponent == 0, 0, np.where(exponent == 0xFF, np.inf, x))
     x = np.where(sign, -x, x)
     exact = function.exact(x)
-    # What goes on in proportion serves other binades too: halfway between the nearest one and one where nothing changes.
+    # A linear continuation also represents other binades: use the mean of the nearest binade and one where the ratio is constant.
     for edge, linear, far in ((0, linear_low, -8), (BINADES - 1, linear_high, 8)):
         for side in np.flatnonzero(linear):
             exact[side, edge] = (exact[side, edge] + np.ldexp(function.exact(np.ldexp(x[side, edge], far)), -far)) / 2
@@ -227,7 +232,7 @@ def _slopes(function, first, linear_low, linear_high, values):
     with np.errstate(over="ignore"):
         places = exact / last_place
     rest = np.rint(16 * (places[..., :1] - (values & 0x7F | 0x80)))
-    # Below a power of two the last place is half as much.
+    # Below a power of two the last place is half as large.
     rest = np.clip(rest, np.where(values & 0x7F, -8, -4), 7).astype(np.int64) << 12 & 0xF000
 
     def error(words):
@@ -235,7 +240,7 @@ def _slopes(function, first, linear_low, linear_high, values):
         found = significand / 64 * last_place
         found = np.where((significand < 0x800) | (np.abs(found) < _LEAST), 0, found)
         found = np.where(np.abs(found) >= _LARGEST, np.copysign(np.inf, found), found)
-        distance = np.minimum(_ulps(found, exact), 256)  # where a function comes to 0, no number of units is enough
+        distance = np.minimum(_ulps(found, exact), 256)  # near a zero of the function, the error in units is unbounded
         return distance.max(axis=-1, keepdims=True) + distance.mean(axis=-1, keepdims=True) / 1024
 
     start = moved(values, rest, 0) / 64

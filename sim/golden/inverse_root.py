@@ -1,4 +1,4 @@
-"""The function table of :class:`sim.ir.optimizers.Adam`: 1 / sqrt over 28 binades, by two readings."""
+"""The function table of :class:`sim.ir.optimizers.Adam`: 1 / sqrt over 28 binades, by two lookups."""
 
 import functools
 
@@ -11,8 +11,8 @@ __all__ = ["InverseRoot", "inverse_root_table"]
 
 
 class InverseRoot:
-    """f(s) = sqrt(T / s) for s >= 0 from 2^-14 T to T, f(-s) = sqrt(T / (2^14 s)); as at the nearer end beyond. T is
-    `TABLE_MIDDLE`. What :func:`sim.golden.function_tables.table_of` asks of a function."""
+    """The function f(s) = sqrt(T / s) for s >= 0 from 2^-14 T to T, f(-s) = sqrt(T / (2^14 s)); clamped to the nearer end beyond.
+    T is `TABLE_MIDDLE`. It has the interface that :func:`sim.golden.function_tables.table_of` needs."""
 
     is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 
@@ -26,5 +26,5 @@ class InverseRoot:
 
 @functools.cache
 def inverse_root_table():
-    """The :class:`sim.golden.table_lookup.Table`."""
+    """Returns the :class:`sim.golden.table_lookup.Table` of :class:`InverseRoot`."""
     return table_of(InverseRoot())

@@ -1,4 +1,4 @@
-"""What the core refuses: an instruction is checked before it has any effect, in the order of its decoder."""
+"""Checks of instructions: like the core's decoder, they refuse an instruction before it has any effect."""
 
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Fault, Opcode, exists, space_depth
@@ -8,7 +8,7 @@ __all__ = ["MachineFault", "check", "host_bytes"]
 
 
 class MachineFault(Exception):
-    """The end of a run before HALT: `cause` (Fault) and `pc`, the offset in region MODEL of the instruction."""
+    """A fault that ends a run before HALT: `cause` (Fault) and `pc`, the offset of the instruction in region MODEL."""
 
     def __init__(self, cause, pc):
         super().__init__(f"{cause.name} at pc {pc:#x}")
@@ -16,26 +16,26 @@ class MachineFault(Exception):
 
 
 def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
-    """`(opcode, fields)` of an instruction that the core executes, with the codes of its fields.
+    """Returns `(opcode, fields)` of an instruction that the core executes, with codes in place of numbers.
 
     Parameters
     ----------
     config : hw.config.Config
     sizes : dict Region -> int
-        Bytes of host memory. Regions that are missing are empty.
+        Bytes of host memory. Missing regions are empty.
     word : int
         The instruction.
     pc : int
-        Where it stands in region MODEL.
+        Offset of the instruction in region MODEL.
     rank, size : int
-        Of the ring.
+        Position in the ring, and number of cores.
     refused : bool
-        The links of a ring of several cores need a flush.
+        Whether the links of a ring of several cores need a flush.
 
     Raises
     ------
     MachineFault
-        ILLEGAL, LENGTH, RING or ADDRESS, whichever of them comes first.
+        The first of ILLEGAL, LENGTH, RING and ADDRESS that applies.
     """
     try:
         opcode, fields = decode(word, config)
@@ -66,7 +66,7 @@ def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
 
 
 def host_bytes(config, opcode, fields):
-    """Bytes of host memory that an instruction reads or writes."""
+    """Returns the bytes of host memory that an instruction reads or writes."""
     return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(config.n, fields) * config.vector_bytes
 
 

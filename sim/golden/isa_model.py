@@ -1,4 +1,4 @@
-"""Instruction-level model of the core: executes the same programs, bit for bit, and refuses the same bad ones."""
+"""Instruction-level model of the core: it executes the same programs, bit for bit, and refuses the same invalid ones."""
 
 import functools
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ from .table_lookup import Table, lookup
 __all__ = ["Exchange", "Machine", "MachineFault"]
 
 _ACTIVATION = {FunctionCode.NONE: "none", FunctionCode.RELU: "relu"}
-#: What INDEX says of a window of which RELU leaves nothing.
+#: Index that INDEX writes for a window without a positive number, after RELU.
 _NOTHING = 255
-#: Opcode to what does it, a method of :class:`Machine` that takes the instruction's fields.
+#: Opcode to its effect, a method of :class:`Machine` that takes the instruction's fields.
 _EFFECTS = {}
 
 
@@ -51,9 +51,9 @@ class Exchange:
     ----------
     mode : RingMode
     vectors : uint16 arrays
-        What it has read, as :func:`sim.golden.ring.exchange` takes it.
+        Vectors read, in the form of :func:`sim.golden.ring.exchange`.
     segment, rounds : int
-        Vectors of a segment, and rounds; the same in all cores of a good program.
+        Vectors per segment, and rounds. Both are the same in all cores of a correct program.
     """
 
     mode: RingMode
@@ -63,25 +63,25 @@ class Exchange:
 
 
 class Machine:
-    """One core without its timing: every instruction has its effect at once, if it can ever end in the core.
+    """One core without timing: every instruction takes effect at once, if the core can ever complete it.
 
-    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, ADDRESS, as the decoder of the core does;
-    what went before it has happened, unless it waits for what would have come behind. A program that the core cannot end
-    gives TIMEOUT (:mod:`sim.golden.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and
-    every bus answers.
+    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, RING, ADDRESS, like in the core's decoder.
+    Earlier instructions have taken effect, unless they wait for a later one. A program that the core cannot complete gives
+    TIMEOUT (:mod:`sim.golden.progress`), after all instructions that can complete. Unlike the core, the model does not prefetch
+    instructions, and every bus answers.
 
     Parameters
     ----------
     config : hw.config.Config
     regions : dict
-        As the attribute.
+        See the attribute.
     rank, size : int
-        Of the ring: :class:`sim.golden.isa_ring.MachineRing` runs machines of more than one core.
+        Position in the ring, and number of cores. :class:`sim.golden.isa_ring.MachineRing` runs machines of more than one core.
 
     Attributes
     ----------
     regions : dict Region -> bytearray
-        Host memory. Regions that are missing are empty.
+        Host memory. Missing regions are empty.
     buffer, sums, bias : arrays of bits
         Unified buffer (uint16), accumulators and bias rows (uint32), all `n` lanes wide.
     table : sim.golden.table_lookup.Table
@@ -89,7 +89,8 @@ class Machine:
     executed : int
         Instructions of the last run, HALT included.
     refused : bool
-        In a ring of several cores, RING gives the fault RING: since a run that faulted, until :meth:`.MachineRing.flush`.
+        Whether RING gives the fault RING, in a ring of several cores. Set by a run that faulted, cleared by
+        :meth:`.MachineRing.flush`.
     """
 
     def __init__(self, config, regions=None, *, rank=0, size=1):
@@ -101,16 +102,16 @@ class Machine:
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed, self.refused = 0, False
         self._tiles = []  # FIFO of arrays of tiles, oldest first
-        self._tile = np.zeros((config.n, config.n), np.uint16)  # what the array holds, [row, column]
+        self._tile = np.zeros((config.n, config.n), np.uint16)  # tile in the array, [row, column]
 
     def run(self, pc=0):
-        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault: TIMEOUT where it waits for another core."""
+        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault: TIMEOUT if it waits for another core."""
         for _ in self.exchanges(pc):
             pass
 
     def exchanges(self, pc=0):
-        """As :meth:`run`, a generator of each :class:`Exchange`, which takes what this core gets for it: vectors as of
-        :func:`sim.golden.ring.exchange`, or None if no other core comes."""
+        """Executes like :meth:`run`, as a generator. It yields each :class:`Exchange` and receives the vectors for this core, as
+        from :func:`sim.golden.ring.exchange`, or None if another core does not join."""
         self._tiles, self.executed, self._waits = [], 0, None
         model, step = self.regions.get(Region.MODEL, b""), self.config.instruction_bytes
         progress = Progress(self.config)
@@ -132,21 +133,21 @@ class Machine:
                     if vectors is not None:
                         self.buffer[places] = vectors
                         progress.end_foreign()
-            if not passes:  # the next one is decoded, while this one stands in front of the dispatcher
+            if not passes:  # the next instruction is decoded while this one waits for the dispatcher
                 raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
                 return
             pc += step
 
     def check(self, word, pc):
-        """As :func:`sim.golden.isa_check.check`, for this core."""
+        """Checks an instruction by :func:`sim.golden.isa_check.check`, for this core."""
         sizes = {region: len(memory) for region, memory in self.regions.items()}
         return check(self.config, sizes, word, pc, rank=self.rank, size=self.size, refused=self.refused)
 
     # Instructions
 
     def _read(self, region, offset, rows, dtype="<u2"):
-        """Rows of n numbers from host memory."""
+        """Reads rows of n numbers from host memory."""
         count = rows * self.config.n
         return np.frombuffer(self.regions[region], dtype, count, offset).reshape(rows, self.config.n)
 
@@ -178,7 +179,7 @@ class Machine:
         self.regions[region][offset : offset + len(data)] = data
 
     def _take_tiles(self, count):
-        """The next tiles, (count, n, n)."""
+        """Returns the next tiles, (count, n, n), and removes them from the FIFO."""
         taken = []
         while count:
             head = self._tiles[0][:count]
@@ -212,8 +213,8 @@ class Machine:
     ):
         rows = rows0 * rows1
         operands = (buffer + rows1_stride * np.arange(rows1)[:, None] + rows0_stride * np.arange(rows0)).ravel()
-        # Passes one after the other are the definition. When all the passes of the outer loop add up in the same
-        # rows, and those of the inner one in rows of their own, one long matmul gives the same sums in less time.
+        # By definition, passes run one after the other. If all passes of the outer loop add to the same rows, and passes of the
+        # inner loop to separate rows, one long matmul gives the same sums in less time.
         fused = (
             not keep
             and not tiles0_stride
@@ -237,8 +238,8 @@ class Machine:
             )
 
     def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, first):
-        """acc[c] = `first` + sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d. `first` : bits
-        (rows, columns, n); None: what the accumulators hold."""
+        """Computes acc[c] = `first` + sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d. `first` :
+        bits (rows, columns, n); None: the current accumulators."""
         n, (depth, columns), rows = self.config.n, tiles.shape[:2], len(operands)
         x = self.buffer[(operands[:, None] + operand_stride * np.arange(depth)).ravel()].reshape(rows, depth * n)
         w = tiles.reshape(depth, columns, n, n).transpose(0, 2, 1, 3).reshape(depth * n, columns * n)
@@ -279,7 +280,7 @@ class Machine:
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
         window = np.arange(window1)[:, None] * window1_stride + np.arange(window0) * window0_stride
-        _, numbers = np.unique(window, return_index=True)  # of rows that come more than once, the first
+        _, numbers = np.unique(window, return_index=True)  # the first of duplicate rows
         largest, index = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32), None
         for number in sorted(numbers.tolist()):
             values = ordered(self.sums[first + window.flat[number]].view(np.int32))
@@ -297,7 +298,7 @@ class Machine:
     def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
         height = format.height
-        for row in range(rows):  # a later row writes over an earlier one
+        for row in range(rows):  # a later row overwrites an earlier one
             count = n * (tiles - 1) + lanes
             values = np.zeros(n * tiles, np.uint32)
             values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
@@ -306,7 +307,7 @@ class Machine:
             self._write_results(values, FunctionCode.NONE, format, n, places)
 
     def _results(self, sums, function, lanes):
-        """Function and lanes of sums (rows, n): binary32 bits."""
+        """Returns the binary32 bits of function and lane mask applied to sums (rows, n)."""
         if function is FunctionCode.TABLE:
             values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:
@@ -314,7 +315,8 @@ class Machine:
         return np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
 
     def _write_results(self, sums, function, format, lanes, places):
-        """Results of sums (rows, n) in a format; row r goes to buffer[places[r]], a later one over an earlier one."""
+        """Writes results of sums (rows, n) in a format. Row r goes to buffer[places[r]]; a later row overwrites an earlier
+        one."""
         values = self._results(sums, function, lanes)
         if format is Format.BINARY32:
             halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
@@ -351,13 +353,14 @@ class Machine:
 
         def select(rows):
             bits = self.buffer[operands[rows]]
-            if condition is Condition.POSITIVE:  # a subnormal counts as 0, and a NaN is above nothing
+            if condition is Condition.POSITIVE:  # a subnormal counts as 0, and a NaN is never above 0
                 kept = (bits >= 0x0080) & (bits <= 0x7F80)
             else:
                 kept = bits & np.uint16(0xFF) == number
             self.buffer[places[rows]] = np.where(kept, values[rows], np.uint16(0))
 
-        # One row after the other is the definition. Where none reads what an earlier one writes, all may go at once.
+        # By definition, rows are processed one after the other. If no row reads a row written before, all can be processed at
+        # once.
         order = np.arange(rows0 * rows1)
         written = np.full(len(self.buffer), len(order))
         np.minimum.at(written, places, order)
@@ -369,7 +372,7 @@ class Machine:
 
     @_effect(Opcode.RING)
     def _ring(self, mode, buffer, result, segment, stride, rounds):
-        """Reads; what it has read waits for the others, unless it is alone."""
+        """Reads the vectors. Unless the core is alone, they wait for the other cores."""
         rows = np.arange(rounds * segment)
         each = np.arange(self.size)[:, None] * stride + rows
         vectors = self.buffer[buffer + (rows if mode is RingMode.ALL_GATHER else each)]

@@ -1,4 +1,4 @@
-"""A ring of cores, instruction by instruction."""
+"""A model of a ring of cores, at instruction level."""
 
 from amaranth_tpu.hw.spec.isa import Fault
 
@@ -9,27 +9,28 @@ __all__ = ["MachineRing"]
 
 
 class MachineRing:
-    """Machines that run side by side, from one RING to the next.
+    """Machines that run in parallel, from one RING to the next.
 
     After a fault, all RINGs of a core give the fault RING until :meth:`flush`.
 
-    RINGs *fit* if mode and segment are the same in all cores. They end after the fewest rounds that a core asks for, and only in
-    cores with this number of rounds. A core whose RING does not end gives TIMEOUT here. In hardware it may give RING instead, and
-    then the other cores may give RING or TIMEOUT too. A core that ends with HALT in hardware does so here, with the same bits.
+    RINGs *match* if mode and segment are the same in all cores. Matching RINGs complete after the least number of rounds that a
+    core requests, and only in the cores that request this number. A core whose RING does not complete gives TIMEOUT here. In
+    hardware it may give RING instead, and then the other cores may give RING or TIMEOUT too. A core that ends with HALT in
+    hardware does so here, with the same bits.
 
     Attributes
     ----------
     machines : list of Machine
         In the order of the ring.
     faults : list of MachineFault or None
-        How each of the last run ended.
+        Fault of each core in the last run, or None.
 
     Parameters
     ----------
     config : hw.config.Config
-        Of every core.
+        Configuration of every core.
     regions : list of dict
-        Host memory of each, as :class:`.Machine` takes it.
+        Host memory of each core, in the form of :class:`.Machine`.
     """
 
     def __init__(self, config, regions):
@@ -38,12 +39,12 @@ class MachineRing:
         self.faults = [None] * size
 
     def run(self, pc=0):
-        """Executes in every core, from offset `pc` of its region MODEL to HALT.
+        """Executes all cores, from offset `pc` of their region MODEL to HALT.
 
         Raises
         ------
         MachineFault
-            The first that is not a wait for another core, if there is one.
+            The first fault that is not a wait for another core, else the first fault.
         """
         self.faults = [None] * len(self.machines)
         runs = [machine.exchanges(pc) for machine in self.machines]
@@ -58,12 +59,12 @@ class MachineRing:
             raise fault
 
     def flush(self):
-        """Empties the links of all cores, which RINGs after a fault need."""
+        """Empties the links of all cores. RINGs after a fault need this."""
         for machine in self.machines:
             machine.refused = False
 
     def _advance(self, rank, run, get):
-        """The next :class:`.Exchange` of a core; None when its run has ended."""
+        """Returns the next :class:`.Exchange` of a core; None if its run has ended."""
         try:
             return run.send(get)
         except StopIteration:
@@ -73,7 +74,7 @@ class MachineRing:
             return None
 
     def _exchange(self, waits):
-        """Returns the vectors that each core gets, or None for a core whose RING does not end."""
+        """Returns the vectors for each core, or None for a core whose RING does not complete."""
         if not all(waits) or len({(wait.mode, wait.segment) for wait in waits}) > 1:
             return [None] * len(waits)
         rounds = min(wait.rounds for wait in waits)

@@ -1,4 +1,4 @@
-"""The golden model of a network; see :mod:`sim.golden.arithmetic` for what one sum is."""
+"""The reference model of networks. :mod:`sim.golden.arithmetic` defines a single sum."""
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from .softmax import softmax
 __all__ = ["run_network", "run_graph", "run_stage", "patches", "first_sums", "add_term", "pool_max"]
 
 _BLOCK = 1 << 23  # operands gathered at a time
-_NARROW = 4  # outputs of a group up to which groups are taken together
+_NARROW = 4  # outputs per group up to which groups are computed together
 
 
 def patches(values, term, size):
-    """What a term multiplies: bfloat16 (batch, height, width, kernel positions, channels of the source), in order of ky, kx."""
+    """Returns the operands of a term: bfloat16 (batch, height, width, kernel positions, channels of the source), in order of ky,
+    kx."""
     batch, height, width, channels = values.shape
     need = [
         span(count, stride, kernel, dilation)
@@ -25,7 +26,7 @@ def patches(values, term, size):
     source, target = [], []
     for have, wanted, before in zip((height, width), need, term.padding):
         first = max(0, -before)
-        source.append(slice(first, max(first, min(have, wanted - before))))  # none, where all is padding
+        source.append(slice(first, max(first, min(have, wanted - before))))  # empty if all is padding
         target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
     parts = []
@@ -38,8 +39,8 @@ def patches(values, term, size):
 
 
 def add_term(sums, values, term):
-    """Sums of a stage, float32 (batch, height, width, channels), and those of one more term, whose source has these bfloat16
-    values (batch, height, width, channels)."""
+    """Adds one term to the sums of a stage, float32 (batch, height, width, channels). `values` : the term's source, bfloat16
+    (batch, height, width, channels)."""
     shape = sums.shape
     gathered = patches(values, term, shape[1:3])
     gathered = gathered.reshape(-1, gathered.shape[3], term.groups, gathered.shape[4] // term.groups)
@@ -59,7 +60,7 @@ def add_term(sums, values, term):
 
 
 def _add_product(sums, values, weights, rows):
-    """Sums (batch, height, width, channels) and the products of values (batch, height, width, inputs) with each sample's own
+    """Adds products to sums (batch, height, width, channels): values (batch, height, width, inputs) times each sample's own
     weights (batch, 1, positions, channels), whose positions are the rows of a matrix, or its columns."""
     result = []
     for start, operands, matrix in zip(sums, values, weights[:, 0]):
@@ -70,13 +71,13 @@ def _add_product(sums, values, weights, rows):
 
 
 def first_sums(stage, batch):
-    """What sums of a stage start from: its bias, or +0."""
+    """Returns the initial sums of a stage: its bias, or +0."""
     start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
     return np.broadcast_to(start, (batch, *stage.size, stage.channels)).copy()
 
 
 def _sums(stage, tensors):
-    """float32 (batch, height, width, channels): the bias and all the terms, in order."""
+    """Returns float32 (batch, height, width, channels): the bias plus all terms, in order."""
     sums = first_sums(stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
         if term.data:
@@ -87,7 +88,7 @@ def _sums(stage, tensors):
 
 
 def pool_max(sums, pool):
-    """The largest of every window, float32 (batch, height, width, channels)."""
+    """Returns the largest of every window, float32 (batch, height, width, channels)."""
     batch, height, width, channels = sums.shape
     keys = ordered(np.ascontiguousarray(sums).view(np.int32))
     result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
@@ -102,7 +103,7 @@ def pool_max(sums, pool):
 
 
 def run_stage(stage, tensors, binary32=False):
-    """What a stage writes, (batch, height, width, channels): bfloat16, or float32 if it is not to be rounded.
+    """Returns the result of a stage, (batch, height, width, channels): bfloat16, or float32 with `binary32`.
 
     Parameters
     ----------
@@ -141,10 +142,10 @@ def _run(graph, x, keep):
 
 
 def run_graph(graph, x, keep=False):
-    """Results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch, input
-    size).
+    """Returns results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch,
+    input size).
 
-    With `keep`, `(results, {tensor: values})`: what every tensor holds, (batch, height, width, channels).
+    With `keep`, returns `(results, {tensor: values})` with the values of every tensor, (batch, height, width, channels).
     """
     x = np.asarray(x)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
@@ -160,10 +161,10 @@ def run_graph(graph, x, keep=False):
 
 
 def run_network(graph, x):
-    """Results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch, *shape
-    of a sample).
+    """Returns results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch,
+    *shape of a sample).
 
-    Inputs and what one stage hands to the next are rounded to bfloat16; the last stage's results stay binary32. Raises
+    Inputs and results between stages are rounded to bfloat16; the last stage's results stay binary32. Raises
     :class:`sim.data.digits.DataError` for samples of another shape.
     """
     values, _ = as_rows(graph, x)

@@ -1,7 +1,8 @@
-"""Which instructions of a program come to their end: dispatch, queues, instructions in flight, hazards and the room in the weight
-FIFO, without time.
+"""Deadlock analysis of a program: dispatch, queues, instructions in flight, hazards and free space in the weight FIFO, without
+time.
 
-Whether an instruction can go on depends on what has ended, and never on when it did, so one order of events stands for all.
+Whether an instruction can proceed depends on which instructions have completed, never on when. One order of events therefore
+represents all.
 """
 
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
@@ -13,16 +14,16 @@ __all__ = ["Progress", "touched"]
 
 
 def touched(opcode, fields, host_bytes, cores=1):
-    """The places that an instruction touches: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
+    """Returns the memory that an instruction accesses: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
 
-    `host_bytes` is what the instruction moves from or to host memory, `cores` those of the ring. Only the activation unit touches
-    the function table.
+    `host_bytes` : bytes moved from or to host memory. `cores` : cores in the ring. The function table is not included: only the
+    activation unit uses it.
     """
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields) and span.space != "table":
             first, last = fields[span.base], fields[span.base] + span.length(fields, cores) - 1
-            # One span has to do for what is read and what is written.
+            # One range covers both reads and writes.
             others = spans.get(span.space, (first, last, ""))
             spans[span.space] = min(first, others[0]), max(last, others[1]), others[2] + span.use
     if record.transfer:
@@ -38,8 +39,8 @@ def _conflict(one, other):
 
 
 class _Operation:
-    """An instruction in flight. `waits_for` : those that must have ended before it begins. `passes` : that it has not begun.
-    `foreign` : it has begun, and ends by what comes from elsewhere."""
+    """An instruction in flight. `waits_for` : instructions that must complete before it begins. `passes` : passes not yet begun.
+    `foreign` : it has begun, and its completion depends on another core."""
 
     def __init__(self, unit, spans, passes, tiles, act):
         self.unit, self.spans, self.passes, self.tiles, self.act = unit, spans, passes, tiles, act
@@ -47,7 +48,7 @@ class _Operation:
 
 
 class Progress:
-    """The instructions in flight of one run, each as far as it comes by what was dispatched until now.
+    """The instructions in flight of one run, each as far as it can proceed with the instructions dispatched until now.
 
     Parameters
     ----------
@@ -57,23 +58,23 @@ class Progress:
     def __init__(self, config):
         self._in_flight, self._depth = config.in_flight, config.weight_fifo_depth
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
-        self._asked = self._coming = self._taken = 0  # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
+        self._asked = self._coming = self._taken = 0  # tiles: of dispatched LOAD_WEIGHTS; of those begun; used
 
     def end_foreign(self):
-        """What the instruction waited for that :meth:`dispatch` began last came from elsewhere."""
+        """Resumes the RING begun last by :meth:`dispatch`: the data that it waited for has arrived."""
         self._queues[Unit.RING][0].foreign = False
         self._advance()
 
     @property
     def at_rest(self):
-        """Nothing is in flight."""
+        """Returns whether no instruction is in flight."""
         return not any(self._queues.values())
 
     def dispatch(self, opcode, fields, spans, act):
-        """Hands an instruction to its unit; whether there is, or will be, a slot and room in the unit's queue.
+        """Dispatches an instruction to its unit. Returns whether a slot and a place in the unit's queue are free, or become free.
 
-        `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end. That of a RING
-        is called when it begins, and returns whether it has to wait for :meth:`end_foreign`.
+        `act` is called when the instruction takes effect: before this method returns, in a later call, or never if it cannot
+        complete. For a RING it is called when the RING begins, and returns whether to wait for :meth:`end_foreign`.
         """
         unit = INSTRUCTIONS[opcode].unit
         flying = [operation for queue in self._queues.values() for operation in queue]
@@ -82,7 +83,7 @@ class Progress:
         passes = tiles = 0
         if unit is Unit.WEIGHTS:
             self._asked += fields["rows"]
-            tiles = self._asked  # up to and with its own
+            tiles = self._asked  # up to and including its own
         elif unit is Unit.MATMUL:
             passes = fields["tiles0"] * fields["tiles1"]
             tiles = 0 if fields["keep"] else passes
@@ -96,7 +97,7 @@ class Progress:
         queue = self._queues[unit]
         waiting = len(queue)
         if unit in (Unit.WEIGHTS, Unit.RING) and queue and queue[0].begun:
-            # One is in the unit, and the next at its door, unless that one waits for another unit.
+            # One is in the unit, and the next one at its input, unless the next one waits for another unit.
             waiting -= 2 if waiting > 1 and not queue[1].waits_for else 1
         elif unit is Unit.MATMUL:
             ready = 0
@@ -116,12 +117,12 @@ class Progress:
                             operation.waits_for.discard(ended)
 
     def _ends(self, operation):
-        """Lets the first of a unit do what it can; whether it ends."""
+        """Advances the first instruction of a unit as far as possible. Returns whether it completes."""
         if operation.unit is Unit.WEIGHTS:
             if not operation.begun:
                 operation.begun, self._coming = True, operation.tiles
                 operation.act()
-            # One tile has left the FIFO for the array, where it stands behind the one in use.
+            # One tile has left the FIFO for the array, where it waits behind the tile in use.
             return operation.tiles <= self._taken + 1 + self._depth
         if operation.unit is Unit.RING:
             if not operation.begun:

@@ -1,7 +1,8 @@
-"""The definition of data-parallel gradients: a batch on several cores, a shard each, whose gradients a ring adds up.
+"""The definition of data-parallel gradients: each core computes the gradients of a shard of the batch, and a ring all-reduces
+them.
 
-Segment `s` of a gradient is what :func:`sim.golden.ring.ring_sum` says of it. Of weights to output `o` the segment is
-floor(o / ceil(outputs / cores)), of a bias it is 0. So the bits depend on the number of cores, and not on the core that asks.
+:func:`sim.golden.ring.ring_sum` defines segment `s` of a gradient. The segment of weights to output `o` is floor(o / ceil(outputs
+/ cores)); the segment of a bias is 0. The bits therefore depend on the number of cores, but all cores get the same bits.
 """
 
 import numpy as np
@@ -14,12 +15,12 @@ __all__ = ["segment_outputs", "shards_of", "summed"]
 
 
 def segment_outputs(outputs, cores):
-    """Outputs of a segment of weights; the last segments may have fewer, or none."""
+    """Returns the outputs per segment of weights. The last segments may have fewer, or none."""
     return -(-outputs // cores)
 
 
 def shards_of(batch, cores):
-    """A slice of the batch's samples for each core. Raises ValueError, one line, where they are not equally many."""
+    """Returns a slice of the batch's samples for each core. Raises ValueError, one line, if the shards would not be equal."""
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"cores must be 1 to {MOST_CORES}, not {cores}")
     if batch % cores:
@@ -29,12 +30,12 @@ def shards_of(batch, cores):
 
 
 def summed(shards, is_bias, sums):
-    """The gradient of a parameter, float32, from those of the cores' shards.
+    """Returns the gradient of a parameter, float32, from the gradients of the cores' shards.
 
     Parameters
     ----------
     shards : list of float32 array
-        One a core; outputs are their last axis.
+        One per core; outputs are the last axis.
     is_bias : bool
     sums : sim.golden.gradients.Sums
     """

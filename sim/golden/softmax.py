@@ -1,8 +1,8 @@
-"""The definition of softmax: what the core gives for a row of sums, bit for bit, in integers.
+"""The definition of softmax: the core's results for a row of sums, bit for bit, in integer arithmetic.
 
-The value of a result depends on the row alone: the sum of the exponentials is exact in fixed point, so neither the order of
-the elements nor tiling nor the size of the array has any influence. Within 0.6 units in the last place of bfloat16
-of the true value (a test measures it), for every row whose result is a normal number.
+A result depends on the row alone: the sum of the exponentials is exact in fixed point, so the order of the elements, the tiling
+and the size of the array have no influence. The error is at most 0.6 units in the last place of bfloat16 (measured by a test),
+for every row whose result is a normal number.
 """
 
 import numpy as np
@@ -25,16 +25,16 @@ __all__ = ["softmax", "errors", "distances", "exponential", "reciprocal"]
 
 _POWERS, _FINE_POWERS, _FINEST_LOSSES = (np.array(table, np.int64) for table in (POWERS, FINE_POWERS, FINEST_LOSSES))
 
-#: The exponent field of a number whose last place is that of a distance.
+#: Exponent field of a number whose last place equals the last place of a distance.
 _FIXED = 127 + 23 - DISTANCE_FRACTION
 
 
 def distances(bits):
-    """`max(x) - x` for rows of binary32, bits (rows, N) -> fixed point, int64, and the exponent fields of the maxima.
+    """Returns `max(x) - x` for rows of binary32, bits (rows, N), as fixed point, int64, and the exponent fields of the maxima.
 
-    Exact differences of numbers that are rounded (halves away from 0) to a common last place: that of a distance, 2**-12, or
-    half the maximum's if that is more. What does not fit in 19 bits is the largest that does. Bits are those of
-    sums: no subnormals, one NaN, which counts as larger than all.
+    The differences are exact, between numbers rounded (halves away from 0) to a common last place: 2**-12, the last place of a
+    distance, or half the maximum's last place if that is larger. Distances saturate at 19 bits. Sums contain no
+    subnormals and a single NaN, which counts as larger than all numbers.
     """
     bits = np.asarray(bits, np.uint32).astype(np.int64)
     magnitude, negative = bits & 0x7FFFFFFF, bits >> 31 == 1
@@ -42,7 +42,7 @@ def distances(bits):
     exponent, significand = magnitude >> 23, magnitude & 0x7FFFFF | 0x800000
     top = np.take_along_axis(exponent, largest, 1)
     place = np.maximum(_FIXED, top - 1)
-    # Three places are kept above the last one: two for numbers larger than the maximum, which are negative, and one to round.
+    # Three more bits are kept: two above, for magnitudes above the maximum, which are negative, and one below, to round.
     right = place + 2 - exponent
     rounded = (significand << 3 >> np.clip(right, 0, 31)) + 1 >> 1
     aligned = np.where(negative, -rounded, rounded)
@@ -53,7 +53,8 @@ def distances(bits):
 
 
 def exponential(distance):
-    """exp(-d) of a fixed-point distance as `(power, halvings)`: `power * 2**-(16 + halvings)`, the top bit of 16 always set."""
+    """Returns exp(-d) of a fixed-point distance as `(power, halvings)`: `power * 2**-(16 + halvings)`. The top bit of the 16-bit
+    power is always set."""
     shift = DISTANCE_FRACTION + LOG2_E_FRACTION - EXPONENT_FRACTION
     t = np.asarray(distance, np.int64) * LOG2_E + (1 << shift - 1) >> shift
     fine = _FINE_POWERS[t >> 4 & 15] - _FINEST_LOSSES[t & 15]
@@ -61,20 +62,20 @@ def exponential(distance):
 
 
 def reciprocal(total):
-    """`(quotient, places)` with quotient * 2**-(15 + places) just below 1 / total: the top bit of 16 set; `places` are the
-    bits of `total`, of which there have to be at least 16."""
+    """Returns `(quotient, places)` with quotient * 2**-(15 + places) just below 1 / total. The top bit of the 16-bit quotient is
+    set. `places` is the number of bits of `total`, at least 16."""
     places = np.array([int(value).bit_length() for value in total])
     return np.array([((1 << 15 + int(count)) - 1) // int(value) for value, count in zip(total, places)]), places
 
 
 def softmax(sums):
-    """exp(x - max) / sum of them, for rows of sums: binary32 bits (rows, N) -> bfloat16 bits.
+    """Computes exp(x - max) divided by its sum, for rows of sums: binary32 bits (rows, N) -> bfloat16 bits.
 
-    Rounded once, to nearest (from a product that is not exact, so ties mean nothing and go up); what is below the least normal
-    number then is +0. An element of -infinity gives +0. A row with a NaN, and one whose maximum is infinite, gives NaN
-    throughout.
+    The result is rounded once, to nearest. The product before rounding is inexact, so ties are rounded up. Results below the
+    least normal number are +0. An element of -infinity gives +0. A row with a NaN, or with an infinite maximum, gives NaN in all
+    elements.
     """
-    sums = np.asarray(add(sums, np.uint32(0x80000000)))  # without subnormals, and with only one NaN
+    sums = np.asarray(add(sums, np.uint32(0x80000000)))  # no subnormals, and a single NaN
     distance, top = distances(sums)
     power, halvings = exponential(distance)
     terms = np.where(halvings < 32, power << 16 >> np.minimum(halvings, 31), 0)  # 32 fraction bits
@@ -89,8 +90,8 @@ def softmax(sums):
 
 
 def errors(sums):
-    """How far :func:`softmax` is from the true value, in units in the last place of bfloat16, for rows of finite sums: binary32
-    bits (rows, N). 0 is right for what is less than the least normal number."""
+    """Returns the errors of :func:`softmax`, in units in the last place of bfloat16, for rows of finite sums: binary32 bits
+    (rows, N). For true values below the least normal number, 0 counts as correct."""
     x = np.asarray(sums, np.uint32).view(np.float32).astype(np.float64)
     true = np.exp(x - x.max(axis=1, keepdims=True))
     true /= true.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Function tables that were computed once, kept on disk for other processes (:mod:`sim.data.disk_cache`)."""
+"""A cache of computed function tables on disk, shared by processes (:mod:`sim.data.disk_cache`)."""
 
 import functools
 import hashlib
@@ -18,7 +18,8 @@ _MOST_BYTES = 32_000_000  # 2000 tables
 
 @functools.cache
 def _version(modules):
-    """What tables depend on besides the function: the text of the modules that compute them, numpy, the processor."""
+    """Returns the other data that tables depend on, besides the function: the source of the modules that compute them, numpy's
+    version, the processor."""
     sources = (inspect.getsource(sys.modules[module]) for module in modules)
     return "\n".join([np.__version__, platform.machine(), *sources]).encode()
 
@@ -28,11 +29,11 @@ def _digest(key, modules):
 
 
 def load(key, modules, size):
-    """The `size` uint16 that :func:`store` wrote, or None."""
+    """Returns the `size` uint16 numbers that :func:`store` wrote, or None."""
     content = _CACHE.load(_digest(key, modules))
     return np.frombuffer(content, "<u2").astype(np.uint16) if content is not None and len(content) == 2 * size else None
 
 
 def store(key, modules, words):
-    """Keeps uint16 numbers under a key, whose `repr` tells it from others, for this version of some modules (their names)."""
+    """Stores uint16 numbers under a key, identified by its `repr`, for this version of some modules (their names)."""
     _CACHE.store(_digest(key, modules), np.asarray(words).astype("<u2").tobytes(), _MOST_BYTES)

@@ -1,16 +1,18 @@
-"""The function table as the core applies it.
+"""The function table, as the core applies it.
 
-The function of a binary32 with sign s, biased exponent E, the upper 7 bits of the fraction M and the next 12 as a number t in
-[0, 1) comes from a table of 4,096 entries that holds 16 binades of either sign, from the exponent `first` on: from the entry
-`s << 11 | (e - first) << 7 | M`, e being E brought into these binades. The first of its two words is a bfloat16, the function
-without the lower bits. The second says how the function goes on, in units of that number's last place: its upper 4 bits,
-signed, in sixteenths, are what rounding took from it; its lower 12, signed, in eighths, are what it gains up to the next
-bfloat16, away from 0. By these the significand moves as far as t says, is normalised by one bit down or up to two bits up,
-and rounded. What is less than a quarter of its binade's least number, or than the least normal number, gives 0.
+A table has 4,096 entries: 16 binades of either sign, from the exponent `first` on. The input is a binary32 with sign s and biased
+exponent E. Let M be the upper 7 bits of its fraction, and t the next 12 bits, as a number in [0, 1). Let e be E clamped to the 16
+binades. The entry is `s << 11 | (e - first) << 7 | M`.
 
-Outside the 16 binades the function keeps the value of the nearest one, with t = 0, or goes on in proportion: where bit s of
-`linear_low`, respectively `linear_high`, is 1, the exponent of the result is raised by E - e, and E = 0 gives 0. That is enough
-for every function which is flat or a straight line through 0 at either end of either side.
+The first of an entry's two words is a bfloat16: the function without the lower bits. The second word gives the slope, in units of
+the first word's last place. Its upper 4 bits, signed, in sixteenths, are the rounding error of the first word. Its lower 12 bits,
+signed, in eighths, are the gain up to the next bfloat16, away from 0. The significand is moved by the rounding error and t times
+the gain, normalised by one bit down or up to two bits up, and rounded. Results below a quarter of the binade's least number, or
+below the least normal number, are 0.
+
+Outside the 16 binades the function is constant or linear. By default it keeps the value of the nearest binade, with t = 0. If bit
+s of `linear_low`, respectively `linear_high`, is 1, the exponent of the result is raised by E - e, and E = 0 gives 0. This
+suffices for every function that is constant or a straight line through 0 at each end of each side.
 """
 
 from dataclasses import dataclass
@@ -22,13 +24,13 @@ from .arithmetic import NAN_BFLOAT16
 __all__ = ["Table", "BINADES", "NEVER", "lookup", "moved", "rounded_entry"]
 
 BINADES = 16
-NEVER = -512  # raises every exponent out of range
+NEVER = -512  # moves every exponent out of range
 
 
 @dataclass(frozen=True)
 class Table:
-    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `words`, uint16: of each entry
-    the value, then the slope."""
+    """The operands of LOAD_TABLE: `first`, `linear_low`, `linear_high`, and the `words`, uint16: for each entry the value, then
+    the slope."""
 
     first: int
     linear_low: int
@@ -40,7 +42,8 @@ class Table:
 
 
 def lookup(sums, table):
-    """bfloat16 bits of the table's function of binary32 bits, as the core has it. NaNs have a bit set in their upper half."""
+    """Returns the bfloat16 bits of the table's function for binary32 bits, like the core. The upper 7 bits
+    of a NaN's fraction must not all be 0."""
     first, linear_low, linear_high, words = table
     sums, words = np.asarray(sums, np.uint32).astype(np.int64), np.asarray(words, np.uint16).astype(np.int64)
     sign, exponent, fraction, between = sums >> 31, sums >> 23 & 0xFF, sums >> 16 & 0x7F, sums >> 4 & 0xFFF
@@ -57,14 +60,13 @@ def lookup(sums, table):
 
 
 def moved(value, slope, between):
-    """The significand of an entry, from its two words, moved by `between` / 4096; in 64ths of its last place, so that
-    0x2000 is 1."""
+    """Returns the significand of an entry, moved by `between` / 4096 of its gain, in 64ths of its last place: 0x2000 is 1."""
     rest, gain = (slope >> 12 ^ 8) - 8, (slope & 0xFFF ^ 0x800) - 0x800
     return ((value & 0x7F | 0x80) << 6) + (rest << 2) + (gain * between >> 9)
 
 
 def rounded_entry(value, significand, shift):
-    """bfloat16 bits (int64): those of an entry's `value` with another significand, and an exponent raised by `shift`."""
+    """Returns bfloat16 bits (int64): an entry's `value` with another significand, and an exponent raised by `shift`."""
     up = 1 * (significand >= 0x4000) - (significand < 0x2000) - (significand < 0x1000)
     pattern = ((value >> 7 & 0xFF) + shift + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
     zero = (value & 0x7F80 == 0) | (significand < 0x800) | (pattern < 0x80)

@@ -1,7 +1,7 @@
 """The definition of a training step: parameters and states after it, bit for bit.
 
-A step depends on the batch, its order, and the state before it; not on the size of an array, on tiles or blocks. The rules are
-those of :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
+A step depends on the batch, its order, and the state before it. It does not depend on the size of an array, on tiles or on
+blocks. The rules are in :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,13 +34,13 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Parameters and what the optimizer keeps of them, in the order of `TrainingGraph.parameters`.
+    """Parameters and optimizer state, in the order of `TrainingGraph.parameters`.
 
     Parameters
     ----------
     masters : list of float32 array
     slots : list of dict of str to array
-        Names and types are those of the optimizer's `slots`, shapes those of the masters.
+        Names and types are those in the optimizer's `slots`; the shapes equal the masters' shapes.
     steps : int
         Updates so far.
     """
@@ -52,23 +52,24 @@ class TrainingState:
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """
+    """The result of a training step.
+
     Parameters
     ----------
     state : TrainingState
         After the step.
     logits : float32 (batch, classes)
-        As the model has them, by the weights before the step.
+        In the model's order, by the weights before the step.
     loss : float
-        Mean over the batch of the cross-entropy.
+        Mean cross-entropy over the batch.
     gradients : list of float32 array
-        Of the parameters: sums over the batch.
+        Gradients of the parameters: sums over the batch.
     tensors : dict of str to bfloat16 (batch, height, width, channels)
         By name: the input, the results of stages, and D of the sums of stages (`SumsGradient.name`).
     indices : dict of int to uint8 array
-        Of stages with pooling, by number: where the largest of each window was.
+        For stages with pooling, by number: the position of the largest in each window.
     slopes : dict of int to bfloat16 (batch, height, width, channels)
-        Of stages with a function by table, by number: its derivative at the sums, pooled ones where there is pooling.
+        For stages with a function by table, by number: its derivative at the sums, after pooling.
     """
 
     state: TrainingState
@@ -81,19 +82,21 @@ class StepResult:
 
 
 def initial_state(graph, optimizer, masters=None):
-    """The state before the first step, of a :class:`sim.ir.training.TrainingGraph`; from `masters`, or its own parameters."""
+    """Returns the state before the first step of a :class:`sim.ir.training.TrainingGraph`. `masters` default to its own
+    parameters."""
     masters = [one.initial for one in graph.parameters] if masters is None else masters
     masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # no -0: passes would not keep its sign
     return TrainingState(masters, [new_slots(optimizer, one.shape) for one in masters])
 
 
 def images(graph, state):
-    """What the forward pass takes of each master: upper halves, bfloat16, of weights; biases float32 as they are."""
+    """Returns the operands of the forward pass for each master: bfloat16 upper halves of weights, and float32 biases
+    unchanged."""
     return [master if one.term is None else upper_half(master) for one, master in zip(graph.parameters, state.masters)]
 
 
 def bound_graph(graph, state) -> Graph:
-    """The network, for inference, with the weights of a state."""
+    """Returns the network, for inference, with the weights of a state."""
     stages = list(graph.graph.stages)
     for one, values in zip(graph.parameters, images(graph, state)):
         stage = stages[one.stage]
@@ -107,13 +110,14 @@ def bound_graph(graph, state) -> Graph:
 
 
 def one_hot(labels, classes, smoothing=0.0):
-    """Targets, bfloat16 (batch, classes), of numbers of classes: `smoothing / classes`, and 1 - smoothing more at the label."""
+    """Returns targets, bfloat16 (batch, classes), for class numbers: `smoothing / classes` everywhere, plus 1 - smoothing at the
+    label."""
     there = np.asarray(labels)[:, None] == np.arange(classes)
     return round_bfloat16((there * (1 - smoothing) + smoothing / classes).astype(np.float32))
 
 
 def cross_entropy(logits, targets):
-    """The mean over the batch of `-sum of T log softmax(logits)`, in binary64."""
+    """Returns the mean over the batch of `-sum of T log softmax(logits)`, in binary64."""
     values, shares = np.asarray(logits, np.float64), np.asarray(targets).astype(np.float64)
     with np.errstate(all="ignore"):
         values = values - values.max(axis=1, keepdims=True)
@@ -122,8 +126,8 @@ def cross_entropy(logits, targets):
 
 
 def forward(graph, x, masks, sums):
-    """`(tensors, indices, slopes, logits)` of a network without Softmax: bfloat16 by name, uint8 and bfloat16 by number of stage,
-    float32 (batch, 1, 1, classes). Masks are bfloat16, by number of stage."""
+    """Returns `(tensors, indices, slopes, logits)` of a network without Softmax: bfloat16 by name, uint8 and bfloat16 by stage
+    number, float32 (batch, 1, 1, classes). Masks are bfloat16, by stage number."""
     tensors, indices, slopes = {graph.input: graph.arrange_input(x)}, {}, {}
     for number, stage in enumerate(graph.stages):
         values = first_sums(stage, len(x))
@@ -145,25 +149,25 @@ def forward(graph, x, masks, sums):
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):
-    """One training step.
+    """Runs one training step.
 
     Parameters
     ----------
     graph : sim.ir.training.TrainingGraph
     state : TrainingState
     optimizer : Sgd or Adam
-        Of :mod:`sim.ir.optimizers`.
+        From :mod:`sim.ir.optimizers`.
     x : float32 or bfloat16 (batch, input size)
-        Samples, as the model has them.
+        Samples, in the model's order.
     targets : bfloat16 (batch, classes)
-        As the model has its results; see :func:`one_hot`.
+        In the order of the model's results; see :func:`one_hot`.
     rate : float
     masks : dict of int to bfloat16 (batch, height, width, channels), or None
-        What results of stages are multiplied by, by number of stage; see :class:`sim.golden.dropout.Dropout`.
+        Factors of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
     sums : sim.golden.gradients.Sums or None
         None: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same bits.
     cores : int
-        Of a ring, each with as many of the samples, in their order; see :mod:`sim.golden.shards`.
+        Cores of a ring. Each processes an equal share of the samples, in order; see :mod:`sim.golden.shards`.
 
     Returns
     -------
@@ -172,7 +176,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     Raises
     ------
     ValueError
-        If the batch can't be shared equally by the cores.
+        If the batch cannot be split equally among the cores.
     """
     sums, masks, shards = sums or Sums(), masks or {}, shards_of(len(x), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
@@ -196,12 +200,12 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
 
 
 def slope_table(stage):
-    """The :class:`sim.golden.table_lookup.Table` of the derivative of a stage's function.
+    """Returns the :class:`sim.golden.table_lookup.Table` of the derivative of a stage's function.
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If no table holds it; one line.
+        If no table can represent it; one line.
     """
     try:
         return table_of(Derivative(stage.function))
@@ -210,7 +214,7 @@ def slope_table(stage):
 
 
 def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
-    """D of the sums of all stages, by name."""
+    """Returns D of the sums of all stages, by name."""
     gradients = {}
     for one in graph.gradients:
         if not one.terms:

@@ -1,4 +1,4 @@
-"""The definition of the optimizers' updates, see :mod:`sim.ir.optimizers`: sums binary32, operands bfloat16."""
+"""The definition of the optimizers' updates, see :mod:`sim.ir.optimizers`: sums are binary32, operands bfloat16."""
 
 import numpy as np
 
@@ -9,19 +9,19 @@ __all__ = ["update", "new_slots"]
 
 
 def new_slots(optimizer, shape):
-    """What an optimizer keeps of a parameter of this shape, before the first step: {name: zeros}."""
+    """Returns an optimizer's initial state for a parameter of this shape: {name: zeros}."""
     return {name: np.zeros(shape, kind) for name, kind in optimizer.slots.items()}
 
 
 def update(optimizer, factors, decays, master, slots, gradient, sums):
-    """`(master, slots)` after an update.
+    """Returns `(master, slots)` after an update.
 
     Parameters
     ----------
     factors : dict
-        As `optimizer.factors` has them.
+        From `optimizer.factors`.
     decays : bool
-        Whether the parameter takes part in weight decay: weights do, biases do not.
+        Whether weight decay applies to the parameter: to weights, not to biases.
     master, gradient : float32 array
     slots : dict of str to array of the same shape
     sums : sim.golden.gradients.Sums

@@ -1,4 +1,4 @@
-"""A small systolic array at work, cell by cycle: Y = XW + b, recorded from the RTL of a whole core."""
+"""A trace of a small systolic array, cell by cycle: Y = XW + b, recorded from the RTL of a whole core."""
 
 from dataclasses import dataclass
 
@@ -17,24 +17,24 @@ __all__ = ["ArrayWave", "record_wave"]
 _N, _ROWS = 4, 5
 _SIZES = dict(unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, weight_fifo_depth=2)
 _CELL = {"x": "x_i", "w": "w_i", "mark": "mark_i", "switch": "switch_i", "sums": "sum_i", "shadow": "shadow", "active": "active"}
-_FLOATS = {"x": 16, "w": 16, "shadow": 16, "active": 16, "sums": 0, "out": 0}  # to their place in a binary32
+_FLOATS = {"x": 16, "w": 16, "shadow": 16, "active": 16, "sums": 0, "out": 0}  # shift to the position in a binary32
 
 
 @dataclass(frozen=True)
 class ArrayWave:
-    """What the cells showed in each of some cycles.
+    """The state of the cells in consecutive cycles.
 
     Parameters
     ----------
     x, weights, bias, y : float32 (rows, n), (n, n), (n,), (rows, n)
-        What was computed: of the run's data, and its result.
+        Operands and result of the run.
     cells : dict of array (cycles, n, n)
-        By name: what comes into a cell in a cycle, `x`, `w`, `sums` (float32), `mark` and `switch`; its next weight, `shadow`;
-        the one that runs, `active`.
+        By name. Inputs of a cell in a cycle: `x`, `w`, `sums` (float32), `mark` and `switch`. Its registers: the next weight,
+        `shadow`, and the active weight, `active`.
     out : float32 (cycles, n)
         The sums that leave each column.
     entered : list of int
-        Of each row of `x` the cycle in which its first value comes into the upper left cell.
+        For each row of `x`, the cycle in which its first value enters the upper left cell.
     """
 
     x: np.ndarray
@@ -47,19 +47,19 @@ class ArrayWave:
 
 
 def _values(seed):
-    """Small integers, so that all sums are exact and short."""
+    """Returns small random integers, so that all sums are exact and short."""
     rng = np.random.default_rng(seed)
     return tuple(rng.integers(-9, 10, shape).astype(np.float32) for shape in ((_ROWS, _N), (_N, _N), (_N,)))
 
 
 def _network(weights, bias):
-    """One dense layer."""
+    """Returns a graph with one dense layer."""
     stage = Stage("dense", "y", (Term("x", weights.astype(bfloat16).reshape(1, 1, _N, _N)),), (1, 1), bias=bias)
     return Graph("wave", {"x": Tensor("x", _N), "y": Tensor("y", _N)}, "x", "y", (stage,))
 
 
 def _probe(names):
-    """One probe of all cells, and of what leaves the array."""
+    """Returns a probe of all cells, and of the array's outputs."""
     fields = {
         f"{name} {r} {c}": Net(f"array.row_{r}.cell_{c}.{port}")
         for name, port in names.items()
@@ -71,22 +71,21 @@ def _probe(names):
 
 
 def record_wave(*, seed=1, simulator="icarus"):
-    """Runs one dense layer, five samples of four values, on a core of 4 x 4 cells of one stage, and returns an :class:`ArrayWave`
-    from a cycle before the first mark enters to the last sum's leaving. Raises RuntimeError if a bit of the result is not the
-    golden model's.
-    """
+    """Runs one dense layer, five samples of four values, on a core of 4 x 4 cells with one stage. Returns an :class:`ArrayWave`
+    from one cycle before the first mark enters until the last sum leaves. Raises RuntimeError if a bit of the result differs from
+    the golden model."""
     x, weights, bias = _values(seed)
     config, probe = Config(n=_N, cell_stages=1, **_SIZES, **PLAIN), _probe(_CELL)
     result = run_samples(
         _network(weights, bias), config, x, simulator=simulator, probes=(probe,), memory={"latency": 4}, quick=True
     )
     if result.fault or result.mismatched_bits:
-        raise RuntimeError("the core did not give the golden model's bits")
+        raise RuntimeError("the core's result differs from the golden model")
     return _wave(result, config, x, weights, bias)
 
 
 def _by_cycle(rows):
-    """A row for each cycle: what does not change is not written again."""
+    """Returns a row for each cycle. The recording has a row only for cycles with a change."""
     found, last = [], None
     for row in rows:
         while last is not None and last["cycle"] + 1 < row["cycle"]:
@@ -99,7 +98,7 @@ def _by_cycle(rows):
 def _wave(result, config, x, weights, bias):
     rows = [row for row in _by_cycle(result.seen["array"]) if row["run"]]
     lead, latency = split_stages(config.cell_stages)
-    issued = [index + 1 for index, row in enumerate(rows) if row["row"]]  # the operands come a cycle later
+    issued = [index + 1 for index, row in enumerate(rows) if row["row"]]  # the operands arrive a cycle later
     begin = next(index for index, row in enumerate(rows) if row["mark 0 0"]) - 1
     end = issued[-1] + lead + _N * (latency + 1) + 1
 

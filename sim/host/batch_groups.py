@@ -1,7 +1,7 @@
-"""Long runs in parts: groups of batches, each a simulation of its own, kept as they come, with the figures of a run in one go.
+"""Long runs in parts: groups of batches, each simulated separately and saved when complete. The figures equal a single run.
 
-A batch begins with an empty core and with its regions at the same places within a page, so what it costs does not depend on those
-before it. Only pauses of the bus, which are drawn along the whole run, do.
+A batch begins with an empty core, and its regions have the same offsets within a page. Its cost therefore does not depend on
+earlier batches. The exception is pauses of the bus, which are drawn over the whole run.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from .spread import in_turn
 
 __all__ = ["BatchGroup", "part_batches", "run_in_parts"]
 
-_CYCLES = 1 << 19  # of a part, about: some ten seconds of a simulator
+_CYCLES = 1 << 19  # approximate cycles of a part: some ten seconds of a simulator
 
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Samples first to last - 1 of a run, in whole batches, and all that their run needs.
+    """Samples first to last - 1 of a run, in whole batches, and the inputs of their simulation.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class BatchGroup:
     network : Graph
     rows : bfloat16 (samples, values)
     options : dict
-        Of :func:`sim.host.inference.run_samples`.
+        Options of :func:`sim.host.inference.run_samples`.
     """
 
     first: int
@@ -47,41 +47,41 @@ class BatchGroup:
     options: dict
 
     def run(self):
-        """Its Result."""
+        """Simulates the group. Returns its RunResult."""
         return run_samples(self.network, self.program.config, self.rows, program=self.program, **self.options)
 
 
 def part_batches(program):
-    """Batches of a part of a program's run."""
+    """Returns the number of batches in a part of a program's run."""
     return max(1, _CYCLES // program.predicted_cycles)
 
 
 def run_in_parts(network, program, samples, *, simulator, folder, memory=None, spread=in_turn, progress=None):
-    """Runs samples as :func:`sim.host.inference.run_samples` does, keeps each part in `folder` when it is done, and does only
-    those that are not there yet.
+    """Runs samples like :func:`sim.host.inference.run_samples`, saves each completed part in `folder`, and simulates only missing
+    parts.
 
     Parameters
     ----------
     samples : float32 (count, values of a sample)
     folder : path
-        Made if it is not there.
+        Created if missing.
     spread : callable
         :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
     progress : callable
-        Called with `(batches done, batches)`, at first with those that were there.
+        Called with `(batches done, batches)`, first with the batches found in `folder`.
 
     Returns
     -------
-    Result
-        As of a run in one go; `seconds` are those of the parts together. If one ends in a fault, the result of the parts before
-        it and of itself.
+    RunResult
+        Equal to the result of one run; `seconds` is the sum over the parts. If a part ends in a fault, the result of the earlier
+        parts and this one.
 
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If a part that is there is damaged, or of another run.
+        If a saved part is damaged, or belongs to another run.
     hw.tools.process.ToolError
-        If another process is at it.
+        If another process uses the folder.
     """
     rows, folder = round_bfloat16(as_samples(network, samples).rows), Path(folder)
     memory, size = {"latency": HOST_LATENCY, **(memory or {})}, part_batches(program) * program.batch
@@ -112,7 +112,7 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
 
 
 def _facts(program, rows, simulator, memory):
-    """{name: text or number} of what decides a run's figures."""
+    """Returns `{name: text or number}` of all inputs that determine a run's figures."""
     facts = {
         "simulator": simulator,
         "core": command(program.config),
@@ -152,13 +152,13 @@ def _read(file, facts, count, program):
 
 
 def _result(program, logits, expected, batches, **rest):
-    """As of a simulation; of the instruction-level model, which has no counters, without what follows from them."""
+    """Returns the result of a simulation. The instruction-level model has no counters, so its result has no figures of time."""
     result = summarize(program, program.config, logits, expected, batches, **rest)
     return result if batches else replace(result, cycles=None, busy=None, stalls=None, utilisation=None)
 
 
 def _without_gap(results):
-    """The results from the first part on, up to one that stopped with a fault or is not there yet."""
+    """Yields the results from the first part on, until one ended in a fault or is missing."""
     index = 0
     while index in results:
         yield results[index]
@@ -168,7 +168,7 @@ def _without_gap(results):
 
 
 def _joined(program, results):
-    """The Result of parts one after the other."""
+    """Returns the RunResult of consecutive parts."""
     seconds = sum(one.seconds for one in results)
     batches, fault = [], None
     for one in results:

@@ -22,7 +22,7 @@ _BARE_CLOCK = Path(__file__).resolve().parents[1] / "rtl" / "bare_clock.cpp"
 
 
 def _plan(simulation, run, image, outputs, memory):
-    """Images, plusargs and output window of a whole run."""
+    """Returns bytes per beat, plusargs and output window of a run; writes the memory images."""
     images = image if isinstance(image, list) else [image]
     beat = simulation.parameters["BUS_WIDTH"] // 8
     first, size = outputs
@@ -52,26 +52,26 @@ def run_batches(
     simulation : Simulation
         From :meth:`Simulation.of_core`.
     image : bytes, or list of bytes
-        Host memory from address 0 on; of a ring, that of each core.
+        Host memory from address 0 on. For a ring, one image per core.
     batches : list of dict
-        For each run: `regions`, a dict from a region's name to `[base, size]`, of which only what changes need be
-        named; `pc`, 0 without it.
+        For each run: `regions`, a dict from a region's name to `[base, size]`, which needs only the regions that change; `pc`,
+        default 0.
     outputs : (int, int)
-        First byte and count of the memory that is read back at the end.
+        First byte and byte count of the memory that is read back at the end.
     memory : dict
         Plusargs of `axi_memory`: latency, pauses, faults.
     cycle_limit : int
-        Cycles after which a batch is given up.
+        Cycles after which a batch is aborted.
     probes : sequence of Probe
-        Those that the simulation was made with.
+        The probes that the simulation was built with.
 
     Returns
     -------
     dict
-        `batches` (counters of each; of a ring, a list of those of each core, with `ring_sent` and `ring_received`), `fault`
-        (None, or `cause`, `pc` and `batch`), `protocol_errors`,
-        `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
-        (numpy bytes; of a ring, (cores, bytes)), `waves`, and with probes `seen`, from :func:`sim.rtl.probes.read_probes`.
+        `batches` (counters of each batch; for a ring, a list with the counters of each core, with `ring_sent` and
+        `ring_received`), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`, `simulated_cycles`, `seconds` (wall
+        time of the runs alone), `cycles_per_second`, `identity`, `output` (numpy bytes; for a ring, (cores, bytes)), `waves`, and
+        with probes `seen`, from :func:`sim.rtl.probes.read_probes`.
     """
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,8 @@ def run_batches(
 
 
 def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600):
-    """The same as :func:`run_batches`, with the verilated model clocked by a bare C++ loop: what cocotb is measured by.
+    """Runs batches like :func:`run_batches`, with the verilated model clocked by a bare C++ loop: the baseline for cocotb's
+    speed.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A network and its samples on a board: the same compiler, memory layout and driver as in simulation, over a serial line."""
+"""Execution of a network on a board: the compiler, memory layout and driver of simulation, over a serial line."""
 
 import asyncio
 import time
@@ -23,11 +23,11 @@ _BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
 
 
 class BoardError(RuntimeError):
-    """What is at the other end is not what this driver can work with; one line."""
+    """A board or core that this driver does not support; one line."""
 
 
 def _config(found):
-    """The configuration of a core, from its registers."""
+    """Returns the configuration of a core, from its registers."""
     for stages in STAGES:
         if split_stages(stages) == (found["lead"], found["latency"]):
             break
@@ -41,12 +41,12 @@ def _config(found):
 
 
 class ConnectedBoard:
-    """A core behind a serial line; made by :meth:`connect`.
+    """A core behind a serial line; created by :meth:`connect`.
 
     Attributes
     ----------
     config : Config
-        Of the core, by its registers.
+        Configuration of the core, from its registers.
     memory : int
         Bytes of host memory.
     clock : int
@@ -59,7 +59,7 @@ class ConnectedBoard:
 
     @classmethod
     async def connect(cls, link):
-        """Finds out what is there. Raises BoardError, or LinkError if nothing is."""
+        """Identifies the board and its core. Raises BoardError, or LinkError if no board answers."""
         bridge = await link.identify()
         try:
             found = await Driver(link.registers).identify()
@@ -68,12 +68,12 @@ class ConnectedBoard:
         return cls(link, _config(found), bridge["memory"], bridge["clock"])
 
     def compile(self, network, count, batch=None, effort="best"):
-        """The program for batches of `batch` samples. Default: filled evenly, with as many as there is memory for, at most 128.
+        """Compiles a program for batches of `batch` samples. Default: equal batches, as large as the memory permits, at most 128.
 
         Raises
         ------
         CompileError
-            When core or memory are too small.
+            If the core or the memory is too small.
         """
         for size in [batch] if batch else sorted({even_batch(count, size) for size in _BATCHES}, reverse=True):
             least = size * (2 * network.input_size + 4 * network.output_size)
@@ -96,7 +96,7 @@ class ConnectedBoard:
         `progress` is called with `(done, total)` bytes on the line.
         """
         hosts = [HostImage(program, samples[first : first + program.batch]) for first in range(0, len(samples), program.batch)]
-        regions = hosts[0].batches[0]["regions"]  # the same for each: batch after batch uses the same memory
+        regions = hosts[0].batches[0]["regions"]  # the same for each: all batches use the same memory
         (inputs, input_bytes), (outputs, output_bytes) = regions["INPUT"], regions["OUTPUT"]
         total = len(program.model) + len(hosts) * (input_bytes + output_bytes)
         done = 0
@@ -139,18 +139,18 @@ class ConnectedBoard:
 
 
 def run_on_board(network, samples, *, port, baud, batch=None, effort="best", progress=lambda done, total: None):
-    """Runs bfloat16 samples (count, inputs) on the board at a serial port, and compares every bit with the golden model.
+    """Runs bfloat16 samples (count, inputs) on the board at a serial port. Compares every bit with the golden model.
 
     Parameters
     ----------
     port : str
-        Such as /dev/ttyUSB0.
+        For example /dev/ttyUSB0.
     baud : int
-        Bits a second.
+        Bits per second.
     batch : int or None
-        Samples of a run; without it what the board has memory for.
+        Samples per run. Default: as many as the board's memory holds.
     effort : str
-        As of :func:`sim.compiler.compile.compile_network`.
+        See :func:`sim.compiler.compile.compile_network`.
     progress : callable
         Called with `(done, total)` bytes on the line.
 
@@ -161,7 +161,7 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", pro
     Raises
     ------
     BoardError, sim.host.serial_link.LinkError, CompileError
-        If there is no board, no right one, or one that is too small.
+        If the board is missing, not supported or too small.
     """
 
     async def session(transport):

@@ -1,4 +1,4 @@
-"""Talks to a core through its registers, whatever carries them: a bench, a recording, or a bridge to a board."""
+"""The driver of a core: register accesses over any port, such as a bench, a recording, or a bridge to a board."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, STALLS, VERSION
@@ -9,8 +9,8 @@ _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beat
 
 
 class CoreFault(RuntimeError):
-    """A run ended early: why (`cause`, a :class:`hw.spec.isa.Fault`), at which instruction (`pc`), and whether the bus has come
-    to rest since (`quiet`). If it has not, what the run stored may still land in memory."""
+    """A fault that ended a run early: its `cause` (:class:`hw.spec.isa.Fault`), the `pc` of the instruction, and whether the bus
+    is `quiet`. If it is not, outstanding writes of the run may still change memory."""
 
     def __init__(self, cause, pc, quiet=True):
         super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; the bus still owes answers"))
@@ -18,45 +18,45 @@ class CoreFault(RuntimeError):
 
 
 class CoreTimeout(RuntimeError):
-    """A run did not end within the cycles that it was given."""
+    """A run that did not end within its limit of cycles."""
 
 
 def fault_of(error, batch):
-    """What reports say of an error that has `cause` and `pc` and ended this batch."""
+    """Returns the fault of an error with `cause` and `pc` that ended this batch, as a dict for reports."""
     return {"cause": error.cause.name, "pc": error.pc, "batch": batch}
 
 
 def _fields(register, value):
-    """Values of a register's fields by name."""
+    """Returns the values of a register's fields by name."""
     return {name: value >> first & (1 << width) - 1 for name, (first, width, _) in REGISTER[register].fields.items()}
 
 
 class Driver:
-    """One core.
+    """The driver of one core.
 
     Parameters
     ----------
     port : object
-        With async `read(offset)` and `write(offset, value)`. If it also has async `interrupt(cycles)`, which waits for
-        `irq` and returns whether it came, waiting costs no register accesses; else the status is polled.
+        With async `read(offset)` and `write(offset, value)`. Optional: async `interrupt(cycles)`, which waits for `irq` and
+        returns whether it came. Waiting then costs no register accesses. Default: the driver polls the status.
     """
 
     def __init__(self, port):
         self._port = port
 
     async def read(self, name):
-        """The value of a register."""
+        """Returns the value of a register."""
         return await self._port.read(REGISTER[name].offset)
 
     async def write(self, name, value):
-        """Sets a register."""
+        """Writes a register."""
         register = REGISTER[name]
         if register.access == "ro":
             raise ValueError(f"register {name} cannot be written")
         await self._port.write(register.offset, value)
 
     async def identify(self):
-        """What was built, as a dict of register and field names. Raises RuntimeError if no core answers."""
+        """Returns the core's parameters, as a dict of register and field names. Raises RuntimeError if no core answers."""
         if (found := await self.read("id")) != IDENTIFIER:
             raise RuntimeError(f"no core here: the identification register reads {found:#010x}, not {IDENTIFIER:#010x}")
         version = await self.read("version")
@@ -69,7 +69,8 @@ class Driver:
         return sizes
 
     async def configure_regions(self, regions):
-        """Places regions: a :class:`hw.spec.isa.Region` or its name to `(base, size)`. Others stay as they are."""
+        """Sets the addresses of regions: a :class:`hw.spec.isa.Region` or its name to `(base, size)`. Other regions are
+        unchanged."""
         for region, (base, size) in regions.items():
             name = (region if isinstance(region, Region) else Region[region]).name.lower()
             await self.write(f"{name}_base_low", base & 0xFFFFFFFF)
@@ -83,36 +84,37 @@ class Driver:
         await self.write("control", 0b01)
 
     async def join_ring(self, rank, size):
-        """Gives a core its place in a ring: its number, and how many cores there are."""
+        """Sets a core's rank in a ring, and the number of cores."""
         await self.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
 
     async def set_flush(self, flush):
-        """Begins or ends the flush of a core's link; its place in the ring stays. See :func:`flush_ring`."""
+        """Begins or ends the flush of a core's link; its rank in the ring is unchanged. See :func:`flush_ring`."""
         place = _fields("ring", await self.read("ring"))
         await self.write("ring", REGISTER["ring"].pack(**place | {"flush": int(flush)}))
 
     async def ring_state(self):
-        """Fields of the register `ring_state`."""
+        """Returns the fields of the register `ring_state`."""
         return _fields("ring_state", await self.read("ring_state"))
 
     async def ring_words(self):
-        """Words of 32 bits that the last run sent into the ring, and took from it."""
+        """Returns the words of 32 bits that the last run sent to the ring and received from it."""
         return {name: await self.read(name) for name in ("ring_sent", "ring_received")}
 
     async def status(self):
-        """Fields of the status register."""
+        """Returns the fields of the status register."""
         return _fields("status", await self.read("status"))
 
     async def wait_for_quiet(self, polls=1000):
-        """Waits until no bus transaction is outstanding, for so many reads of the status at most; returns whether none is."""
+        """Waits until no bus transaction is outstanding, for at most `polls` reads of the status. Returns whether that was
+        reached."""
         for _ in range(polls):
             if (await self.status())["quiet"]:
                 return True
         return False
 
     async def wait(self, cycles, polls=1000):
-        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus came to rest or `polls` reads of the
-        status, and CoreTimeout if it did not end within `cycles`."""
+        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus became quiet or `polls` reads of the
+        status. Raises CoreTimeout if it did not end within `cycles`."""
         if hasattr(self._port, "interrupt"):
             await self._port.interrupt(cycles)
             status = await self.status()
@@ -127,17 +129,18 @@ class Driver:
             raise CoreTimeout(f"the run did not end within {cycles} cycles")
 
     async def counters(self):
-        """Counters of the last run: `cycles`, `busy`, `stall_*` (all sum to `cycles`), `read_beats`, `write_beats`."""
+        """Returns the counters of the last run: `cycles`, `busy`, `stall_*` (`busy` and all stalls add up to `cycles`),
+        `read_beats`, `write_beats`."""
         return {name: await self.read(name) for name in _COUNTERS}
 
     async def run_batch(self, batch, cycles, pc=0):
-        """Runs a program whose regions are placed. Returns `(counters, fault)`; the fault is None, or a dict as of
-        :func:`fault_of`, whose cause is CYCLE_LIMIT where the run did not end within `cycles`."""
+        """Runs a program whose regions are set. Returns `(counters, fault)`. The fault is None, or a dict from :func:`fault_of`;
+        its cause is CYCLE_LIMIT if the run did not end within `cycles`."""
         await self.start(pc)
         return await self.end_batch(batch, cycles)
 
     async def end_batch(self, batch, cycles):
-        """What :meth:`run_batch` does after the start."""
+        """Waits for the end of a started run, and returns the result of :meth:`run_batch`."""
         fault = None
         try:
             await self.wait(cycles)
@@ -148,15 +151,15 @@ class Driver:
         return await self.counters(), fault
 
     async def reset(self):
-        """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest:
-        only then is memory as the run leaves it."""
+        """Ends any run and clears status and fault; regions and other settings are unchanged. Returns whether the bus is quiet:
+        only then is the run's output in memory final."""
         await self.write("control", 0b10)
         await self.write("interrupt", 0b10)
         return await self.wait_for_quiet()
 
 
 async def flush_ring(drivers, looks=50):
-    """Empties the links of all cores of a ring, none of which may be running. After a fault or a reset, RING needs this.
+    """Empties the links of all cores of a ring. All cores must be idle. After a fault or a reset, RING needs this.
 
     Parameters
     ----------
@@ -167,7 +170,7 @@ async def flush_ring(drivers, looks=50):
     Raises
     ------
     RuntimeError
-        If a core cannot get rid of a vector, or another vector comes after the flush.
+        If a core cannot drop a vector, or another vector arrives after the flush.
     """
     for flush in (True, False):
         for driver in drivers:
@@ -180,7 +183,7 @@ async def flush_ring(drivers, looks=50):
 
 
 class Script:
-    """A port that writes down what it is asked: `w offset value`, `r offset`, `i cycles` (wait for the interrupt)."""
+    """A port that records accesses: `w offset value`, `r offset`, `i cycles` (wait for the interrupt)."""
 
     def __init__(self):
         self.lines = []

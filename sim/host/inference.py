@@ -1,4 +1,4 @@
-"""A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model.
+"""Inference on the core: compile a network, lay out host memory, simulate, compare with the golden model.
 
 >>> import numpy as np
 >>> from amaranth_tpu.hw.config import Config
@@ -48,7 +48,7 @@ __all__ = [
     "summarize",
 ]
 
-#: What a network can run on: the RTL in a simulator, the instruction-level model, and the golden model alone.
+#: Execution models of a network: the RTL in a simulator, the instruction-level model, and the golden model alone.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
 
 _PAGE = 4096
@@ -59,15 +59,15 @@ def _page(size):
 
 
 def even_batch(count, most):
-    """Returns the smallest batch with which `count` samples take no more runs than with batches of `most`."""
+    """Returns the smallest batch for which `count` samples take as many runs as with batches of `most`."""
     return -(-count // -(-count // most))
 
 
 class HostImage:
-    """Host memory for a sequence of runs of one program: its bytes, the regions of each run, and where results appear.
+    """Host memory for a sequence of runs of one program: its bytes, the regions of each run, and the addresses of the results.
 
-    The samples are cut into batches; the last one is filled up with zeros. Each batch has an INPUT and an OUTPUT region
-    of its own, in order; MODEL and SCRATCH are shared.
+    The samples are split into batches; the last one is padded with zeros. Each batch has its own INPUT and OUTPUT region, in
+    order. MODEL and SCRATCH are shared.
     """
 
     def __init__(self, program, samples):
@@ -96,7 +96,7 @@ class HostImage:
         ]
 
     def results(self, data):
-        """float32 (samples, outputs) from the bytes of the output window."""
+        """Returns float32 (samples, outputs) from the bytes of the output window."""
         size, step = self.program.output_bytes, self._output_step
         parts = [self.program.unpack_output(bytes(data[first : first + size])) for first in range(0, len(data), step)]
         return np.concatenate(parts)[: self.count]
@@ -104,31 +104,31 @@ class HostImage:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run gave.
+    """The result of a run.
 
     Parameters
     ----------
     logits, expected : float32 (samples, outputs)
-        By what ran it and by the golden model. A Softmax that was left out of the network is not in them.
+        Results of the run and of the golden model, without a Softmax that was removed from the network.
     mismatched_bits : int or None
-        Bits in which they differ; None if the golden model alone ran.
+        Number of different bits; None if only the golden model ran.
     seconds : float
-        Wall time of the simulated runs; of a board's, with all that goes over its serial line.
+        Wall time of the simulated runs. For a board, it includes all transfers over its serial line.
     cycles, busy : int or None
-        Of all batches together; `stalls` maps each reason to cycles, and with `busy` sums to `cycles`. None, as all of the
-        figures of time below, of models that know no time.
+        Sums over all batches. `stalls` maps each reason to cycles; `busy` and all stalls add up to `cycles`. None, like all
+        figures of time below, for models without timing.
     utilisation : float or None
-        Useful multiply-accumulates over cycles times cells.
+        Useful multiply-accumulates / (cycles x cells).
     batches : list of dict
-        The counters of each.
+        The counters of each batch.
     cycles_per_second : float or None
-        Simulated; of a board, its clock.
+        Simulation speed; for a board, its clock.
     protocol_errors : int or None
         Violations of AXI's rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the runs early.
     seen : dict or None
-        What probes saw: from :func:`sim.rtl.probes.read_probes`.
+        Recordings of probes, from :func:`sim.rtl.probes.read_probes`.
     """
 
     logits: np.ndarray
@@ -148,9 +148,9 @@ class RunResult:
 
 
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=False, **options):
-    """The simulation of a core, or of several in a ring; memory is rounded up to a power of two, so that builds are shared.
-    `options` are those of :meth:`sim.rtl.runner.Simulation.of_core`, or of `of_pod`."""
-    simulator_version(simulator)  # if it is missing, said before the Verilog is made
+    """Returns the simulation of a core, or of several in a ring. The memory's size is rounded up to a power of two, so that
+    builds are shared. `options` are the options of :meth:`sim.rtl.runner.Simulation.of_core`, or of `of_pod`."""
+    simulator_version(simulator)  # reports a missing simulator before the Verilog is generated
     size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
     if cores > 1:
         return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
@@ -159,7 +159,7 @@ def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=F
 
 
 def cycle_limit(program):
-    """Cycles after which a batch of a program is given up: many more than a slow host memory costs."""
+    """Returns the cycles after which a batch of a program is aborted: far more than slow host memory costs."""
     return 64 * (program.compute_cycles + program.read_beats) + 1_000_000
 
 
@@ -185,28 +185,28 @@ def run_samples(
     network : Graph
         From :func:`sim.frontend.load.load_network`.
     config : Config
-        The core; not needed (None) for the golden model.
+        The core's configuration. The golden model does not need it (None).
     samples : array
         Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see
-        :func:`sim.data.samples.as_samples`; or any bfloat16 ones.
+        :func:`sim.data.samples.as_samples`; or any bfloat16 numbers.
     batch : int
-        Samples of a run; all of them without it.
+        Samples per run. Default: all samples.
     simulator : str
         One of `SIMULATORS`.
     memory : dict
-        Plusargs of the host memory of the RTL: `latency` (cycles, without it `HOST_LATENCY`), pauses, faults.
+        Plusargs of the host memory of the RTL: `latency` (cycles, default `HOST_LATENCY`), pauses, faults.
     progress : callable
         Called with `(batches done, batches)`.
     program : Program
-        To use instead of compiling.
+        Compiled program. Default: compile the network.
     quick : bool
-        As of :class:`sim.rtl.runner.Simulation`.
+        See :class:`sim.rtl.runner.Simulation`.
     probes : sequence of sim.rtl.probes.Probe
-        What is recorded of the RTL's runs: `seen` of the result.
+        Signals to record in the RTL: `seen` of the result.
 
     Returns
     -------
-    Result
+    RunResult
 
     Raises
     ------
@@ -268,7 +268,7 @@ def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, probes
 
 
 def _run_model(program, host, expected, progress=None):
-    """The batches on the instruction-level model, with the same images of host memory as the RTL has."""
+    """Runs the batches on the instruction-level model, with the RTL's images of host memory."""
     started = time.perf_counter()
     memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
     for index, batch in enumerate(host.batches):
@@ -289,8 +289,8 @@ def _run_model(program, host, expected, progress=None):
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
-    """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not
-    come to its end."""
+    """Returns the counters of a run of one batch of bfloat16 samples in the RTL, without checking the results. Raises
+    RuntimeError if the run ends with a fault."""
     raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, quick=quick)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
@@ -302,7 +302,7 @@ def _differing(one, two):
 
 
 def summarize(program, config, logits, expected, counters, **rest):
-    """The :class:`RunResult` of batches with these `counters`; `rest` are the fields that do not follow from them."""
+    """Returns the :class:`RunResult` of batches with these `counters`. `rest` are the fields that cannot be derived from them."""
     cycles = sum(one["cycles"] for one in counters)
     return RunResult(
         logits=logits,

@@ -1,5 +1,4 @@
-"""The host's side of a board's serial line: requests and answers of :mod:`hw.spec.serial_protocol`, whatever carries the
-bytes."""
+"""The host side of a board's serial line: requests and answers of :mod:`hw.spec.serial_protocol`, over any transport."""
 
 import struct
 import zlib
@@ -21,18 +20,18 @@ __all__ = ["LinkError", "SerialLink", "RegisterPort"]
 
 _HEAD = struct.Struct("<BBH")
 _TEXTS = {
-    Status.REFUSED: "the board knows no such request",
+    Status.REFUSED: "the board does not support this request",
     Status.BUS_ERROR: "there is nothing at such an address on the board",
     Status.BUS_TIMEOUT: "the board's bus did not answer",
     Status.LINE: "a byte reached the board damaged",
-    Status.LENGTH: "the board was asked for too much at a time",
-    Status.INCOMPLETE: "a part of the request did not reach the board",
+    Status.LENGTH: "the request was too long for the board",
+    Status.INCOMPLETE: "only a part of the request reached the board",
     Status.CHECKSUM: "the request reached the board damaged",
 }
 
 
 class LinkError(RuntimeError):
-    """A transfer failed, in one line. `status` is what the board said, None without an answer that could be read."""
+    """A failed transfer, in one line. `status` is the board's answer, None without a readable answer."""
 
     def __init__(self, message, status=None):
         super().__init__(message)
@@ -42,47 +41,47 @@ class LinkError(RuntimeError):
 class SerialLink:
     """A board's memory and its core's registers, in frames with checksums.
 
-    One request is under way at a time. What the board says it did not get is sent again, up to `retries` times; so is a
-    request whose answer is missing or damaged, if doing it twice does no harm. After a failure the line is left silent for
-    long enough that the next transfer finds the board listening.
+    One request is in flight at a time. A request that the board reports as not received is sent again, up to `retries` times. A
+    request with a missing or damaged answer is also sent again, if repeating it is safe. After a failure the line is left silent
+    for long enough that the board is ready for the next transfer.
 
     Parameters
     ----------
     transport : object
-        With async `send(data)`; async `receive(count, seconds)`, which gives what came within that time, at most `count`
-        bytes; async `drop(seconds)`, which drops what comes in until nothing has for so long, and returns False if that
-        took too long.
+        With async `send(data)`; async `receive(count, seconds)`, which returns the bytes received within that time, at most
+        `count`; async `drop(seconds)`, which discards input until the line has been silent for `seconds`, and returns False if
+        that took too long.
     baud : int
-        Bits a second, ten for a byte.
+        Bits per second, ten per byte.
     timeout : float
-        Seconds that an answer may take, beyond what its bytes and those of the request take on the line.
+        Seconds for an answer, in addition to the time of the answer's and the request's bytes on the line.
     silence : float
-        Seconds after which the board has given up a frame that does not go on.
+        Seconds of silence after which the board discards an incomplete frame.
     retries : int
-        More attempts.
+        Additional attempts.
     """
 
     def __init__(self, transport, *, baud, timeout=1.0, silence=0.1, retries=2):
         self._transport = transport
         self._baud, self._timeout, self._silence, self._retries = baud, timeout, silence, retries
         self._tag = 0
-        self._words = 1  # the most of a frame, until the board says more
+        self._words = 1  # limit of a frame, until the board reports a larger one
         self._settled = False
         self.registers = RegisterPort(self)
 
     async def identify(self):
-        """The words of :data:`hw.spec.serial_protocol.IDENTITY`, as a dict. Raises LinkError if no such board answers."""
+        """Returns the words of :data:`hw.spec.serial_protocol.IDENTITY`, as a dict. Raises LinkError if no such board answers."""
         data = await self._exchange(Operation.IDENTIFY, "identification", answer=len(IDENTITY))
         found = dict(zip(IDENTITY, struct.unpack(f"<{len(IDENTITY)}I", data)))
         if found["identifier"] != BRIDGE_IDENTIFIER:
-            raise LinkError(f"no amaranth-tpu there: it says that it is {found['identifier']:#010x}")
+            raise LinkError(f"no amaranth-tpu there: its identifier is {found['identifier']:#010x}")
         if found["version"] != BRIDGE_VERSION:
             raise LinkError(f"the board speaks version {found['version']} of the serial protocol, this driver {BRIDGE_VERSION}")
         self._words = found["words"]
         return found
 
     async def read(self, address, size, progress=None):
-        """`size` bytes from `address` on, both multiples of 4. `progress` is called with `(done, total)` bytes."""
+        """Returns `size` bytes from `address` on, both multiples of 4. `progress` is called with `(done, total)` bytes."""
         data = b""
         while len(data) < size:
             words, place = min(self._words, (size - len(data)) // 4), address + len(data)
@@ -94,7 +93,7 @@ class SerialLink:
         return data
 
     async def write(self, address, data, progress=None, again=True):
-        """Writes `data` from `address` on, both multiples of 4. `again`: doing it twice does no harm."""
+        """Writes `data` from `address` on, both multiples of 4. `again`: whether repeating the write is safe."""
         step = 4 * self._words
         for first in range(0, len(data), step):
             part, place = data[first : first + step], address + first
@@ -105,12 +104,12 @@ class SerialLink:
                 progress(first + len(part), len(data))
 
     async def _exchange(self, operation, what, address=0, data=b"", *, count=0, answer=0, again=True):
-        """The data of the answer, of `answer` words. Raises LinkError."""
+        """Returns the data of the answer, `answer` words. Raises LinkError."""
         attempts = 0
         while attempts <= self._retries:
             attempts += 1
             if not self._settled and not await self._transport.drop(self._silence):
-                raise LinkError(f"{what}: the line is never silent; is there something else at its other end?")
+                raise LinkError(f"{what}: the line is never silent; is another device at its other end?")
             self._settled = False
             self._tag = (self._tag + 1) % 256
             body = _HEAD.pack(operation.value, self._tag, count) + address.to_bytes(4, "little") + data
@@ -126,11 +125,11 @@ class SerialLink:
         raise LinkError(f"{what}: {found if status is None else _TEXTS[status]}{tried}", status)
 
     def _seconds(self, size):
-        """The time that `size` bytes take at most."""
+        """Returns the maximum time for `size` bytes."""
         return self._timeout + 10 * size / self._baud
 
     async def _answer(self, words, sent):
-        """The status and the data of an answer of `words` words; of one that can't be read, None and why."""
+        """Returns the status and the data of an answer of `words` words; for an unreadable answer, None and the reason."""
         head = await self._transport.receive(1 + _HEAD.size, self._seconds(sent + 1 + _HEAD.size))
         if not head:
             return None, f"no answer within {self._timeout:g} s"
@@ -138,7 +137,7 @@ class SerialLink:
             return None, "only a part of the answer came"
         code, tag, count = _HEAD.unpack(head[1:])
         if head[0] != ANSWER or count > max(self._words, words):
-            return None, "what came is no answer"
+            return None, "the bytes received are not an answer"
         rest = await self._transport.receive(4 * count + 4, self._seconds(4 * count + 4))
         if len(rest) < 4 * count + 4:
             return None, "only a part of the answer came"
@@ -146,7 +145,7 @@ class SerialLink:
         if zlib.crc32(head[1:] + data) != int.from_bytes(checksum, "little"):
             return None, "the answer came damaged"
         if code not in [status.value for status in Status]:
-            return None, "what came is no answer"
+            return None, "the bytes received are not an answer"
         status = Status(code)
         # A request that was not understood may have another tag.
         if status in NOT_RECEIVED:
@@ -157,7 +156,7 @@ class SerialLink:
 
 
 class RegisterPort:
-    """Port for :class:`sim.host.driver.Driver`: the core's registers over a :class:`SerialLink`."""
+    """A port for :class:`sim.host.driver.Driver`: the core's registers over a :class:`SerialLink`."""
 
     def __init__(self, link):
         self._link = link
@@ -166,5 +165,5 @@ class RegisterPort:
         return int.from_bytes(await self._link.read(REGISTERS_BASE + offset, 4), "little")
 
     async def write(self, offset, value):
-        # A start must not be repeated on suspicion.
+        # A start must not be repeated unless the board reports that it was not received.
         await self._link.write(REGISTERS_BASE + offset, value.to_bytes(4, "little"), again=offset != REGISTER["control"].offset)

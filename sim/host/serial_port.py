@@ -10,16 +10,16 @@ from .serial_link import LinkError
 
 __all__ = ["SerialPort"]
 
-_LOOK = 0.0005  # seconds between looks at what has left
+_LOOK = 0.0005  # seconds between checks for unsent bytes
 
 
 class SerialPort:
-    """A port by its name (or a URL of pyserial); a context manager. What fails raises LinkError, in one line.
+    """A serial port, by its name or a URL of pyserial; a context manager. Failures raise LinkError, in one line.
 
-    The methods are async as those of other transports are, and wait themselves.
+    The methods are async, as in other transports, but block.
     """
 
-    #: Seconds that a request may take to leave this machine.
+    #: Time limit for sending a request, in seconds.
     write_timeout = 10
 
     def __init__(self, name, baud):
@@ -30,7 +30,7 @@ class SerialPort:
         self._name = name
         with self._failures("could not be opened"):
             self._port = serial.serial_for_url(name, baudrate=baud, timeout=0, write_timeout=self.write_timeout, exclusive=True)
-        # An FTDI bridge holds back short answers for 16 ms unless it is told not to.
+        # An FTDI bridge delays short answers by 16 ms unless its low latency mode is set.
         with contextlib.suppress(Exception):
             self._port.set_low_latency_mode(True)
 
@@ -44,7 +44,7 @@ class SerialPort:
             text = str(error.args[-1] if isinstance(error, termios.error) else error)
             reason = text.partition(self._name)[2].lstrip(":' ") or text
             if isinstance(error, serial.SerialTimeoutException):
-                reason = f"it took nothing for {self.write_timeout} s"
+                reason = f"it accepted no bytes for {self.write_timeout} s"
             raise LinkError(f"serial port {self._name} {what}: {' '.join(reason.split())}") from None
 
     def __enter__(self):
@@ -54,20 +54,20 @@ class SerialPort:
         self._port.close()
 
     async def send(self, data):
-        """Sends bytes, and returns when they have left this machine."""
+        """Sends bytes. Returns when they have left this machine."""
         import serial
 
         end = time.monotonic() + self.write_timeout
         with self._failures("failed"):
             self._port.write(data)
-            # The port's own `flush` waits for ever where nothing takes the bytes. Ports over a network do not know.
+            # The port's own `flush` waits forever if no device accepts the bytes. Ports over a network have no `out_waiting`.
             while getattr(self._port, "out_waiting", 0):
                 if time.monotonic() > end:
                     raise serial.SerialTimeoutException
                 time.sleep(_LOOK)
 
     async def receive(self, count, seconds):
-        """At most `count` bytes, and what came within that time."""
+        """Returns the bytes received within `seconds`, at most `count`."""
         data, end = b"", time.monotonic() + seconds
         with self._failures("failed"):
             while len(data) < count and (left := end - time.monotonic()) > 0:
@@ -76,7 +76,7 @@ class SerialPort:
         return data
 
     async def drop(self, seconds):
-        """Drops what comes in, until nothing has for so long; False if something still does after ten times that."""
+        """Discards input until the line is silent for `seconds`. Returns False if it is not after ten times that time."""
         end = time.monotonic() + 10 * seconds
         while time.monotonic() < end:
             if not await self.receive(1 << 16, seconds):

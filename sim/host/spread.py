@@ -1,7 +1,7 @@
-"""Work in parts that know nothing of each other, done here one after the other, or by the workers of a Dask cluster.
+"""Distribution of independent parts of work, sequentially in this process or by the workers of a Dask cluster.
 
-What a part gives is handed on as soon as it is there, in whatever order; who keeps it loses nothing when a worker, or all of the
-work, is ended. Between machines it is Dask's own protocol, for clusters that are trusted.
+Each result is yielded as soon as it is ready, in any order. A caller that saves the results loses nothing when a worker, or the
+whole run, is ended. Machines communicate by Dask's own protocol, which is only for trusted clusters.
 """
 
 import concurrent.futures
@@ -17,29 +17,29 @@ from ..data.source_digest import source_digest
 __all__ = ["Cluster", "in_turn"]
 
 _CONNECT = 30  # seconds until a scheduler answers, and has a worker
-_ALONE = 60  # seconds that are waited for a worker when there is none left
+_ALONE = 60  # seconds to wait for a worker when none is left
 _LOOK = 0.1
 
 
 def in_turn(function, items):
-    """Yields `(index, function(item))` of each item, here."""
+    """Yields `(index, function(item))` of each item, in this process."""
     for index, item in enumerate(items):
         yield index, function(item)
 
 
 class Cluster:
-    """Workers of a Dask cluster, inside of `with`.
+    """Workers of a Dask cluster; a context manager.
 
     Parameters
     ----------
     scheduler : str or None
-        Its address, as `tcp://10.0.0.1:8786`; without it as many processes as `workers` are started here, and ended with it.
+        Its address, such as `tcp://10.0.0.1:8786`. None: start `workers` processes here, and end them on exit.
     workers : int
 
     Raises
     ------
     ToolError
-        One line: without the package `distributed`, if nobody answers, if there is no worker, or one of another version.
+        One line: if the package `distributed` is missing, no scheduler answers, or workers are missing or of another version.
     """
 
     def __init__(self, scheduler=None, workers=1):
@@ -48,9 +48,9 @@ class Cluster:
     def __enter__(self):
         try:
             import distributed
-        except Exception as error:  # also of a package that does not fit others, or is damaged
+        except Exception as error:  # also if the package is damaged, or incompatible with others
             raise ToolError(
-                f"work is spread by the package distributed, which can't be imported ({printable(error, 200)}): "
+                f"distributing work needs the package distributed, which can't be imported ({printable(error, 200)}): "
                 "pip install distributed"
             ) from None
         name = self._name
@@ -81,12 +81,12 @@ class Cluster:
         return printable(self.scheduler or "local workers")
 
     def __call__(self, function, items):
-        """Yields `(index, function(item))`, the first that is ready first. Of a worker that is killed, others do the item.
+        """Yields `(index, function(item))` in order of completion. If a worker is killed, another worker runs its item.
 
         Raises
         ------
         ToolError
-            If there are no workers any more, or no scheduler.
+            If no worker, or no scheduler, is left.
         """
         import distributed
 
@@ -101,7 +101,7 @@ class Cluster:
                     alone = time.monotonic()
                     time.sleep(_LOOK)
                 elif time.monotonic() > alone + _ALONE:
-                    raise ToolError(f"no worker for {_ALONE} s; start some, and call again: what is done is kept")
+                    raise ToolError(f"no worker for {_ALONE} s; start some, and call again: completed parts are kept")
                 else:
                     time.sleep(_LOOK)
         finally:
@@ -115,12 +115,12 @@ class Cluster:
         except distributed.scheduler.KilledWorker as error:
             raise ToolError(f"several workers died of the same part ({printable(error, 200)}); see their logs") from None
         except concurrent.futures.CancelledError:
-            raise ToolError(f"{self._name}: the scheduler is lost; start it, and call again: what is done is kept") from None
+            raise ToolError(f"{self._name}: the scheduler is lost; start it, and call again: completed parts are kept") from None
 
 
 @contextlib.contextmanager
 def _quiet(logger):
-    """Silences what Dask's client logs of a lost connection: a ToolError says it."""
+    """Suppresses the messages of Dask's client about a lost connection: a ToolError reports it."""
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

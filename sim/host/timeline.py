@@ -1,4 +1,4 @@
-"""What every unit of the core did in each cycle of a run, put together from what its probes saw."""
+"""A timeline of every unit of the core in a run, built from recorded probes."""
 
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -16,7 +16,7 @@ __all__ = ["Fetch", "TracedInstruction", "TracedRun", "timeline"]
 
 @dataclass
 class TracedInstruction:
-    """One instruction of a run. A moment is a cycle of the simulation; None: it did not come to that before the run ended.
+    """One instruction of a run. Times are cycles of the simulation; None if the run ended before.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class TracedInstruction:
     layer : str or None
         The layer or stage that it belongs to.
     decoded : int
-        The decoder takes it.
+        The decoder accepts it.
     offered, placed : int or None
-        The dispatcher has it; it has its place among the instructions in flight, or, a SYNC, need not wait any more.
+        The dispatcher receives it. It gets its slot among the instructions in flight; a SYNC no longer waits.
     begun, ended : int or None
-        Its unit takes it, and ends it.
+        Its unit starts and completes it.
     passes : list of (int, int)
-        Of a MATMUL: of each pass the cycles in which its first and last row enter the array.
+        For a MATMUL: the cycles in which the first and the last row of each pass enter the array.
     """
 
     pc: int
@@ -50,13 +50,13 @@ class TracedInstruction:
 
     @property
     def unit(self):
-        """Name of its unit, as in :func:`hw.control.dispatcher.units_of`; `control` for what none executes."""
+        """Name of its unit, as in :func:`hw.control.dispatcher.units_of`; `control` for instructions without a unit."""
         return INSTRUCTIONS[self.opcode].unit.name.lower()
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Instructions asked for at once: `count` from `pc` on, in the cycle `asked`, the last beat of which came in `came`."""
+    """Instructions requested at once: `count` from `pc` on, requested in the cycle `asked`; their last beat arrived in `came`."""
 
     pc: int
     count: int
@@ -66,14 +66,14 @@ class Fetch:
 
 @dataclass
 class TracedRun:
-    """One run of the core, from its first cycle, `begin`, to the one behind its last, `end`.
+    """One run of the core, from its first cycle, `begin`, to the cycle after its last, `end`.
 
     Parameters
     ----------
     states : list of (str, int, int)
-        `busy`, or the reason why no row entered the array, with the first cycle and the one behind the last.
+        `busy`, or the reason why no row entered the array, with the first cycle and the cycle after the last.
     reads, writes : list of (str, int, int)
-        Beats on the bus, one each cycle: whose they are, the first cycle and the one behind the last.
+        Beats on the bus, one per cycle: their client, the first cycle and the cycle after the last.
     fetches : list of Fetch
     instructions : list of TracedInstruction
     """
@@ -88,14 +88,14 @@ class TracedRun:
 
 
 def _rows(changes, begin, end):
-    """A probe's rows in these cycles, and the one before them."""
+    """Returns a probe's rows in these cycles, and the row before them."""
     first = bisect_right(changes, begin, key=lambda row: row["cycle"])
     return changes[max(0, first - 1) : bisect_left(changes, end, key=lambda row: row["cycle"])]
 
 
 def _stretches(changes, value, begin, end, late=0):
-    """`(value, first, behind the last)` of what lasts, within a run; `changes` are a probe's rows, whose `value` is a function
-    of a row, None where there is nothing. `late` cycles pass before the probe sees it."""
+    """Returns `(value, first, after the last)` of each interval with a constant value, within a run. `changes` are a probe's
+    rows. `value` is a function of a row and returns None for no interval. The probe lags by `late` cycles."""
     found, changes = [], _rows(changes, begin + late, end + late)
     for row, following in zip(changes, [*changes[1:], None]):
         first = max(begin, row["cycle"] - late)
@@ -109,19 +109,19 @@ def _stretches(changes, value, begin, end, late=0):
 
 
 def _state(row):
-    """The first reason counts, as in :class:`hw.control.run_control.RunControl`."""
+    """Returns the state of a row. The first stall reason wins, as in :class:`hw.control.run_control.RunControl`."""
     return "busy" if row["busy"] else next((name for bit, name in enumerate(STALLS) if row["stall"] >> bit & 1), None)
 
 
 def timeline(seen, program):
-    """The runs of a simulation, in order.
+    """Returns the runs of a simulation, in order.
 
     Parameters
     ----------
     seen : dict
         From :func:`sim.rtl.probes.read_probes` with :func:`sim.rtl.core_probes.core_probes`.
     program : Program
-        What ran, from its beginning, in each of them.
+        The program of every run, executed from its beginning.
 
     Returns
     -------
@@ -165,7 +165,7 @@ def _instructions(seen, offers, program):
         layer = None if op is None else stages[op.parts[0][0] if op.parts else op.stage].name
         instructions.append(TracedInstruction(row["pc"], opcode, fields, layer, row["cycle"]))
 
-    # The dispatcher has one at a time, the next one at the earliest a cycle after the last has its place.
+    # The dispatcher holds one instruction at a time; it receives the next at least one cycle after the last one got its slot.
     free, offers = 0, deque(offers)
     for instruction, row in zip_longest(instructions, seen["placed"][: len(instructions)]):
         while offers and offers[0][2] <= free:
@@ -173,7 +173,7 @@ def _instructions(seen, offers, program):
         instruction.offered = max(free, offers[0][1]) if offers else None
         if row is None:
             break
-        assert row["pc"] == instruction.pc, "instructions have their places in the order of the program"
+        assert row["pc"] == instruction.pc, "instructions get their slots in program order"
         instruction.placed, free = row["cycle"], row["cycle"] + 1
 
     for unit in {one.unit for one in instructions if f"begin_{one.unit}" in seen}:
@@ -186,7 +186,8 @@ def _instructions(seen, offers, program):
 
 
 def _add_passes(seen, matmuls):
-    """Passes are in the order of their instructions, each of which says how many it has."""
+    """Adds passes to their instructions: passes are in the order of their instructions, each of which has its number of
+    passes."""
     rows = iter(zip(seen["first"], seen["last"]))
     for instruction in matmuls:
         for _ in range(instruction.fields["tiles0"] * instruction.fields["tiles1"]):

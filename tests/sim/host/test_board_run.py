@@ -136,7 +136,8 @@ class Stuck:
 
 
 @pytest.mark.parametrize(
-    "stuck, said", [(Stuck(), "it took nothing for 0.1 s"), (Stuck(termios.error(5, "Input/output error")), "Input/output error")]
+    "stuck, said",
+    [(Stuck(), "it accepted no bytes for 0.1 s"), (Stuck(termios.error(5, "Input/output error")), "Input/output error")],
 )
 def test_port_that_takes_nothing(monkeypatch, stuck, said):
     monkeypatch.setattr(SerialPort, "write_timeout", 0.1)
@@ -168,7 +169,7 @@ def test_nothing_there(command, digits, model, tmp_path):
 @pytest.mark.parametrize(
     "different, said",
     [
-        ({"identifier": 0x12345678}, "no amaranth-tpu there: it says that it is 0x12345678"),
+        ({"identifier": 0x12345678}, "no amaranth-tpu there: its identifier is 0x12345678"),
         ({"version": 7}, "version 7 of the serial protocol"),
         ({"registers": {"id": 5}}, "no core here: the identification register reads 0x00000005"),
         ({"registers": {"config": 0x10040F04}}, "15 lead stages"),
