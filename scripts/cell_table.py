@@ -1,7 +1,7 @@
-"""Measures the cell alone, between registers: size and clock of every number of stages. The datasheet's table comes from here.
+"""Measurement of a single cell between registers: size and clock for every number of stages, for the datasheet's table.
 
-`python -m amaranth_tpu.scripts.cell_table --write`, about ten minutes. A Lattice ECP5-85, speed grade 6, by the tools that come
-from PyPI: the Verilog that `tpu generate` would write for a cell, `synth_ecp5 -nowidelut`, nextpnr with five seeds.
+`python -m amaranth_tpu.scripts.cell_table --write` takes about ten minutes. The part is a Lattice ECP5-85, speed grade 6. The
+tools are from PyPI: `synth_ecp5 -nowidelut`, and nextpnr with five seeds. The Verilog equals that of `tpu generate` for a cell.
 """
 
 import json
@@ -30,7 +30,7 @@ from .show.terminal import progress_bar
 
 __all__ = ["OTHERS", "main", "measure", "rows", "synthesize_cell"]
 
-#: Others' bfloat16 multiplier with a binary32 adder, measured in the same way for the issue that asked for this cell
+#: Third-party bfloat16 multipliers with a binary32 adder, measured in the same way for the issue that requested this cell
 #: (https://github.com/ucb-bar/berkeley-hardfloat, https://github.com/openhwgroup/cvfpu, Cabosse's bf16_mac,
 #: https://flopoco.org, and this project's first sketch): name, LUT, DSP, stages, MHz.
 OTHERS = (
@@ -43,7 +43,7 @@ OTHERS = (
     ("a one-day sketch of this contract", 587, 1, 8, 141),
 )
 
-# Yosys flattens the cell, but keeps it apart from what is around it.
+# Yosys flattens the cell, but keeps it separate from the scan chain.
 _SCRIPT = """
 read_verilog -sv design.v
 hierarchy -top top
@@ -56,7 +56,7 @@ _ROUTE_TIMEOUT = 600
 
 
 def synthesize_cell(cell, *, dsp=True):
-    """Netlist, as JSON text, of a cell in its scan chain, with or without hard multipliers.
+    """Returns the netlist, as JSON text, of a cell in its scan chain, with or without hard multipliers.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def synthesize_cell(cell, *, dsp=True):
 
 
 def fmax(netlist, seed):
-    """MHz of the one clock after place and route.
+    """Returns the clock rate in MHz after place and route.
 
     Raises
     ------
@@ -100,17 +100,19 @@ def fmax(netlist, seed):
 
 
 def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
-    """One dict for each number of stages: `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median) and
-    `fmax_of_seeds`; `fmax_moved_mhz`, with registers moved into the hard multiplier, None unless they are on both sides of it;
-    without a hard multiplier `lut_without_dsp` and `fmax_without_dsp_mhz`.
+    """Returns a dict of figures for each number of stages.
+
+    The keys are `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median) and `fmax_of_seeds`. `fmax_moved_mhz` is
+    the clock with registers moved into the hard multiplier; None unless there are registers on both sides of it.
+    `lut_without_dsp` and `fmax_without_dsp_mhz` are figures without a hard multiplier.
 
     Parameters
     ----------
     stages, seeds : sequence of int
     jobs : int
-        Place and route runs at a time.
+        Parallel runs of place and route.
     progress : callable
-        Called with the counts of runs done and of all.
+        Called with the number of finished runs and the total.
     """
     figures, runs = [], []
     for number in stages:
@@ -140,7 +142,7 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
 
 
 def rows(figures):
-    """The table of the datasheet."""
+    """Returns the table of the datasheet."""
     own = [
         [
             f["stages"],
@@ -180,15 +182,15 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def table(
     stages: Annotated[str, typer.Option(help="Numbers of stages.")] = ",".join(map(str, STAGES)),
-    seeds: Annotated[str, typer.Option(help="nextpnr's seeds; the median counts.")] = "1,2,3,4,5",
-    jobs: Annotated[int, typer.Option(min=1, max=2, help="Place and route runs at a time.")] = 1,
+    seeds: Annotated[str, typer.Option(help="Seeds of nextpnr; the table has the median.")] = "1,2,3,4,5",
+    jobs: Annotated[int, typer.Option(min=1, max=2, help="Parallel runs of place and route.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Put the table into the datasheet.")] = False,
 ):
-    """Measure the cell alone, between registers, on a Lattice ECP5-85 of speed grade 6."""
+    """Measure a single cell between registers, on a Lattice ECP5-85 with speed grade 6."""
     stages, seeds = _numbers(stages, STAGES), _numbers(seeds, range(1, 1 << 16))
     if write and (stages, seeds) != (list(STAGES), [1, 2, 3, 4, 5]):
-        raise typer.BadParameter("--write needs all numbers of stages and the five seeds: leave --stages and --seeds out")
+        raise typer.BadParameter("--write needs all numbers of stages and the five seeds: omit --stages and --seeds")
     with progress_bar(Console(stderr=True), "place and route") as progress:
         figures = measure(stages, seeds, jobs, progress)
     typer.echo(json.dumps(figures) if as_json else rows(figures))
@@ -197,7 +199,7 @@ def table(
 
 
 def main():
-    """Runs the command; an expected error is one line."""
+    """Runs the command; prints an expected error as one line."""
     run_app(app, (ToolError, OSError))
 
 

@@ -1,7 +1,6 @@
-"""Writes the tables of the datasheet, `hw/README.md` and what it points to, and the register map's files, from the hardware's own
-descriptions.
+"""Generator of the datasheet's tables, in `hw/README.md` and its parts, and of the register map's files.
 
-`python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
+Run `python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
 
 import argparse
@@ -54,7 +53,7 @@ def _bits(first, width):
 
 
 def registers():
-    """The register map."""
+    """Returns the register map."""
     rows = []
     for register in REGISTERS:
         text = register.text
@@ -66,7 +65,7 @@ def registers():
 
 
 def instructions():
-    """Every instruction with its encoding."""
+    """Returns all instructions with their encoding."""
     parts = []
     for opcode, record in INSTRUCTIONS.items():
         rows = [
@@ -79,7 +78,7 @@ def instructions():
 
 
 def codes():
-    """Codes of functions, formats, regions and faults."""
+    """Returns the codes of functions, formats, regions and faults."""
     return "\n\n".join(
         [
             _codes_of("function", FunctionCode),
@@ -96,13 +95,13 @@ def codes():
 
 
 def _codes_of(name, codes):
-    """A table of what a field of this name may hold."""
+    """Returns a table of the values of the fields with this name."""
     users = {code: [op.name for op, record in INSTRUCTIONS.items() if code in record.codes_of(name)] for code in codes}
     return markdown_table([name, "code", "of"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
 
 
 def presets():
-    """The parameters of a core, and the presets."""
+    """Returns the parameters of a core, and the presets."""
     meanings = markdown_table(
         ["parameter", "meaning and range", "if not given"],
         [
@@ -126,7 +125,7 @@ def _default(entry):
 
 
 def latencies():
-    """Cell and array latencies by pipeline stages."""
+    """Returns the latencies of cell and array by pipeline stages."""
     rows = []
     for stages in STAGES:
         lead, latency = split_stages(stages)
@@ -135,7 +134,7 @@ def latencies():
 
 
 def functions():
-    """The functions by table: where the table lies, and the largest errors, of every bfloat16 and of random binary32."""
+    """Returns the functions by lookup table: the table's range, and the largest errors for all bfloat16 and random binary32."""
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
     for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
@@ -167,7 +166,7 @@ def functions():
 
 
 def softmax():
-    """The largest error of softmax over random rows: normal numbers of several spreads around several centres."""
+    """Returns the largest error of softmax over random rows: normally distributed numbers with several means and deviations."""
     rng = np.random.default_rng(1)
     rows = []
     for width in (2, 10, 100, 1000, 8000):
@@ -199,7 +198,7 @@ _STATUS_TEXTS = {
 
 
 def serial():
-    """The codes of the serial protocol."""
+    """Returns the codes of the serial protocol."""
     return "\n\n".join(
         [
             markdown_table(["operation", "code", "answer"], [[o.name, o.value, _OPERATION_TEXTS[o]] for o in Operation]),
@@ -214,14 +213,14 @@ def serial():
 
 
 def boards():
-    """The boards."""
+    """Returns the table of boards."""
     return markdown_table(
         ["board", "part", "preset", "clock, MHz", "memory, KiB", "baud"],
         [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()],
     )
 
 
-#: Sections that are generated: the file that each is in, and what makes it.
+#: Generated sections: mark to file and generator.
 SECTIONS = {
     **{
         name: (DATASHEET, make)
@@ -244,12 +243,12 @@ SECTIONS = {
 }
 
 
-#: Files that are generated as a whole.
+#: Files that are generated completely.
 FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent / "driver" / "tpu.svd": svd}
 
 
 def main():
-    """Writes all sections and files, and the recipes and tables that guides copy. `--help` is the only option."""
+    """Write all sections and files, and the copies of recipes and tables in guides."""
     argparse.ArgumentParser(prog="python -m amaranth_tpu.scripts.datasheet", description=__doc__).parse_args()
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())

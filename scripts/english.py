@@ -20,7 +20,7 @@ __all__ = ["HABITS", "Habit", "Passage", "passages_of", "rates"]
 _ROOT = Path(__file__).resolve().parents[1]
 _FOLDERS = ("hw", "sim", "scripts", "tests")
 _CODE = re.compile(r"`[^`]*`")
-_SHORT = 5  # words below which a string of the code is not counted as a message
+_SHORT = 5  # strings with fewer words are not counted as messages
 
 
 @dataclass(frozen=True)

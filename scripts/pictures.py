@@ -1,4 +1,4 @@
-"""Pictures of the machine at work, each from a run of the RTL.
+"""Pictures of the running core, each from a run of the RTL.
 
 `python -m amaranth_tpu.scripts.pictures --help` lists them.
 """
@@ -21,16 +21,16 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_
 
 @app.callback()
 def pictures():
-    """Pictures of the machine at work, each from a run of the RTL. All are for light and for dark pages."""
+    """Draw pictures of the running core, each from a run of the RTL, for light and dark pages."""
 
 
 @app.command()
 def wave(
     output: Annotated[Path, typer.Option("-o", "--output", help="SVG file to write.")] = Path("wave.svg"),
-    still: Annotated[int | None, typer.Option(min=1, help="Draw this step alone, for print.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the numbers.")] = 1,
+    still: Annotated[int | None, typer.Option(min=1, help="Draw only this step, for print.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the operands.")] = 1,
 ):
-    """The wave through a 4 x 4 array that computes Y = XW + b: an SVG that moves, recorded from the RTL in Icarus."""
+    """Draw the wave through a 4 x 4 array that computes Y = XW + b: an animated SVG, recorded from the RTL in Icarus."""
     from amaranth_tpu.sim.host.array_wave import record_wave
 
     from .show.wave_picture import wave_picture
@@ -45,7 +45,7 @@ def wave(
     write_file(output, text.encode())
 
 
-Figures = Annotated[Path, typer.Argument(metavar="RUN.json", help="What `tpu run --json` printed.")]
+Figures = Annotated[Path, typer.Argument(metavar="RUN.json", help="Output of `tpu run --json`.")]
 
 
 def _plot(draw, run, output, needed, one, many):
@@ -61,7 +61,7 @@ def _plot(draw, run, output, needed, one, many):
 def roofline(
     run: Figures, output: Annotated[Path, typer.Option("-o", "--output", help="File: .svg, .png or .pdf.")] = Path("roofline.svg")
 ):
-    """Where each layer stands below what array and bus allow, of `tpu run --layers --json`."""
+    """Plot the roofline of array and bus with each layer of `tpu run --layers --json`."""
     from .show.run_plots import draw_roofline
 
     _plot(draw_roofline, run, output, ("layers", "n", "cycles"), "a roofline", "rooflines")
@@ -71,14 +71,14 @@ def roofline(
 def stalls(
     run: Figures, output: Annotated[Path, typer.Option("-o", "--output", help="File: .svg, .png or .pdf.")] = Path("stalls.svg")
 ):
-    """Where the cycles of a run went, as one bar, of `tpu run --json`."""
+    """Plot the breakdown of a run's cycles as one bar, from `tpu run --json`."""
     from .show.run_plots import draw_stalls
 
     _plot(draw_stalls, run, output, ("cycles", "busy", "stalls"), "a bar of stalls", "bars of stalls")
 
 
 def main():
-    """Runs the command; an expected error is one line and exit status 1."""
+    """Runs the command; prints an expected error as one line and exits with 1."""
     run_app(app, (ToolError, SimulationError, DataError, OSError))
 
 

@@ -1,11 +1,11 @@
 """Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m amaranth_tpu.scripts.prove`, some minutes.
 
-`python -m amaranth_tpu.scripts.prove multiplier adder`     these blocks in all their pipelinings
-`python -m amaranth_tpu.scripts.prove cell --stages 3,5`    some of them
-`python -m amaranth_tpu.scripts.prove controls`             wrong specifications and wrong blocks, which must not be provable
-`python -m amaranth_tpu.scripts.prove --write`              everything, and its tables into the datasheet
+`python -m amaranth_tpu.scripts.prove multiplier adder`     these blocks with all latencies
+`python -m amaranth_tpu.scripts.prove cell --stages 3,5`    cells with 3 and 5 stages
+`python -m amaranth_tpu.scripts.prove controls`             wrong specifications and faulty blocks, which must be refuted
+`python -m amaranth_tpu.scripts.prove --write`              all proofs; writes their tables into the datasheet
 
-What a property says, and why they together say all, is in `sim/proofs/properties.py`, of lanes in `sim/proofs/lanes.py`.
+The properties, and the argument for their completeness, are in `sim/proofs/properties.py`, for lanes in `sim/proofs/lanes.py`.
 """
 
 import json
@@ -33,18 +33,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class ProofError(RuntimeError):
-    """Something right was not proven, or something wrong was not refuted."""
+    """A correct subject was not proven, or a faulty one was not refuted."""
 
 
-# --- What is shown ------------------------------------------------------------------------------------------------
+# --- Output -------------------------------------------------------------------------------------------------------
 
 
-#: Ports of lanes that are no numbers with a fraction.
+#: Ports of lanes that are not floating-point numbers.
 _FLAGS = ("take", "equal", "number", "keep_all", "keep", "relu", "cut", "low", "wide", "stays")
 
 
 def _number(bits, port, block):
-    """Bits of a port, and the number that they are; ports of sums have 32. Flags and counts are as they are."""
+    """Returns the bits of a port with their floating-point value; flags and counts as integers."""
     if bits is None:
         return "-"
     if port.startswith(("mark", "switch", "rst")) or port in _FLAGS or (port == "o" and block in LANES):
@@ -78,7 +78,7 @@ def _controls_table(results):
 
 
 def _chosen(text, values, option):
-    """The values of a list like `1,3` that an option gives; None for all."""
+    """Returns the values in an option's list such as `1,3`; None stands for all."""
     if text is None:
         return None
     try:
@@ -92,7 +92,7 @@ def _chosen(text, values, option):
 
 
 def run_jobs(jobs, timeout, at_a_time):
-    """Results of jobs, in their order."""
+    """Returns the results of jobs, in the same order."""
     with progress_bar(console, "proving") as advance, ThreadPoolExecutor(at_a_time) as pool:
         futures = [pool.submit(job.run, timeout) for job in jobs]
         try:
@@ -107,20 +107,20 @@ def run_jobs(jobs, timeout, at_a_time):
 
 @app.command(help=__doc__)
 def prove(
-    parts: Annotated[list[str], typer.Argument(help=f"Of: {', '.join(BLOCKS)}, controls; all if none is given.")] = None,
-    leads: Annotated[str, typer.Option(help="Multipliers, by their lead, like 0,3.")] = None,
-    latencies: Annotated[str, typer.Option(help="Adders, by their latency.")] = None,
-    stages: Annotated[str, typer.Option(help="Cells, by their stages.")] = None,
-    mutations: Annotated[int, typer.Option(min=0, help="Changes of the netlist of each block.")] = 3,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for each question to the solver.")] = 900,
-    jobs: Annotated[int, typer.Option(min=1, help="Solvers at a time.")] = 2,
+    parts: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(BLOCKS)}, controls. Default: all.")] = None,
+    leads: Annotated[str, typer.Option(help="Multipliers to prove, by lead: 0,3.")] = None,
+    latencies: Annotated[str, typer.Option(help="Adders to prove, by latency.")] = None,
+    stages: Annotated[str, typer.Option(help="Cells to prove, by stages.")] = None,
+    mutations: Annotated[int, typer.Option(min=0, help="Mutations of each block's netlist.")] = 3,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit of each property, in seconds.")] = 900,
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel solvers.")] = 2,
     as_json: Json = False,
-    write: Annotated[bool, typer.Option("--write", help="Put the tables into the datasheet; of everything only.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the tables into the datasheet; only for all blocks.")] = False,
 ):
-    """Proves what is chosen and shows it."""
+    """Proves the chosen blocks and prints the results."""
     known = [*BLOCKS, "controls"]
     if unknown := [part for part in parts or () if part not in known]:
-        raise typer.BadParameter(f"no part {unknown[0]!r}; choose of: {', '.join(known)}")
+        raise typer.BadParameter(f"no part {unknown[0]!r}; choose from {', '.join(known)}")
     chosen = {
         block: _chosen(text, BLOCKS[block].values, option)
         for block, text, option in (
@@ -151,7 +151,7 @@ def prove(
 
 
 def main():
-    """Runs the command; an expected error is one line."""
+    """Runs the command; prints an expected error as one line."""
     run_app(app, (SolverError, ToolError, ProofError, OSError))
 
 

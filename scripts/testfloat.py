@@ -1,8 +1,7 @@
-"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL:
-`python -m amaranth_tpu.scripts.testfloat FILE`.
+"""Check of the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL.
 
-TestFloat knows subnormals and many NaNs, the core does not, so results are flushed and NaNs made canonical. Where an operand
-is subnormal, the file's result is for a number that the core does not see; the result is then the golden model's.
+Run `python -m amaranth_tpu.scripts.testfloat FILE`. TestFloat has subnormals and many NaNs, unlike the core. So expected results
+are flushed, and NaNs made canonical. For a subnormal operand, which the core flushes, the golden model gives the expected result.
 """
 
 import gzip
@@ -20,19 +19,19 @@ from amaranth_tpu.sim.rtl.streams import SideBySide, StreamedBlock
 
 __all__ = ["VectorCounts", "VectorError", "read_vectors", "check_file"]
 
-_LINES = 1 << 19  # lines in one go
+_LINES = 1 << 19  # lines per block
 _DIGITS = np.full(256, 0xFF, dtype=np.uint8)
 for _digit in b"0123456789abcdefABCDEF":
     _DIGITS[_digit] = int(chr(_digit), 16)
 
 
 class VectorError(ValueError):
-    """A file that is not what its name says."""
+    """A file does not contain TestFloat vectors; the message is one line."""
 
 
 @dataclass
 class VectorCounts:
-    """Counts of one file. `flushed` of those checked had a subnormal operand; `skipped` were not for the block."""
+    """Counts of one file: `flushed` of the checked vectors had a subnormal operand; `skipped` vectors are not for the block."""
 
     passed: int = 0
     failed: int = 0
@@ -42,7 +41,7 @@ class VectorCounts:
 
 
 def _word(text, first, digits):
-    """The numbers in these columns of lines of equal length, as uint32; None if something else is there."""
+    """Returns the numbers in these columns of lines of equal length, as uint32; None if they are not hexadecimal."""
     nibbles = _DIGITS[text[:, first : first + digits]]
     if (nibbles == 0xFF).any():
         return None
@@ -58,7 +57,7 @@ def read_vectors(path):
     Raises
     ------
     VectorError
-        For anything else, and for a file without a vector.
+        If the file has another content, or no vectors.
     """
     path = Path(path)
     with open(path, "rb") as file:
@@ -98,19 +97,19 @@ def _is_nan(bits):
 
 
 def _canonical(bits):
-    """Flushed, and every NaN the same."""
+    """Flushes subnormals, and replaces every NaN by the canonical one."""
     bits = np.where(_subnormal(bits), bits & np.uint32(1 << 31), bits)
     return np.where(_is_nan(bits), np.uint32(golden.NAN), bits).astype(np.uint32)
 
 
 def _adders():
-    """Every latency of the general adder, and of the one in a cell, whose second operand has one NaN only."""
+    """Returns all latencies of the general adder, and of a cell's adder, whose second operand has only one NaN."""
     adders = {f"{latency}": Adder(latency=latency) for latency in LATENCIES}
     return {**adders, **{f"cell_{latency}": Adder(latency=latency, canonical_b=True) for latency in LATENCIES}}
 
 
 def _outputs(block, components, latency_of, **columns):
-    """`(name, results)` of each component, delays taken out."""
+    """Yields `(name, results)` of each component, without its latency."""
     longest = max(map(latency_of, components.values()))
     padded = {name: np.concatenate([column, np.zeros(longest, dtype=np.uint32)]) for name, column in columns.items()}
     outputs = block.run(**padded)
@@ -120,16 +119,16 @@ def _outputs(block, components, latency_of, **columns):
 
 
 def check_file(path, operation=None, progress=lambda count: None):
-    """Streams a file through the RTL and counts.
+    """Streams a file through the RTL and counts the mismatches.
 
     Parameters
     ----------
     path : str or Path
         Vectors for round to nearest even.
     operation : str, optional
-        `add` or `mul`; told by the file's name (`f32_add...`, `f32_mul...`) if not given.
+        `add` or `mul`. Default: by the file's name (`f32_add...`, `f32_mul...`).
     progress : callable
-        Called with the count of vectors so far.
+        Called with the number of vectors so far.
     """
     path = Path(path)
     if operation is None:
@@ -151,7 +150,7 @@ def check_file(path, operation=None, progress=lambda count: None):
         wrong = np.zeros(len(a), dtype=bool)
         if operation == "add":
             expected[flushed] = golden.add(a[flushed], b[flushed])
-            # What is in a cell gets a canonical second operand; the general one gets the file's.
+            # The cell's adder gets a canonical second operand; the general adder gets the operand of the file.
             outputs = [
                 *_outputs(
                     block, {k: v for k, v in components.items() if not v.canonical_b}, lambda adder: adder.latency, a=a, b=b
@@ -182,9 +181,9 @@ def check_file(path, operation=None, progress=lambda count: None):
 
 def main(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TestFloat vectors, gzip or plain text.")],
-    operation: Annotated[str, typer.Option(help="add or mul; told by the file's name if not given.")] = None,
+    operation: Annotated[str, typer.Option(help="add or mul. Default: by the file's name.")] = None,
 ):
-    """Stream TestFloat vectors (round to nearest even) through every pipelining of the RTL adder or multiplier."""
+    """Stream TestFloat vectors (round to nearest even) through the RTL adder or multiplier with every latency."""
     try:
         result = check_file(file, operation)
     except VectorError as error:
