@@ -1,4 +1,4 @@
-"""One way to compile a step: the batch in these chunks, and everything that follows from it."""
+"""One candidate program of a step: a division of the batch into chunks, and the instructions that follow from it."""
 
 from dataclasses import replace
 
@@ -26,11 +26,12 @@ from .updates import BUCKET_PARTS, IN_FLIGHT, places_of_sums, rows_in_flight, ro
 
 __all__ = ["StepCandidate"]
 
-_TABLE_ROWS = 128  # vectors of function tables on their way, where stages have functions by table
+_TABLE_ROWS = 128  # vectors of the ring for function tables, if stages have functions by table
 
 
 class StepCandidate:
-    """
+    """A candidate program of a training step.
+
     Parameters
     ----------
     lowered : Lowered
@@ -41,13 +42,13 @@ class StepCandidate:
         First samples of the chunks, and the end.
     masked : Masked or None
     sharded : bool
-        As of StepMemory.
+        See :class:`sim.backward.memory.StepMemory`.
 
     Members
     -------
     memory : StepMemory
     emitter : StepEmitter
-        With all instructions.
+        Holds all instructions.
 
     Raises
     ------
@@ -97,14 +98,14 @@ class StepCandidate:
         self._spatial_gradients()
 
     def _check_rows(self, **found):
-        """Returns {name: (rows, needed rows)} for each configuration parameter that leaves an update fewer than n rows; raises
-        NothingFits for one."""
+        """Raises NothingFits if a parameter of the configuration allows updates of fewer than n rows. `found` is {parameter:
+        (rows, value that is needed)}."""
         for name, (rows, needed) in found.items():
             if rows < self.n:
                 raise NothingFits(name, needed, self.training.graph.stages[0].name)
 
     def _functions(self):
-        """The functions by table of all stages, and their derivatives."""
+        """Returns the functions by table of all stages, and their derivatives."""
         used = dict.fromkeys(stage.function for stage in self.training.graph.stages if stage.function.is_table)
         return (*used, *map(Derivative, used))
 
@@ -131,7 +132,7 @@ class StepCandidate:
                 emitter.biases[index] = bias
 
     def _spatial(self, backward):
-        """The stages that are not flat, forward or back."""
+        """Emits the stages that are not flat, forward or backward."""
         numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
         if not numbers:
             return
@@ -213,7 +214,8 @@ class StepCandidate:
         return 2 * max((one.rows for one in self.transposed.values() if one.place is None), default=0)
 
     def _forward_and_back(self):
-        """All chunks: the first stage of one while the one before goes through the others and back."""
+        """Emits all chunks: a chunk's first stage is interleaved with the remaining stages and the backward pass of the chunk
+        before."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         self.code = code = ChunkCode(
             emitter, self.memory, self.transposed, self.operands, self.others, self.spare, self._load_table
@@ -233,17 +235,17 @@ class StepCandidate:
             before = chunk
 
     def _load_rows(self):
-        """Operands that are needed when the first chunk has gone through its first stage."""
+        """Loads operands that are needed after the first chunk's first stage."""
         for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
             self.emitter.load_rows(name, place * self.n, count)
 
     def _load_table(self):
-        """Adam's table, while the activation unit has nothing else to do: until the first chunk's first sums are there."""
+        """Loads Adam's table while the activation unit is idle: before the first chunk's first sums."""
         if isinstance(self.optimizer, Adam) and not self.tables.size:
             self.emitter.load_table(InverseRoot(), self.operands)
 
     def _take_turns(self, works, code):
-        """Runs generators side by side, the one next that has made the fewest cycles of work for the array or waits for it."""
+        """Interleaves generators: the next to run has the fewest cycles of array work and waiting so far."""
         done = [0] * len(works)
 
         def measured(index, work):
@@ -256,14 +258,14 @@ class StepCandidate:
         take_turns([measured(index, work) for index, work in enumerate(works)], lambda index: done[index])
 
     def _load_factors(self):
-        """Factors of updates as operands, and the function table where other functions had it until now."""
+        """Loads the updates' factors as operands, and Adam's table if other functions used the function table."""
         if isinstance(self.optimizer, Adam) and self.tables.size:
             self.emitter.load_table(InverseRoot())
         for place, name in enumerate(rows_of_factors(self.optimizer)):
             self.emitter.load_rows(name, (2 + place) * self.n)
 
     def _flat_gradients(self):
-        """Gradients of parameters of flat stages, and their updates, beside the gradients that are transposed already."""
+        """Emits gradients of flat stages' parameters, and their updates, next to the gradients that are transposed already."""
         streamed = max((one.rows * one.blocks for one in self.transposed.values() if one.place is None), default=0)
         space = self.config.unified_buffer_depth - self.base
         self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))

@@ -25,7 +25,7 @@ from .tensors import NOTHING, Tile
 
 __all__ = ["Chunk", "ChunkCode", "kept_vectors"]
 
-_FIRST = (1, 2, 4, 8, 16, 24)  # tiles of the program's first loads
+_FIRST = (1, 2, 4, 8, 16, 24)  # sizes in tiles of the program's first loads
 
 
 @dataclass
@@ -60,11 +60,11 @@ class Chunk:
 
     @property
     def rows(self):
-        """Samples, up to whole blocks."""
+        """Number of samples, rounded up to whole blocks."""
         return self.blocks * self.n
 
     def take(self, name, vectors):
-        """A place for a tensor."""
+        """Allocates a place for a tensor."""
         self.places[name] = place = self.place
         self.place += vectors
         return place
@@ -109,19 +109,19 @@ class ChunkCode:
         self.share(emitter.config.accumulator_depth)
 
     def share(self, rows):
-        """Accumulator rows of the first stage from now on; all that follows has the others."""
+        """Divides the accumulators from now on: `rows` rows for the first stage, the rest for later stages."""
         self.first, self.later = Ring(0, rows), Ring(rows, self.emitter.config.accumulator_depth - rows)
 
     def sums(self, chunk):
-        """Accumulator rows that the first stage of a chunk can use."""
+        """Returns the number of accumulator rows that the first stage of a chunk can use."""
         return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
     def least(self, chunk):
-        """Accumulator rows that it has to have."""
+        """Returns the number of accumulator rows that the first stage needs at least."""
         return self.memory.logits.tiles * chunk.rows if len(self.flat) == 1 else chunk.rows
 
     def begin(self, chunk):
-        """The first stage."""
+        """Emits the first stage."""
         yield from self._stage(chunk, self.flat[0], self.first)
         chunk.begun = True
 
@@ -189,7 +189,7 @@ class ChunkCode:
         yield
 
     def _sums(self, chunk, number, column, count, acc):
-        """The sums of `count` column tiles of a stage."""
+        """Emits the sums of `count` column tiles of a stage."""
         bias = self.memory.planes_of(number, None)
         row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)
@@ -204,7 +204,8 @@ class ChunkCode:
             self.prepare = None
 
     def _add(self, chunk, found, count, acc, row=None):
-        """Passes: (tensor, tile of it, tile of weights for each column or None). Those of zeros alone are left out."""
+        """Emits passes: (tensor, tile of the tensor, tile of weights for each column or None). Passes over zeros alone are
+        omitted."""
         found = [one for one in found if any(one[2])] or found[:1]
         tiles = [tile or NOTHING for _, _, tiles in found for tile in tiles]
         group = self.emitter.group(tiles, count, acc, chunk.rows, row)
@@ -229,7 +230,7 @@ class ChunkCode:
             wanted = wanted[count:]
 
     def _loaded(self, chunk, tensor, wanted, ring):
-        """Tiles from host memory."""
+        """Loads tiles from host memory."""
         count, (low, high) = max(wanted) + 1 - wanted[0], chunk.samples
         place = ring.take(count * chunk.rows)
         if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
@@ -248,7 +249,7 @@ class ChunkCode:
     # Backward
 
     def _last(self, chunk, one):
-        """P - T."""
+        """Emits the gradient P - T."""
         emitter, tensor, targets = self.emitter, self.memory.flat[one.name], self.memory.targets
         count = tensor.tiles * chunk.rows
         acc, place = self.later.take(count), chunk.take("T", count)
@@ -262,8 +263,8 @@ class ChunkCode:
         yield
 
     def _data_gradient(self, chunk, parts, tensor, stage, place):
-        """The gradients of a stage's sums, in the place of its results; if those are not there (None), of its results, straight
-        to SCRATCH."""
+        """Emits the gradients of a stage's sums, in the place of its results. If the results are not in the buffer (None), emits
+        the gradient of the results directly to SCRATCH."""
         self.emitter.stage = self.emitter.flat_stages + len(self.stages) + self.stages.index(stage)
         for column, count in self._groups(tensor.tiles, chunk.rows, self.later):
             acc, columns, found = self.later.take(count * chunk.rows), range(column, column + count), []
@@ -316,7 +317,7 @@ class ChunkCode:
             acc += chunk.rows
 
     def _transposed(self, chunk, one):
-        """A gradient's blocks, for the gradients of weights."""
+        """Transposes a gradient's blocks, for the gradients of weights."""
         transposed, tensor, first = self.transposed.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
         if transposed is None:
             return
@@ -348,7 +349,7 @@ class ChunkCode:
     # Dropout
 
     def _drop(self, chunk, tensor, name, column, count, acc, place):
-        """Results of column tiles at `place`, times the factor where the mask is above 0."""
+        """Multiplies results of column tiles at `place` by the factor where the mask is above 0."""
         keep = Tile(Region.MODEL, self.emitter.constants.vector("keep"))
         for c in range(count):
             places, loops = self._blocks(chunk, tensor.tiles, place, [column + c])
@@ -357,20 +358,20 @@ class ChunkCode:
         self._select(chunk, count, acc, kept, (place, tensor.tiles, column))
 
     def _scale(self, rows, acc):
-        """Sums, rounded, times the factor."""
+        """Multiplies rounded sums by the factor."""
         place = self.others.take(rows)
         self.emitter.activate(acc, place, rows)
         self.emitter.add_scaled("keep", place, rows, acc, FROM_ZERO)
 
     def _scale_kept(self, chunk, name, column, count, acc):
-        """Sums, rounded, times the mask."""
+        """Multiplies rounded sums by the mask."""
         mask, place = self._mask(chunk, name, column, count), self.others.take(count * chunk.rows)
         for first in range(0, count * chunk.rows, chunk.rows):
             self._select(chunk, 1, acc + first, (mask, count, first // chunk.rows), (place + first, 1, 0))
         self.emitter.add_scaled("keep", place, count * chunk.rows, acc, FROM_ZERO)
 
     def _mask(self, chunk, name, column, count):
-        """Place of tiles of a mask, by blocks."""
+        """Loads tiles of a mask, by blocks, and returns their place."""
         mask, ring = self.memory.masks[name], self.others if chunk.begun else self.operands
         place = ring.take(count * chunk.rows)
         for block in range(chunk.blocks):
@@ -381,11 +382,11 @@ class ChunkCode:
     # Both
 
     def _wait(self, cycles):
-        """Notes the cycles of an instruction, on whose results something waits."""
+        """Adds the latency of an instruction whose results are waited for."""
         self.waited += turnaround(self.emitter.config) + cycles
 
     def _groups(self, tiles, rows, ring):
-        """`(first, count)` of the column tiles that are summed together."""
+        """Returns `(first, count)` of the column tiles that are summed together."""
         most = max(1, min(self.emitter.zero_rows, ring.size // rows, self._most // rows))
         size = -(-tiles // -(-tiles // most))
         return [(column, min(size, tiles - column)) for column in range(0, tiles, size)]
@@ -399,7 +400,7 @@ class ChunkCode:
         return min(self.n, channels - tile * self.n)
 
     def _write(self, chunk, tensor, column, count, acc, result, function):
-        """A function of sums of column tiles of a tensor -> their places by blocks, `(place, tiles, first tile)`."""
+        """Writes a function of the sums of a tensor's column tiles to their places by blocks, `(place, tiles, first tile)`."""
         (place, tiles, first), code = result, function_code(function)
         self.emitter.load_table(function)
         for c in range(count):

@@ -1,10 +1,11 @@
 """The backward compiler: training graph, optimizer, configuration and batch -> the program of one step.
 
-1. The batch is cut into chunks (:mod:`sim.backward.chunks`): each goes forward and, while the next one goes forward, back again.
-2. Gradients of parameters are summed a part at a time (:mod:`sim.backward.gradients`), and updated (:mod:`sim.backward.updates`).
-3. Instructions are put in order (:mod:`sim.compiler.codegen.scheduling`), and the step is simulated
-(:mod:`sim.compiler.timing.model`); of
-   several ways to cut the batch, the best is kept.
+1. The batch is divided into chunks (:mod:`sim.backward.chunks`). A chunk's backward pass is interleaved with the forward pass of
+   the next chunk.
+2. Gradients of parameters are summed one part at a time (:mod:`sim.backward.gradients`), and applied
+   (:mod:`sim.backward.updates`).
+3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is simulated
+   (:mod:`sim.compiler.timing.model`). The fastest of several divisions of the batch is kept.
 """
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
@@ -24,7 +25,7 @@ from .step_program import make_step
 
 __all__ = ["compile_step"]
 
-_SIMULATED = 30_000  # instructions, of all ways together, up to which one more way is simulated
+_SIMULATED = 30_000  # limit on simulated instructions, summed over all candidates
 
 
 def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
@@ -62,7 +63,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
     made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
-    # Of the network as it is: where it is cropped, more of its stages are dense.
+    # Masks refer to the original network: after cropping, more of its stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
     for starts in chunk_starts(config, batch):
@@ -92,7 +93,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
 
 def _check_functions(graph, config):
-    """Raises CompileError or ModelError for a function by table that the core can't have, or whose derivative it can't."""
+    """Raises CompileError or ModelError for a function by table that the core does not support, or whose derivative it does
+    not."""
     for stage in graph.stages:
         if stage.function.is_table and not config.table_lanes:
             raise CompileError(
@@ -104,7 +106,8 @@ def _check_functions(graph, config):
 
 
 def chunk_starts(config, batch):
-    """Ways to cut the batch: first samples of the chunks, and the end. The last ones are small: nothing hides their softmax."""
+    """Returns divisions of the batch: first samples of the chunks, and the end. The last chunks are small, because nothing
+    overlaps with their softmax."""
     n = config.n
     found = []
     for size in (3 * n, 2 * n, 4 * n, n):

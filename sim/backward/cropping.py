@@ -1,6 +1,6 @@
-"""Positions of tensors that nothing reads are left out, and windows of one position.
+"""Cropping: removal of tensor positions that nothing reads, and of pooling windows of one position.
 
-A convolution whose sums are pooled may leave rows and columns of its source unread. Then nothing depends on them, their
+If sums are pooled, a convolution may leave rows and columns of its source unread. Nothing depends on these positions, their
 gradient is 0, and they add 0 to the gradients of parameters.
 """
 
@@ -24,7 +24,7 @@ def _reach(graph, stages, name):
 
 
 def cropped(training):
-    """The :class:`sim.ir.training.TrainingGraph` without the results of stages that are not read."""
+    """Returns the :class:`sim.ir.training.TrainingGraph` without results of stages that nothing reads."""
     graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
     for stage in reversed(graph.stages):
         if stage.output != graph.output:

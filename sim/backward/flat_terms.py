@@ -12,14 +12,14 @@ __all__ = ["FlatTerm", "flat_terms"]
 
 @dataclass(frozen=True, eq=False)
 class FlatTerm:
-    """
+    """A term of a flat stage.
+
     Parameters
     ----------
     source : str
         A flat tensor.
     passes : list of (int, int, int, int)
-        In the order of the sum: tile of the source, and the kernel position and tile of channels whose weights it is multiplied
-        with.
+        In the order of the sum: tile of the source, then kernel position and channel tile of the weights.
     tiles : ParameterTiles or FixedTiles
     """
 
@@ -28,18 +28,18 @@ class FlatTerm:
     tiles: object
 
     def tile(self, place, column):
-        """Weights of a pass, for a column tile; None of zeros alone."""
+        """Returns the weights of a pass for a column tile; None if all are zero."""
         return self.tiles.tile(*place[1:], column)
 
     def transposed(self, source, output):
-        """The same transposed, for the gradient of a tile of the source; None if it is not read."""
+        """Returns the transposed weights, for the gradient of a tile of the source; None if the tile is not read."""
         place = next((place for place in self.passes if place[0] == source), None)
         tile = place and self.tile(place, output)
         return tile and tile._replace(transpose=1)
 
 
 def flat_terms(lowered, memory, constants, number):
-    """The :class:`FlatTerm` of each term of a flat stage."""
+    """Returns the :class:`FlatTerm` of each term of a flat stage."""
     n, found = memory.n, []
     for index, term in enumerate(lowered.terms[number]):
         planes = memory.planes_of(number, index)

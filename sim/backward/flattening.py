@@ -16,7 +16,7 @@ _FIELDS = {"function": FunctionCode.NONE, "format": Format.BFLOAT16}
 
 
 class Mover:
-    """Makes the instructions that move tensors.
+    """The code generator of layout changes.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Mover:
         return Tile(Region.MODEL, self.emitter.constants.vector(name))
 
     def _select(self, acc, outer, inner, step, operand, buffer):
-        """`outer` runs of `inner` sums where the operands are above 0; runs of these and of the result are `step` apart."""
+        """Writes `outer` runs of `inner` sums where the operands are above 0; runs of operands and results are `step` apart."""
         fields = {
             "condition": Condition.POSITIVE,
             "rows0": inner,
@@ -50,7 +50,7 @@ class Mover:
         self.emitter.emit(Opcode.SELECT, fields)
 
     def flatten(self, name):
-        """A tensor of several positions -> its flat one."""
+        """Emits the change from a tensor of several positions to its flat tensor."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
         mask = self.memory.masks.get(flat_name(name))
@@ -77,7 +77,7 @@ class Mover:
             self._store_flat(flat, samples, y * tensor.width * layout.tiles, vectors // self.n, made)
 
     def put_back(self, name):
-        """The flat gradient of a tensor -> one of its positions."""
+        """Emits the change from a tensor's flat gradient to its gradient by positions."""
         name = back_name(name)
         layout, flat = self.memory.layouts[name], self.memory.flat[flat_name(name)]
         width, (region, first) = layout.tensor.width, self.memory.regions[name]
@@ -101,7 +101,7 @@ class Mover:
                     self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
 
     def _parts(self, layout, count=2):
-        """`(samples, first row y, rows)`, so that operands and results, and masks, fit: `count` times their vectors."""
+        """Yields `(samples, first row y, rows)` such that operands, results and masks fit: `count` times their vectors."""
         tensor, batch = layout.tensor, self.memory.batch
         each = layout.tiles * self.n * (layout.pitch + (count - 1) * tensor.width)
         rows = min(tensor.height, self.ring.size // each)
@@ -113,12 +113,12 @@ class Mover:
                 yield (first, min(batch, first + self.n)), y, min(rows, tensor.height - y)
 
     def _rows(self, rows, most, each):
-        """Yields `(first, rows)` of the pieces that are moved at once, with `each` sums a row."""
+        """Returns `(first, rows)` of the rows that are moved at once, with `each` sums per row."""
         size = max(1, min(most, self.acc.size // 2 // each))
         return [(row, min(size, rows - row)) for row in range(0, rows, size)]
 
     def _load(self, layout, region, first, samples, rows, place):
-        """Rows y of all tiles of samples. Returns the vectors from a sample to the next, and from a tile to the next."""
+        """Loads rows y of all tiles of samples. Returns the distances in vectors between samples, and between tiles."""
         (y, count), samples_here = rows, samples[1] - samples[0]
         if count == layout.tensor.height and layout.plane == count * layout.pitch:
             self.emitter.load(region, first + layout.position(samples[0], 0), samples_here * layout.sample, place)
@@ -131,7 +131,7 @@ class Mover:
         return layout.tiles * plane, plane
 
     def _store_flat(self, flat, samples, tile, tiles, place):
-        """Tiles of a flat tensor, of a block of samples."""
+        """Stores tiles of a flat tensor for a block of samples."""
         count = samples[1] - samples[0]
         if count == self.n:
             self.emitter.store(flat.region, flat.vector(tile, samples[0]), tiles * self.n, place)

@@ -18,7 +18,7 @@ from .transposed_gradients import transposing
 
 __all__ = ["GradientBlock", "GradientCode"]
 
-_HALVES = 2  # times that the last part is cut in two
+_HALVES = 2  # number of times that the last part is halved
 
 
 @dataclass
@@ -69,17 +69,17 @@ class GradientCode:
         self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
     def flat_parts(self):
-        """All parts of flat stages, one after the other, each when its sums are complete."""
+        """Yields all parts of flat stages, each when its sums are complete."""
         for planes, one in self._parameters(True):
             yield from self._flat(planes, one)
 
     def spatial_parts(self):
-        """Emits the gradients of the stages that run sample by sample."""
+        """Yields all parts of the other stages."""
         for planes, one in self._parameters(False):
             yield from self._spatial(planes, one)
 
     def _parameters(self, flat):
-        """Planes and gradients of the stages' sums, from the last stage to the first, biases first."""
+        """Yields planes and gradients of the stages' sums, from the last stage to the first, biases first."""
         stages = len(self.memory.training.graph.stages)
         for one in self.memory.training.gradients:
             if (one.stage in self.memory.lowered.flat) == flat:
@@ -88,7 +88,7 @@ class GradientCode:
                 yield from ((planes, one) for planes in reversed(mine))
 
     def _flat(self, planes, one):
-        """Emits the gradient of a flat stage: blocks of samples."""
+        """Yields the parts of a flat stage: sums over blocks of samples."""
         emitter, gradient, n = self.emitter, self.memory.flat[one.name], self.n
         samples = range(0, self.memory.batch, n)
         if planes.is_bias:
@@ -110,7 +110,7 @@ class GradientCode:
             yield GradientBlock(planes, k * planes.rows + first, count * size, acc)
 
     def _bias(self, planes, tiles):
-        """From the tiles of the gradient, of each tile of outputs in the order of the sum."""
+        """Yields the parts of a bias, from the gradient's tiles in the order of the sum, for each tile of outputs."""
         emitter, most = self.emitter, min(self.emitter.zero_rows, self.most)
         for first in range(0, planes.rows, most):
             some = tiles[first : first + most]
@@ -120,8 +120,8 @@ class GradientCode:
             yield GradientBlock(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
-        """Yields `(first k tile, k tiles, first row, rows)` of the parts: rows of one k tile, or all rows of several k tiles. The
-        last parts are smaller, as nothing hides their update."""
+        """Returns `(first k tile, k tiles, first row, rows)` of the parts: rows of one k tile, or all rows of several. The very
+        last parts are smaller, because nothing overlaps with their update."""
         rows, together = min(planes.rows, self.most), min(max(1, self.most // planes.rows), self.emitter.zero_rows)
         cuts = [
             (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
@@ -142,7 +142,8 @@ class GradientCode:
     # Sample by sample
 
     def _spatial(self, planes, one):
-        """Emits the gradient of a stage that runs sample by sample: blocks of positions, in the pitch of the stage's operand."""
+        """Yields the parts of a stage that runs sample by sample: sums over blocks of positions, counted in the pitch of its
+        source."""
         if isinstance(planes, StackedBias):
             return
         if planes.is_bias or isinstance(planes, Stacked):
@@ -175,7 +176,7 @@ class GradientCode:
                     yield GradientBlock(planes, (k + c) * rows + low, part, acc + c * rows + low)
 
     def _sweep(self, name, groups, blocks, rows):
-        """Passes over the whole batch, some blocks of a sample at a time; the next ones are transposed meanwhile."""
+        """Emits passes over the whole batch, some blocks of a sample at a time; the next blocks are transposed meanwhile."""
         size = min(blocks, self.ring.size // 2 // rows)
         pieces = [
             (sample, first, min(size, blocks - first)) for sample in range(self.memory.batch) for first in range(0, blocks, size)
@@ -195,7 +196,8 @@ class GradientCode:
             self.kept.add(name)
 
     def _stacked(self, planes, name, tiles):
-        """Emits the sums of weights and bias from the gradient's tiles, for each tile of outputs in the order of the sum."""
+        """Yields the parts of stacked weights and bias, from the gradient's tiles in the order of the sum, for each tile of
+        outputs."""
         emitter, each, (_, vector) = self.emitter, planes.each, self.memory.transposed_inputs[name]
         blocks, count = len(tiles[0]), len(tiles)
         if count * each > self.sums.size or count > emitter.zero_rows:
@@ -235,8 +237,8 @@ class GradientCode:
         return groups
 
     def _transposed(self, name, blocks, rows, sample, first, count):
-        """`(place, generator)` of `count` blocks of a sample's gradient, transposed, `[block][output]`: made the first time, and
-        kept in SCRATCH for others. The generator makes the instructions, a part each time."""
+        """Returns `(place, generator)` of `count` transposed blocks of a sample's gradient, `[block][output]`. They are computed
+        the first time, and kept in SCRATCH for later passes. The generator emits the instructions part by part."""
         self.turn, kept = 1 - self.turn, self.memory.kept.get(name)
         place = self.ring.base + self.turn * (self.ring.size // 2)
         vector = None if kept is None else kept + (sample * blocks + first) * rows

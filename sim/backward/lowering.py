@@ -1,9 +1,9 @@
-"""Lowers a training graph to stages of the core: forward and backward, sample by sample or with samples as neighbours.
+"""Lowering of a training graph to stages that the core runs, forward and backward.
 
-A stage of one position, a dense layer, is *flat*: its samples are neighbours in memory. An operand of several positions is first
-*flattened* to channels of one position, and its gradient is put back in shape afterwards. The other stages, and the stages of
-their gradients, run sample by sample. The sums of a stage with a table function are computed again for its derivative, after all
-results: reloading the function table every few rows would cost more.
+A stage of one position, a dense layer, is *flat*: its samples are adjacent. A tensor of several positions that it reads is first
+*flattened* to channels of one position, and its gradient is put back afterwards. The other stages run sample by sample: the
+network's, and the stages that compute the gradients of their sums. For a function by table, the sums are computed a second time
+for its derivative, after all results, since changing the function table every few rows would cost more.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def check_masks(lowered, numbers):
-    """Raises CompileError where a mask is on results that not only flat stages read."""
+    """Raises CompileError if results with a mask are read by stages that are not flat."""
     graph = lowered.training.graph
     for number in numbers:
         name = graph.stages[number].output
@@ -54,12 +54,12 @@ def is_stacked(lowered, parameter, n):
 
 
 def flat_name(source):
-    """Name of a tensor, flattened."""
+    """Returns the name of a tensor's flat tensor."""
     return f"{source}, flat"
 
 
 def back_name(source):
-    """Name of the gradient of a flattened tensor, in the tensor's own shape."""
+    """Returns the name of the gradient, put back, of a tensor that was flattened."""
     return f"gradient of results {source}"
 
 
@@ -68,17 +68,17 @@ def _index_name(tensor):
 
 
 def slope_name(tensor):
-    """Name of the derivative of a stage's function at its sums."""
+    """Returns the name of the derivative of a stage's function at its sums."""
     return f"{tensor}, slopes"
 
 
 def _scaled_name(gradient):
-    """Name of a gradient times the derivative, before any other operation."""
+    """Returns the name of a gradient times the derivative, before any other operation on it."""
     return f"{gradient}, scaled"
 
 
 def apart_name(gradient, stretch):
-    """Name of a gradient with zeros inserted between its positions."""
+    """Returns the name of a gradient with zeros between its positions, if the stretch inserts any."""
     return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
@@ -117,12 +117,12 @@ class Lowered:
     cores: int = 1
 
     def batched(self, batch):
-        """The stages that are not flat, as the compiler of networks has them."""
+        """Returns the stages that are not flat, in the form of the network compiler."""
         stages = tuple(stage for stage, _, _ in self.stages)
         return Batched(self.training.graph, stages, self.tensors, tuple(self.gathers), batch, 1, frozenset())
 
     def readers(self):
-        """{tensor: [(term, size of the sums)]} of the stages that are not flat."""
+        """Returns {tensor: [(term, size of the sums)]} of the stages that are not flat."""
         found = {}
         for stage, _, _ in self.stages:
             for term in stage.terms:
@@ -209,7 +209,7 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
 
 
 def _identity(source, stage):
-    """The term that is a tensor of a stage's channels itself."""
+    """Returns the identity term of a tensor with a stage's channels."""
     return Term(source, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels, fixed=True)
 
 
@@ -234,7 +234,7 @@ def _mirrored(training, part):
 
 
 def _stretches(training, terms, one):
-    """The stretches by which a gradient is wanted apart: by its readers, and by gradients of the weights of its stage's terms."""
+    """Returns the stretches in which a gradient is read: by its readers, and by weight gradients of its stage's terms."""
     parts = (part for other in training.gradients for part in other.terms if part.source == one.name)
     size = training.graph.stages[one.stage].sums_size
     trained = {term.stretch(size) for number, term in enumerate(terms) if training.parameter(one.stage, number)}

@@ -79,13 +79,14 @@ class StepMemory:
         for name, layout in self.layouts.items():
             if name not in self.regions:
                 self.regions[name] = Region.SCRATCH, self.take(Region.SCRATCH, layout.size)
-        # Tiles of a plane's last positions reach behind it, where numbers have to be finite.
+        # Tiles of a plane's last positions extend beyond the plane, where numbers must be finite.
         reach = max((self._reach(*one) for one in trained_terms(lowered)), default=0)
         for region in (Region.INPUT, Region.SCRATCH):
             self.take(region, reach)
 
     def _reach(self, source, gradient, parameter):
-        """Vectors from the beginning of a plane to behind the last that a gradient of weights reads of it."""
+        """Returns the number of vectors from the start of a plane to the end of the last vector that a gradient of weights reads
+        of it."""
         term, layout = self.lowered.terms[parameter.stage][parameter.term], self.layouts[source]
         y, x = ((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
         return max(0, y * layout.pitch + x) + blocks_of(self.layouts[gradient]) * self.n
@@ -134,7 +135,7 @@ class StepMemory:
 
     @property
     def masked(self):
-        """{number of a stage whose results have a mask: name of the flat tensor}."""
+        """Masked stages as {index of the stage: name of the flat tensor}."""
         stages, flattened = self.training.graph.stages, self.lowered.flattened
         names = {number: stages[number].output for number in (self.dropout.stages if self.dropout else ())}
         return {number: flat_name(name) if name in flattened else name for number, name in names.items()}
@@ -143,7 +144,7 @@ class StepMemory:
         return tensor.at(region, self.take(region, tensor.vectors))
 
     def keep(self, rows):
-        """Allocates room for the gradients whose parameters take more than `most` accumulator rows."""
+        """Allocates gradients of parameters that take more than `rows` accumulator rows."""
         mine = {}
         for _, gradient, parameter in trained_terms(self.lowered):
             mine.setdefault(gradient, []).append(self.planes_of(parameter.stage, parameter.term))
@@ -153,7 +154,7 @@ class StepMemory:
                 self.kept[name] = self.take(Region.SCRATCH, self.batch * each)
 
     def take(self, region, vectors):
-        """Room for more in a region: its first vector."""
+        """Allocates vectors in a region, and returns the first."""
         first = self.sizes[region]
         self.sizes[region] += vectors
         return first
@@ -164,7 +165,7 @@ class StepMemory:
         return HostLayout(self.layouts, self.regions, self.sizes, self.n)
 
     def planes_of(self, stage, term):
-        """:class:`Planes` of a stage's term (None: its bias), or None."""
+        """Returns the :class:`Planes` of a stage's term (None: its bias), or None."""
         return next((one for one in self.planes if (one.parameter.stage, one.parameter.term) == (stage, term)), None)
 
     # Arrays and bytes
@@ -201,7 +202,7 @@ class StepMemory:
         return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
 
     def _packed_mask(self, number, name, masks):
-        """Bytes of a stage's mask, each position's channels up to whole tiles."""
+        """Returns the bytes of a stage's mask, with each position's channels padded to whole tiles."""
         stage, mask = self.training.graph.stages[number], np.asarray(masks.get(number, ()))
         shape = (self.batch, *stage.result_size, stage.channels)
         if mask.dtype != bfloat16 or mask.shape[::3] != shape[::3] or mask.ndim != 4:
@@ -213,7 +214,7 @@ class StepMemory:
         return self.masks[name].pack(padded[:, : self.masks[name].channels])
 
     def _transposed(self, layout, values):
-        """Bytes of values (batch, height, width, channels), transposed, for the gradient of this layout."""
+        """Returns the bytes of values (batch, height, width, channels), transposed, for the gradient of this layout."""
         batch, height, width, channels = values.shape
         whole = np.zeros((batch, blocks_of(layout) * self.n, channels + 1), bfloat16)
         positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)
@@ -222,15 +223,15 @@ class StepMemory:
         return whole.reshape(batch, -1, self.n, channels + 1).swapaxes(2, 3).tobytes()
 
     def pack_state(self, state, rank=0):
-        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`, for the core of this number in a ring."""
+        """Returns the image of region SCRATCH of core `rank` in a ring from a :class:`sim.golden.training.TrainingState`."""
         scratch = np.zeros((self.sizes[Region.SCRATCH], self.n), "<u2")
         for one, master, slots in zip(self.planes, state.masters, state.slots):
             one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots}, rank)
         return scratch.tobytes()
 
     def unpack_states(self, data, steps=0):
-        """Returns the state of each core after `updates` updates, from the bytes of all regions SCRATCH. Without errors, the
-        states are equal."""
+        """Returns the state of each core after `steps` updates, from the bytes of all cores' regions SCRATCH. In a correct run
+        these are equal."""
         scratches = [self._vectors(part) for part in data]
         return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
 
@@ -243,12 +244,12 @@ class StepMemory:
         return np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
 
     def unpack_logits(self, data):
-        """float32 (batch, classes), as the model has them, from region OUTPUT."""
+        """Returns the logits, float32 (batch, classes), in the model's order, from region OUTPUT."""
         return self.training.graph.arrange_output(self.logits.unpack(data))
 
 
 def _state_of(found, steps):
-    """From {name: array} of each parameter."""
+    """Returns the state from {name: array} of each parameter."""
     slots = [{name: array for name, array in one.items() if name != MASTER} for one in found]
     return TrainingState([one[MASTER] for one in found], slots, steps)
 
@@ -287,13 +288,13 @@ def _wider(layout, pitch):
 
 
 def blocks_of(layout):
-    """Blocks of n positions from a plane's first to its last, zeros between rows included."""
+    """Returns the number of blocks of n positions from a plane's first position to its last, zeros between rows included."""
     return -(-((layout.tensor.height - 1) * layout.pitch + layout.tensor.width) // layout.n)
 
 
 def trained_terms(lowered):
-    """(source, gradient of the sums, parameter) of the terms that are trained, of stages that are not flat. The gradient's
-    positions are as far apart as those that the term reads."""
+    """Yields (source, gradient of the sums, parameter) of the trained terms of stages that are not flat. The gradient's positions
+    have the spacing of the positions that the term reads."""
     names = {one.stage: one.name for one in lowered.training.gradients}
     for one in lowered.training.parameters:
         if one.term is not None and one.stage not in lowered.flat:

@@ -23,7 +23,7 @@ MASTER = "master"
 
 
 def halves_of(values):
-    """uint16 arrays: of float32, the upper halves and the lower ones; of bfloat16, the bits."""
+    """Returns uint16 arrays: the upper and lower halves of float32, or the bits of bfloat16."""
     if values.dtype == bfloat16:
         return [values.view(np.uint16)]
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -31,7 +31,7 @@ def halves_of(values):
 
 
 def whole_of(halves):
-    """The inverse of :func:`halves_of`."""
+    """Returns the inverse of :func:`halves_of`."""
     if len(halves) == 1:
         return halves[0].view(bfloat16)
     return (halves[0].astype(np.uint32) << np.uint32(16) | halves[1]).view(np.float32)
@@ -69,12 +69,12 @@ class Planes:
 
     @property
     def outputs(self):
-        """Shape of the stage's weights."""
+        """Number of outputs of the stage."""
         return self._shape[-1]
 
     @property
     def k_tiles(self):
-        """Tiles of n inputs, of all kernel positions; of a bias, 1."""
+        """Number of tiles of n inputs, over all kernel positions; 1 for a bias."""
         if self.is_bias:
             return 1
         height, width, inputs, _ = self._shape
@@ -82,7 +82,7 @@ class Planes:
 
     @property
     def rows(self):
-        """Vectors of a k tile: outputs, up to a whole number of tiles; of a bias, tiles."""
+        """Number of vectors of a k tile: outputs, rounded up to whole tiles; for a bias, tiles."""
         tiles = tiles_of(self._shape[-1], self.n)
         return tiles if self.is_bias else tiles * self.n
 
@@ -93,7 +93,7 @@ class Planes:
 
     @property
     def kinds(self):
-        """{name: dtype} of the parameter and its slots."""
+        """Number types as {name: dtype} of the parameter and its slots."""
         return {MASTER: np.float32, **self.slots}
 
     def places(self, name):
@@ -108,20 +108,20 @@ class Planes:
 
     @property
     def size(self):
-        """Vectors of all planes."""
+        """Number of vectors of all planes."""
         return sum(len(self.places(name)) for name in self.kinds) * self.vectors
 
     def tile(self, k, output, transpose=0):
-        """The :class:`Tile` of a k tile and a tile of outputs."""
+        """Returns the :class:`Tile` of a k tile and a tile of outputs."""
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
     def stretches(self, first, count):
-        """Yields `(first row, rows)` of neighbouring rows of a bias."""
+        """Returns `(first row, rows)` of the contiguous stretches of rows of a bias."""
         return [(first, count)]
 
     @property
     def row_numbers(self):
-        """Returns the vectors of a plane that :meth:`arrange` makes."""
+        """Indices in a plane of the vectors that :meth:`arrange` returns."""
         return np.arange(self.k_tiles * self.rows)
 
     def arrange(self, values):
@@ -134,7 +134,7 @@ class Planes:
         return padded.reshape(self.k_tiles, self.n, self.rows).swapaxes(1, 2).reshape(-1, self.n)
 
     def restore(self, vectors):
-        """The inverse of :meth:`arrange`."""
+        """Returns the inverse of :meth:`arrange`."""
         if self.is_bias:
             return vectors.ravel()[: self._shape[0]].copy()
         height, width, inputs, outputs = self._shape
@@ -142,13 +142,13 @@ class Planes:
         return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
     def write(self, scratch, values, rank=0):
-        """{name: array} -> region SCRATCH, uint16 (vectors, n), of the core of this number in a ring."""
+        """Writes {name: array} to region SCRATCH, uint16 (vectors, n), of core `rank` in a ring."""
         for name in self.kinds:
             for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
                 scratch[place + self.row_numbers] = half
 
     def read(self, scratch):
-        """The inverse of :meth:`write`."""
+        """Returns the inverse of :meth:`write`."""
         return {
             name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)]))
             for name in self.kinds
@@ -169,7 +169,7 @@ class Stacked(Planes):
 
     @property
     def each(self):
-        """Vectors of a tile of outputs."""
+        """Number of vectors of a tile of outputs."""
         return self._shape[2] + 1
 
     @property
@@ -182,7 +182,7 @@ class Stacked(Planes):
 
     @property
     def vectors(self):
-        return -(-(self.rows + self.n) // self.n) * self.n  # the last tile reaches behind the last row
+        return -(-(self.rows + self.n) // self.n) * self.n  # the last tile extends beyond the last row
 
     def tile(self, k, output, transpose=0):
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + output * self.each, 1 - transpose)
@@ -205,7 +205,7 @@ class Stacked(Planes):
 
 @dataclass(frozen=True, eq=False)
 class StackedBias(Planes):
-    """The bias in the planes of its stage's weights.
+    """A bias in the planes of its stage's weights.
 
     Parameters
     ----------

@@ -33,12 +33,12 @@ class ShardedPlanes(Planes):
 
     @property
     def segment(self):
-        """Vectors of a k tile that a core updates: outputs, the last cores' maybe beyond the last one."""
+        """Number of vectors of a k tile that a core updates; segments of the last cores may extend beyond the last output."""
         return segment_outputs(self.outputs, self.cores)
 
     @property
     def vectors(self):
-        return -(-(self.k_tiles * self.segment + self.n) // self.n) * self.n  # the last tile reaches behind the last row
+        return -(-(self.k_tiles * self.segment + self.n) // self.n) * self.n  # the last tile extends beyond the last row
 
     @property
     def _image_vectors(self):
@@ -55,7 +55,7 @@ class ShardedPlanes(Planes):
         return Tile(Region.SCRATCH, self.first + k * self.rows + output * self.n, transpose)
 
     def _segments(self, vectors):
-        """(cores, k tiles * segment, n) from (k tiles * rows, n)."""
+        """Returns (cores, k tiles * segment, n) from (k tiles * rows, n)."""
         whole = vectors.reshape(self.k_tiles, self.rows, self.n)
         padded = np.zeros((self.k_tiles, max(self.rows, self.cores * self.segment), self.n), vectors.dtype)
         padded[:, : self.rows] = whole
@@ -63,7 +63,7 @@ class ShardedPlanes(Planes):
         return parts.swapaxes(0, 1).reshape(self.cores, -1, self.n)
 
     def _joined(self, segments):
-        """The inverse."""
+        """Returns the inverse of :meth:`_segments`."""
         parts = segments.reshape(self.cores, self.k_tiles, -1, self.n).swapaxes(0, 1).reshape(self.k_tiles, -1, self.n)
         whole = np.zeros((self.k_tiles, self.rows, self.n), segments.dtype)
         count = min(self.rows, parts.shape[1])

@@ -1,12 +1,12 @@
 """Updates on the cores of a ring: gradients of all shards are summed before they are used.
 
-The sums of some k tiles, binary32, come to the unified buffer as a bucket, `[k tile][segment][output]`. Of weights, a core gets
-the sum of its own segment (REDUCE_SCATTER), and updates these masters and slots alone. Of biases, whose segment is 0, each core
-gets all sums (ALL_REDUCE), and updates all. Sums go back to the accumulators by way of region SCRATCH, as bias rows that a pass
-over zeros begins from.
+The binary32 sums of some k tiles are written to the unified buffer as a bucket, `[k tile][segment][output]`. For weights, a core
+receives the sum of its own segment (REDUCE_SCATTER), and updates the masters and slots of that segment only. For biases, whose
+segment is 0, each core receives all sums (ALL_REDUCE), and updates all. Sums return to the accumulators through region SCRATCH,
+as bias rows from which a pass over zeros starts.
 
-All cores get the upper halves of all masters (ALL_GATHER) at the beginning of the next step: there the array has work, while the
-buffer's port and the ring have none.
+All cores receive the upper halves of all masters (ALL_GATHER) at the start of the next step: the array is busy then, while the
+buffer's port and the ring are idle.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ __all__ = ["SharedRule", "bucket_rows", "Gatherer", "GATHERED_TOGETHER"]
 
 
 def _exchange(emitter, mode, buffer, result, segment, stride):
-    """RING over segments of any length, in rounds that the ring unit can take in."""
+    """Emits RING over segments of any length, in rounds that fit the ring unit."""
     most = emitter.config.ring_depth
     whole = segment // most
     for first, size, rounds in ((0, most, whole), (whole * most, segment % most, 1)):
@@ -34,7 +34,7 @@ def _exchange(emitter, mode, buffer, result, segment, stride):
 
 
 def _segment(planes, cores):
-    """Rows of sums of a segment of a k tile: outputs; of a bias, which has but one, all."""
+    """Returns the number of sum rows in a segment of a k tile: outputs; for a bias, which has one k tile, all rows."""
     return planes.rows if planes.is_bias else segment_outputs(planes.outputs, cores)
 
 
@@ -45,7 +45,7 @@ def bucket_rows(planes, cores):
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some k tiles of the image of weights."""
+    """A piece of the image of weights: some k tiles."""
 
     planes: ShardedPlanes
     first: int
@@ -58,18 +58,19 @@ class _Piece:
 
     @property
     def end(self):
-        """The vector behind the last."""
+        """First vector after the piece."""
         return self.planes.first + (self.first + self.tiles) * self.planes.rows
 
 
 class Gatherer:
-    """Makes the images of weights that the cores share, from the upper halves of all masters, piece by piece before it is read.
+    """The code generator of the shared weights' images: gathers the upper halves of all masters, piece by piece before they are
+    read.
 
     Parameters
     ----------
     emitter : StepEmitter
     planes : list of ShardedPlanes
-        In the order in which they are read.
+        In the order of reads.
     ring : Ring
         Places in the unified buffer, for :data:`GATHERED_TOGETHER` pieces at a time.
     """
@@ -114,7 +115,7 @@ class Gatherer:
             emitter.store(Region.SCRATCH, vector + tile * planes.rows, min(padded, planes.rows), result + tile * padded)
 
 
-#: Pieces of images on their way through the unified buffer at a time.
+#: Pieces of images in flight in the unified buffer.
 GATHERED_TOGETHER = 4
 
 
@@ -157,11 +158,11 @@ class SharedRule:
         self.size, self.rows, self.bucket = size, rows, None
 
     def _tiles(self, planes):
-        """K tiles of a bucket."""
+        """Returns the number of k tiles of a bucket."""
         return max(1, self.rows // planes.rows)
 
     def split(self, parts):
-        """Splits parts into k tiles, or pieces of one; each goes into one bucket."""
+        """Yields parts, consecutive k tiles or pieces of one, divided so that each belongs to one bucket."""
         for part in parts:
             size = self._tiles(part.planes) * part.planes.rows
             while (rest := size - part.first % size) < part.rows:
@@ -170,7 +171,7 @@ class SharedRule:
             yield part
 
     def steps(self, part, _):
-        """Runs the optimizer's rule on the pieces that :meth:`split` makes of all parts."""
+        """Yields the steps of an update as the rule does, for the parts of :meth:`split`."""
         bucket = self.bucket = self.bucket or self._new(part)
         self._put(bucket, part)
         if part.first + part.rows < (bucket.first + bucket.tiles) * part.planes.rows:
@@ -194,7 +195,7 @@ class SharedRule:
         return _Bucket(planes, first, tiles, place, ring, slot)
 
     def _put(self, bucket, part):
-        """Sums -> the bucket. Rows of a k tile behind the last segment are zeros that nobody needs."""
+        """Writes sums to the bucket. Rows of a k tile after the last segment are zeros that are not needed."""
         rows, each, done = bucket_rows(part.planes, self.cores), part.planes.rows, 0
         step = part.rows if rows == each else each
         while done < part.rows:
@@ -207,7 +208,7 @@ class SharedRule:
             done += count
 
     def _replicated(self, bucket, part):
-        """All cores update all rows."""
+        """Updates all rows on all cores."""
         planes, each = part.planes, _segment(part.planes, self.cores)
         places = [bucket.place + 2 * tile * self.cores * each for tile in range(bucket.tiles)]
         for place in places:
@@ -222,7 +223,7 @@ class SharedRule:
                 yield from self._update(bucket, part, self.staging[bucket.slot], first, rows)
 
     def _sharded(self, bucket, part):
-        """Each core updates its segment of each k tile."""
+        """Updates on each core its segment of each k tile."""
         emitter, each, padded = self.emitter, part.planes.segment, bucket_rows(part.planes, self.cores)
         size, staging = bucket.tiles * each, self.staging[bucket.slot]
         sums = bucket.ring.take(2 * size)
@@ -237,7 +238,7 @@ class SharedRule:
             yield
 
     def _update(self, bucket, part, staging, first, rows):
-        """The rule, for sums at this place of region SCRATCH."""
+        """Applies the rule to sums at this place of region SCRATCH."""
         emitter = self.emitter
         bias, acc = emitter.take_bias(rows), self.rule.acc.take(rows)
         emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, staging, rows, bias=bias)

@@ -1,4 +1,4 @@
-"""The instructions of a training step: sums over tiles that are loaded as they are needed, and the moves around them."""
+"""The instruction emitter of a training step: sums over tiles that are loaded on demand, and data transfers."""
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from .tensors import NOTHING, Tile
 
 __all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows", "runs_of"]
 
-#: Sums begin from +0.
+#: Sums start from +0.
 FROM_ZERO = {"start": 1}
 
 _MOST_TILES = 65_535  # in one LOAD_WEIGHTS
 
 
 def from_rows(bias):
-    """Sums begin from bias rows, one for each row, from this one on."""
+    """Returns fields with which sums start from bias rows, one for each row, from row `bias` on."""
     return {"start": 1, "bias_rows": 1, "bias": bias}
 
 
@@ -58,21 +58,21 @@ class Constants:
             self.first_fixed += TABLE_WORDS // n
 
     def vector(self, name):
-        """First vector of a tile that has a name."""
+        """Returns the first vector of a named tile."""
         return self.zeros + self.names.index(name) * self.n
 
     def add(self, tile):
-        """First vector of a tile of fixed weights, of these bytes."""
+        """Returns the first vector of a tile of fixed weights with these bytes."""
         return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
 
     def pack(self):
-        """Bytes of all, the optimizer's factors 0."""
+        """Returns the bytes of all constants, with 0 for the optimizer's factors."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
         parts += [table.words.astype("<u2").tobytes() for table, _ in self.tables.values()]
         return b"".join([*parts, *self.fixed])
 
     def tile(self, name, value):
-        """Bytes of a tile that has a name, for a factor."""
+        """Returns the bytes of a named tile for a factor."""
         values = np.ones((self.n, self.n)) if name == "ones" else np.eye(self.n) * np.float32(value)
         return np.asarray(values, np.float32).astype(bfloat16).tobytes()
 
@@ -89,13 +89,14 @@ def runs_of(tiles, n):
 
 
 class _Tiles:
-    """Tiles in the order in which the passes of a group take them."""
+    """The weight tiles of a group, in the order of its passes."""
 
     def __init__(self, emitter, tiles):
         self.emitter, self.tiles, self.done = emitter, tiles, 0
 
     def fit(self, passes, count):
-        """Operands of a MATMUL have to be requested before it, so its tiles are consecutive, or few."""
+        """Returns the number of passes of the next MATMUL. Its tiles must be requested before it, so they are contiguous or
+        few."""
         left = self.tiles[self.done : self.done + passes * count]
         _, size = next(runs_of(left, self.emitter.n))
         if self.emitter.images:
@@ -153,13 +154,13 @@ class StepEmitter(Emitter):
     # Moves
 
     def load(self, region, vector, rows, buffer, **fields):
-        """Vectors of host memory -> unified buffer."""
+        """Loads vectors of host memory into the unified buffer."""
         self.transfer(Opcode.LOAD, region, vector, rows, buffer=buffer, **fields)
-        if self.operands_loaded < STARTING:  # then weights of one piece only
+        if self.operands_loaded < STARTING:  # at the start, weights of one piece only
             self.operands_loaded, self.bringing = self.operands_loaded + 1, None
 
     def load_rows(self, name, place, count=None):
-        """Vectors of a constant tile -> unified buffer."""
+        """Loads vectors of a constant tile into the unified buffer."""
         self.load(Region.MODEL, self.constants.vector(name), count or self.n, place)
         self.rows[name] = place
 
@@ -176,7 +177,7 @@ class StepEmitter(Emitter):
     # Sums
 
     def bring(self, tiles):
-        """LOAD_WEIGHTS of tiles that the next MATMUL takes: as few as there can be."""
+        """Emits LOAD_WEIGHTS of the tiles that the next MATMUL reads, as few as possible."""
         if self.images:
             self.images.reach(tiles)
         for one, size in runs_of(tiles, self.n):
@@ -203,7 +204,7 @@ class StepEmitter(Emitter):
         return True
 
     def store(self, region, vector, rows, buffer):
-        """Unified buffer -> vectors of host memory."""
+        """Stores vectors of the unified buffer to host memory."""
         self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
 
     def transfer(self, opcode, region, vector, rows, **fields):
@@ -216,15 +217,14 @@ class StepEmitter(Emitter):
         return function.is_table and function.key != self.in_table
 
     def load_table(self, function, operands=None):
-        """Puts a function into the function table, if it is one by table and not there, by way of a ring in the unified buffer,
-        or `table_ring`."""
+        """Loads a function's table, unless it is loaded, through a ring in the unified buffer, by default `table_ring`."""
         if self.lacks(function):
             self.in_table = function.key
             self.put_table(*self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
-        """:class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in
-        the order of its passes, then columns; from bias row `bias` on, None: from +0."""
+        """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles of `rows` sums each. It reads these tiles
+        in the order of passes, then columns. Sums start from bias row `bias` on; None: from +0."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()
@@ -233,7 +233,7 @@ class StepEmitter(Emitter):
         return Group(self, 0, count, acc, rows, passes, whole, passes, bias=bias or 0, tiles=_Tiles(self, tiles))
 
     def add_up(self, tiles, count, places, loops, acc, rows, bias=None):
-        """All passes of a group, over operands at these places."""
+        """Emits all passes of a group, over operands at these places."""
         for _ in self.group(tiles, count, acc, rows, bias).add(places, loops):
             pass
 
@@ -247,21 +247,21 @@ class StepEmitter(Emitter):
                 self.pass_over(self.rows[name], each, acc + first, count, {})
 
     def _load_zeros(self):
-        """The bias rows that are zeros, once."""
+        """Loads the zero bias rows, once."""
         if not self.zeroed:
             self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, self.zero_rows, bias=0)
             self.zeroed = True
 
     def add_scaled(self, name, place, rows, acc, start=None):
-        """A constant, diagonal, times vectors in the unified buffer onto the sums at `acc`; `start` : where these begin anew, as
-        :data:`FROM_ZERO` or :func:`from_rows` has it."""
+        """Adds a diagonal constant times vectors in the unified buffer to the sums at `acc`. `start` restarts the sums from
+        :data:`FROM_ZERO` or :func:`from_rows`."""
         self.bring([Tile(Region.MODEL, self.constants.vector(name))])
         if start is FROM_ZERO:
             self._load_zeros()
         self.pass_over(place, rows, acc, 1, start or {})
 
     def pass_over(self, place, rows, acc, count, start):
-        """Emits passes over `tiles` tiles with the same operands; the sums of each tile follow those before."""
+        """Emits passes over `count` tiles with the same operands; the tiles' sums are consecutive."""
         loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
         others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")
         self.emit(Opcode.MATMUL, {**dict.fromkeys(others, 0), **loops, "buffer": place, "acc": acc, **start})
@@ -269,14 +269,14 @@ class StepEmitter(Emitter):
     # The interface for stages that run sample by sample
 
     def tiles(self, columns, passes, sample):
-        """Has the meaning of the method in StageEmitter."""
+        """Returns the weight tiles, as StageEmitter does."""
         first, count = columns
         terms = self.weights[self.stage]
         found = (terms[index].tile(ky, kx, tile, first + c) for index, ky, kx, tile in passes for c in range(count))
         return _Tiles(self, [tile or NOTHING for tile in found])
 
     def bias(self, column, count):
-        """First bias row of column tiles of the present stage."""
+        """Returns the first bias row of column tiles of the present stage."""
         planes, key = self.biases.get(self.stage), (self.stage, column, count)
         if planes is None:
             self._load_zeros()
@@ -286,13 +286,13 @@ class StepEmitter(Emitter):
         return self.bias_places[key][0]
 
     def results(self, stage, wide):
-        """Has the meaning of the method in StageEmitter."""
+        """Returns the writer of results, as StageEmitter does."""
         return StepResults(self, stage, wide)
 
     # Results
 
     def activate(self, acc, buffer, rows, format=Format.BFLOAT16, function=FunctionCode.NONE, lanes=None):
-        """Sums in a row -> vectors in a row."""
+        """Writes consecutive sums to consecutive vectors."""
         self.emit(
             Opcode.ACTIVATE,
             {"function": function, "format": format, "rows": rows, "lanes": lanes or self.n, "buffer": buffer, "acc": acc},

@@ -51,12 +51,13 @@ class StepProgram:
 
     @property
     def sizes(self):
-        """{region: bytes} of all regions."""
+        """Sizes as {region: bytes} of all regions."""
         sizes = {region: vectors * self.config.vector_bytes for region, vectors in self.memory.sizes.items()}
         return {Region.MODEL: len(self.model), **sizes}
 
     def with_rate(self, rate, step=1):
-        """Image of region MODEL for a rate, and update number `step`, from 1: the optimizer's tiles alone are other ones."""
+        """Returns the image of region MODEL for a learning rate and update number `step`, from 1. It differs only in the
+        optimizer's tiles."""
         first = self.instructions * self.config.instruction_bytes
         model, size = bytearray(self.model), self.config.vector_bytes
         for name, value in self.optimizer.factors(rate, self.batch * self.cores, step).items():
@@ -67,17 +68,17 @@ class StepProgram:
         return bytes(model)
 
     def pack_input(self, x, targets, masks=None):
-        """Image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes), as the model has them, and
-        with dropout its masks, as :meth:`sim.golden.dropout.Dropout.masks` makes them."""
+        """Returns the image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes) in the model's
+        order. With dropout it includes masks from :meth:`sim.golden.dropout.Dropout.masks`."""
         return self.memory.pack_input(x, targets, masks)
 
     def pack_state(self, state, rank=0):
-        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`, for the core of this number in the ring."""
+        """Returns the image of region SCRATCH of core `rank` in the ring from a :class:`sim.golden.training.TrainingState`."""
         return self.memory.pack_state(state, rank)
 
     def unpack_states(self, data, steps=0):
-        """Returns the :class:`sim.golden.training.TrainingState` after `updates` updates, from the regions SCRATCH of all cores;
-        see :meth:`sim.backward.memory.StepMemory.unpack_states`."""
+        """Returns the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, see
+        :meth:`sim.backward.memory.StepMemory.unpack_states`."""
         return self.memory.unpack_states(data, steps)
 
     def unpack_images(self, data):
@@ -86,12 +87,12 @@ class StepProgram:
 
     @property
     def ring_words(self):
-        """Words of 32 bits that each core sends in a step."""
+        """Number of 32-bit words that each core sends in a step."""
         fields = [op.fields for op in self.ops if op.opcode is Opcode.RING]
         return sum(words_sent(one["mode"], self.cores, one["segment"] * one["rounds"], self.config.n) for one in fields)
 
     def unpack_logits(self, data):
-        """float32 (batch, classes), as the model has them, from region OUTPUT."""
+        """Returns the logits, float32 (batch, classes), in the model's order, from region OUTPUT."""
         return self.memory.unpack_logits(data)
 
 
@@ -117,7 +118,7 @@ def make_step(training, optimizer, config, memory, constants, ops, cycles):
 
 
 def useful_macs(training):
-    """Multiplications for one sample."""
+    """Returns the number of multiplications for one sample."""
     graph = training.graph
     total = sum(map(graph.macs, graph.stages))
     for one in training.parameters:

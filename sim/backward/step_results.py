@@ -1,4 +1,4 @@
-"""The way out of the accumulators in a training step: indices of maxima, gradients where they belong."""
+"""Results of a training step: writes from the accumulators, with indices of maxima and masked or spread gradients."""
 
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 
@@ -29,7 +29,8 @@ class StepResults(Results):
             self.store_area(placed, extra.tensor)
 
     def _spread(self, rectangle, column, acc, placed, spread, factor):
-        """Sums at their places in windows, or between zeros: one instruction for each place in a window, and each sample."""
+        """Writes sums to their places in windows, or with zeros between: one instruction for each place in a window, and each
+        sample."""
         samples, rows, columns = rectangle.sums
         select, (down, across) = self.stage.select, [a * b for a, b in zip(self.stage.window, spread)]
         for sample in range(samples):
@@ -59,6 +60,6 @@ class StepResults(Results):
                 self.emitter.emit(Opcode.SELECT, fields)
 
     def _apart(self, fields, column):
-        """Results with zeros between them."""
+        """Writes results with zeros between them."""
         ones = {"window0": 1, "window1": 1, "window0_stride": 0, "window1_stride": 0}
         self.emitter.emit(Opcode.POOL, {**self.fields(column), **ones, **fields})

@@ -16,7 +16,7 @@ __all__ = ["Tile", "NOTHING", "Flat"]
 
 
 class Tile(NamedTuple):
-    """n vectors in a row that the weight FIFO takes: columns of a tile, or its rows (`transpose`)."""
+    """A weight tile: n consecutive vectors for the weight FIFO, columns of the tile or its rows (`transpose`)."""
 
     region: Region
     vector: int
@@ -52,7 +52,7 @@ class Flat:
 
     @cached_property
     def layouts(self):
-        """A :class:`sim.compiler.memory.layout.Layout` of each stretch."""
+        """Layouts of the stretches, each a :class:`sim.compiler.memory.layout.Layout`."""
         widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
         return [
             Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, along_x=True) for width in widths
@@ -68,11 +68,11 @@ class Flat:
 
     @property
     def vectors(self):
-        """In all."""
+        """Total number of vectors."""
         return self._firsts[-1] * self.size
 
     def at(self, region, first):
-        """The same tensor in this place."""
+        """Returns the same tensor at this place."""
         return replace(self, region=region, first=first)
 
     def vector(self, tile, sample):
@@ -82,16 +82,16 @@ class Flat:
         return self.first + (self._firsts[stretch] + position) * self.size
 
     def tile(self, tile, sample, transpose=0):
-        """The :class:`Tile` of n samples from this one on."""
+        """Returns the :class:`Tile` of n samples from this one on."""
         return Tile(self.region, self.vector(tile, sample), transpose)
 
     def pack(self, values):
-        """Bytes of bfloat16 (batch, channels)."""
+        """Returns the bytes of bfloat16 (batch, channels)."""
         stretches = zip(self.layouts, self.starts, self.starts[1:])
         return b"".join(layout.pack(values[None, None, first:end]) for layout, first, end in stretches)
 
     def unpack(self, data, dtype="<f4"):
-        """float32 (batch, channels) from the bytes of the tensor."""
+        """Returns float32 (batch, channels) from the bytes of the tensor."""
         each = self.n * np.dtype(dtype).itemsize
         stretches = zip(self.layouts, self._firsts)
         return np.concatenate([layout.unpack(data[first * each :], dtype)[0, 0] for layout, first in stretches])

@@ -27,11 +27,11 @@ class ParameterTiles:
         self.planes, self.kernel, self.inputs, self.transposed = planes, kernel, inputs, transposed
 
     def number(self, ky, kx, tile):
-        """Number of a k tile."""
+        """Returns the index of a k tile."""
         return (ky * self.kernel[1] + kx) * self.inputs + tile
 
     def tile(self, ky, kx, tile, column):
-        """The :class:`Tile` of a pass over a tile of the source, for a column tile of the sums."""
+        """Returns the :class:`Tile` of a pass over a tile of the source, for a column tile of the sums."""
         height, width = self.kernel
         if self.transposed:
             ky, kx, tile, column = height - 1 - ky, width - 1 - kx, column, tile
@@ -52,7 +52,7 @@ class FixedTiles:
         self.places = {}
 
     def tile(self, ky, kx, tile, column):
-        """Returns tile number and offset, in the form of ParameterTiles; None for a tile of zeros."""
+        """Returns the tile as ParameterTiles does; None if all weights are zero."""
         key = ky, kx, tile, column
         if key not in self.places:
             dense = dense_weights(self.term, column, 1, self.n)[ky, kx, tile * self.n : (tile + 1) * self.n]

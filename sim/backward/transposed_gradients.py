@@ -1,4 +1,4 @@
-"""Gradients transposed: rows of outputs, whose lanes are n samples or positions. They are the operands of weight gradients.
+"""Transposed gradients: one row per output, whose lanes are n samples or positions. They are the operands of weight gradients.
 
 A transposition is a pass of the identity's rows over a tile whose columns are the n vectors; in a core with `transpose`, a LOAD.
 """
@@ -33,7 +33,7 @@ class TransposedGradient:
     vector: int | None = None
 
     def write(self, emitter, tiles, block, acc, ring):
-        """Blocks from this one on."""
+        """Writes blocks from `block` on."""
         rows = len(tiles) * self.rows
         place = ring.take(rows) if self.place is None else self.place + block * self.rows
         for _ in transposing(emitter, tiles, place, acc):
@@ -42,7 +42,7 @@ class TransposedGradient:
             emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
 
     def read(self, emitter, first, size, ring):
-        """Places of `size` rows from row `first` on, of block after block, in pieces; those in SCRATCH are loaded."""
+        """Yields places of `size` rows from row `first` on, block after block, in pieces; rows in SCRATCH are loaded."""
         if self.place is not None:
             yield [self.place + block * self.rows + first for block in range(self.blocks)]
             return

@@ -16,13 +16,13 @@ from .step_emitter import FROM_ZERO, from_rows
 
 __all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
-IN_FLIGHT = 3  # parts at a time, at most
-BUCKET_PARTS = 2  # parts that go round the ring together
+IN_FLIGHT = 3  # most parts in flight
+BUCKET_PARTS = 2  # parts that the ring reduces together
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a part
 
 
 def rows_in_flight(optimizer, planes=(), cores=1):
-    """Vectors of the unified buffer that updates take, for each row of a part; on the cores of a ring, of these planes."""
+    """Returns the number of buffer vectors that updates take for each row of a part; on the cores of a ring, for these planes."""
     places = _PLACES[type(optimizer)]
     if cores > 1:  # sums of the gradient, one core's sums, and the updated values
         padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
@@ -31,27 +31,27 @@ def rows_in_flight(optimizer, planes=(), cores=1):
 
 
 def rows_of_factors(optimizer):
-    """Names of the factors that updates have as operands, beside the identity."""
+    """Returns the names of the update factors that are operands, besides the identity."""
     return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
 
 
 def places_of_sums(optimizer):
-    """Places in the accumulators for the sums of updates. Adam needs several for a part in turn: sums of one part are made while
-    sums of another are read."""
+    """Returns the number of places in the accumulators for the sums of updates. Adam computes several sums for a part, one after
+    the other. Sums of one part are computed while sums of another are read."""
     return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
 def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0):
-    """Updates of all parts, in the order in which they come.
+    """Emits the updates of all parts, in the order of the parts.
 
     Parameters
     ----------
     parts : iterable of Part
-        Each comes when the instructions for its sums have been emitted.
+        Each is yielded once the instructions for its sums have been emitted.
     ring, acc : Ring
         Places in the unified buffer and in the accumulators.
     staging, rows, most :
-        On the cores of a ring, as of :class:`sim.backward.sharing.SharedRule`.
+        On the cores of a ring, see :class:`sim.backward.sharing.SharedRule`.
     """
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
     if emitter.cores > 1:
@@ -71,14 +71,15 @@ def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0)
 
 
 def _go_on(under_way):
-    """A step of each of the updates."""
+    """Advances each update in flight by a step."""
     for steps in [*under_way]:
         if next(steps, True) is True:
             under_way.remove(steps)
 
 
 class _Rule:
-    """
+    """The update rule of an optimizer.
+
     Parameters
     ----------
     emitter : StepEmitter
@@ -90,8 +91,8 @@ class _Rule:
         self.emitter, self.decays, self.acc = emitter, bool(optimizer.weight_decay), acc
 
     def steps(self, part, ring):
-        """A generator of the instructions for a part, with these vectors of the unified buffer. It yields after each step: False,
-        and True once, when the part's sums are not needed any more; later None."""
+        """Yields after each step of the instructions for a part, with these vectors of the unified buffer. The yielded value is
+        False, then True once when the part's sums are free, later None."""
         raise NotImplementedError
 
     def _places(self, part, name):
@@ -99,18 +100,18 @@ class _Rule:
         return [place + part.first for place in part.planes.places(name)]
 
     def _from_halves(self, planes, rows):
-        """Returns the place where sums start that begin from numbers in two planes."""
+        """Returns the fields of sums that start from numbers in two planes."""
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
-        """Sums -> their halves, at `place` and behind, and in SCRATCH."""
+        """Writes the halves of sums to `place` and following vectors, and to SCRATCH."""
         self.emitter.activate(acc, place, rows, Format.PLANES)
         for index, vector in enumerate(planes):
             self.emitter.store(Region.SCRATCH, vector, rows, place + index * rows)
 
 
 class _Sgd(_Rule):
-    """V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W); W' = W - r V'."""
+    """The update V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W); W' = W - r V'."""
 
     def steps(self, part, ring):
         emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
@@ -166,6 +167,6 @@ class _Adam(_Rule):
         self._store_halves(acc, master, rows, ring.take(2 * rows))
 
     def _multiply(self, acc, place, rows):
-        """Sums, rounded, times vectors, in their place."""
+        """Multiplies rounded sums by vectors, and writes the products over the vectors."""
         fields = {"rows": rows, "lanes": self.emitter.n, "acc": acc, "operand": place, "buffer": place}
         self.emitter.emit(Opcode.MULTIPLY, fields)
