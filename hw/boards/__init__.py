@@ -8,7 +8,7 @@ __all__ = ["Board", "BOARDS"]
 
 _ULX3S = {"button": "button_fire#0", "leds": ("led#0", "led#1", "led#2", "led#3")}
 
-#: By name. The 12F is sold as a smaller part, but has all of a 25F.
+#: {name: board}. The 12F is sold as a smaller part, but has all resources of a 25F.
 BOARDS = {
     board.name: board
     for board in (

@@ -11,7 +11,7 @@ from .uart import bit_step
 
 __all__ = ["LEDS", "Board"]
 
-#: Outputs of the system that LEDs show, in the order of a board's LEDs, and their meanings.
+#: The signals on the LEDs, in the order of a board's LEDs, and their meanings.
 LEDS = {
     "ready": "the clock runs",
     "busy": "a request is being received, executed or answered",
@@ -52,33 +52,33 @@ endmodule
 class Board:
     """A board with an ECP5, its resources, and the top around the core.
 
-    Resources are those of the platform by name and number, as `led#0`, with a signal where there are several, as `rgb_led#0.r`.
-    Active-low pins are inverted in the top. The clock is the platform's default clock.
+    Resources are named by the platform's name and number, such as `led#0`, with the signal if there are several, such as
+    `rgb_led#0.r`. Active-low pins are inverted in the top. The clock is the platform's default clock.
 
     Parameters
     ----------
     name : str
-        As in ``tpu synth --target``.
+        Name for ``tpu synth --target``.
     platform : type
-        Of the package amaranth-boards: pins, part, package and speed grade.
+        Class in the package amaranth-boards with pins, part, package and speed grade.
     preset : str
-        The configuration, of :data:`hw.config.PRESETS`, that is meant for it.
+        Key of :data:`hw.config.PRESETS`: the default configuration of the board.
     clock_mhz : float
-        The core's clock, made by a PLL.
+        Clock of the core, made by a PLL.
     memory : int
         Bytes of block RAM that serve as the host's memory, a power of two.
     button : str or None
-        The resource that resets the core. None: only the PLL does.
+        Resource that resets the core. None: only the PLL resets it.
     leds : tuple of str
-        At most four, in the order of :data:`LEDS`.
+        At most four resources, in the order of :data:`LEDS`.
     uart : str
-        A resource with signals `rx` and `tx`.
+        Resource with the signals `rx` and `tx`.
     resources : tuple of amaranth.build.Resource
-        Added to the platform's, as a serial line on the pins of a connector.
+        Resources to add to the platform, such as a serial line on the pins of a connector.
     baud : int
-        Bits a second on the serial line.
+        Bits per second on the serial line.
     silence : float
-        Seconds without a byte after which the board gives up a frame.
+        Seconds without a byte after which the board discards an incomplete frame.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Board:
 
     @property
     def part(self):
-        """The FPGA's resources, of :data:`hw.fpga.targets.PARTS`."""
+        """Key of :data:`hw.fpga.targets.PARTS` for the FPGA."""
         return f"ecp5-{self._device()[1]}"
 
     @property
@@ -115,7 +115,7 @@ class Board:
         Raises
         ------
         ConfigError
-            For a resource that the platform does not have.
+            If the platform does not have a resource.
         """
         platform = self.platform()
         platform.add_resources(self.resources)
@@ -140,12 +140,12 @@ class Board:
         return f"clk{round(self._input_mhz)}"
 
     def to_verilog(self, config):
-        """Returns Verilog of the board: module `top`, whose ports are pins, and all modules below it.
+        """Returns the Verilog of the board: module `top`, whose ports are pins, and all its submodules.
 
         Raises
         ------
         ConfigError
-            For a clock that the PLL can't make, a line that is too fast for it, and a resource that does not exist.
+            If the PLL cannot make the clock, the serial line is too fast for the clock, or a resource does not exist.
         """
         settings, pins = pll_settings(self._input_mhz, self.clock_mhz), self.pins()
         clock = round(settings.output_mhz * 1e6)
@@ -158,7 +158,7 @@ class Board:
         return component_to_verilog(system, name="serial_system") + self._top(pins, pll)
 
     def _top(self, pins, pll):
-        """Verilog of the module `top`."""
+        """Returns the Verilog of the module `top`."""
         comments = {"button": "reset"} | {f"led_{index}": text for index, text in enumerate(LEDS.values())}
         ports = []
         for port in pins:
@@ -191,7 +191,7 @@ class Board:
         )
 
     def constraints(self):
-        """Returns Lattice's preferences (LPF) for `top`: sites and electrical standards of its pins, frequency of its clock."""
+        """Returns Lattice's preferences (LPF) for `top`: sites and I/O standards of its pins, and the frequency of its clock."""
         lines = []
         for pin in self.pins().values():
             lines.append(f'LOCATE COMP "{pin.port}" SITE "{pin.site}";')

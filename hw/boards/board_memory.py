@@ -1,4 +1,4 @@
-"""Block RAM in the place of a host's memory, for boards: the core's AXI4 on one side, a 32-bit port on the other."""
+"""Block RAM as the host memory of a board: a port for the core's AXI4, and a 32-bit port for the serial bridge."""
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -11,27 +11,27 @@ from ..lib.memories import NO_COLLISIONS
 
 __all__ = ["BoardMemory"]
 
-#: A byte outside of the memory.
+#: The response to an access outside the memory.
 _DECODE_ERROR = 0b11
-#: Words of a bank: with this many, a block RAM of 16 kbit holds one bit of each, and needs no multiplexer behind it.
+#: Words of a bank. With this number, a block RAM of 16 kbit holds one bit of each word, and needs no multiplexer after it.
 _BANK_WORDS = 1 << 14
-#: Byte lanes that get an address in the same cycle. Memories lie all over the part: each group gets what the one before it got
-#: a cycle earlier, from a register that is between the two.
+#: Byte lanes that get an address in the same cycle. The block RAMs are spread over the part, so the groups form a pipeline: each
+#: group gets the address of the group before it one cycle later, from a register between the two.
 _GROUP = 2
 
 
 class BoardMemory(wiring.Component):
-    """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is in the memory before its answer.
+    """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is done before its response.
 
-    AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary; answers in order; two read bursts and one write
-    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 5 cycles and one for each 16
-    bits of a beat after the address on; writes take a beat a cycle, and two cycles between bursts.
+    AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary. Responses are in order. The port takes two read bursts and
+    one write burst at a time. Read throughput is one beat a cycle, or one burst of a single beat every two cycles. Latency is
+    5 cycles, and one more for each 16 bits of a beat. Write throughput is one beat a cycle, with two cycles between bursts.
 
-    AXI4-Lite: one access at a time for each direction, address and data of a write together; it takes a cycle from the
-    other port.
+    AXI4-Lite: one access at a time for each direction, with address and data of a write together. An access takes one cycle from
+    the AXI4 port.
 
-    What lies outside is answered DECERR and not written. Every `ready` comes from registers, and all that a memory gets and
-    gives is registered next to it.
+    An access outside the memory has no effect and gets DECERR. Every `ready` comes from registers. Inputs and outputs of each
+    block RAM have registers next to it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class BoardMemory(wiring.Component):
     data_width : int
         Bits of an AXI4 beat.
     always_ready : bool
-        The manager holds RREADY high for good, so that nothing has to stop.
+        The manager holds RREADY high at all times, so that reads need no stall.
     """
 
     def __init__(self, *, size, address_width, data_width, always_ready=False):
@@ -74,7 +74,7 @@ class BoardMemory(wiring.Component):
         return m
 
     def _banks(self, m):
-        """The memories: for each bank, one for each byte lane, since strobes are of bytes."""
+        """Returns the memories of each bank: one for each byte lane, as strobes select bytes."""
         depth = min(self._words, _BANK_WORDS)
         banks = [
             [Memory(shape=8, depth=depth, init=[], attrs=NO_COLLISIONS) for _ in range(self.data_width // 8)]
@@ -90,7 +90,7 @@ class BoardMemory(wiring.Component):
         active, outside = Signal(), Signal()
         idle = Signal(init=1)  # no burst is under way or unanswered
         row = Signal(range(self._words))
-        # What is written to the memories, registered for each group of lanes.
+        # The pipeline of writes: one register for each group of lanes.
         step = data.StructLayout({"row": range(self._words), "data": self.data_width})
         steps = [Signal(step, name=f"write_{group}", reset_less=True) for group in range(self._groups)]
         strobes = [Signal(self.data_width // 8, name=f"strobe_{group}") for group in range(self._groups)]
@@ -148,7 +148,7 @@ class BoardMemory(wiring.Component):
         waiting, present = Signal(burst), Signal(burst)
         room, active = Signal(init=1), Signal()
 
-        # Everything from here on advances together, unless the data at the end has to wait.
+        # All following stages advance together, or stall together while the manager does not accept the data.
         advance, asked, reading, beat = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             advance.eq(1 if self.always_ready else ~bus.rvalid | bus.rready),
@@ -159,7 +159,7 @@ class BoardMemory(wiring.Component):
 
         self._take_bursts(m, beat, room, active, waiting, present)
 
-        # The other port's read goes in between.
+        # A read of the AXI4-Lite port takes the place of a beat.
         lite_row, lite_lane = Signal(range(self._words)), Signal(max(1, self._lane.stop - self._lane.start))
         with m.If(advance):
             m.d.sync += asked.eq(0)
@@ -172,9 +172,9 @@ class BoardMemory(wiring.Component):
                 lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size) :].any(), _DECODE_ERROR, OKAY)),
             ]
 
-        # What goes through the memories: its address, their outputs, a register behind each, and one behind the choice of a
-        # bank. With one bank that is needed too: a block RAM takes half of the cycle, so the first register is next to it.
-        # The groups' words then wait for the last.
+        # The read pipeline: the address, the outputs of the memories, a register after each output, and one after the selection
+        # of a bank. With a single bank both registers are needed, too: a block RAM takes half of the cycle, so the first register
+        # must be next to it. The words of the groups are then delayed until the last group's word is there.
         item = data.StructLayout({"burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
         items = [Signal(item, name=f"item_{stage}") for stage in range(self._groups + 3)]
         rows = [Signal(range(self._words), name=f"row_{stage}", reset_less=True) for stage in range(self._groups + 2)]
@@ -200,7 +200,7 @@ class BoardMemory(wiring.Component):
         return m
 
     def _take_bursts(self, m, beat, room, active, waiting, present):
-        """Bursts: one on its way, one in waiting."""
+        """Takes bursts: the current burst, and one in the queue."""
         bus = self.read
         with m.If(beat):
             m.d.sync += [present.row.eq(present.row + 1), present.left.eq(present.left - 1), active.eq(present.left != 0)]
@@ -216,7 +216,7 @@ class BoardMemory(wiring.Component):
             ]
 
     def _read_banks(self, m, banks, rows, advance, *, stages):
-        """The word of `rows[0]`, which is there in the last of so many stages."""
+        """Returns the word at `rows[0]`, valid in the last of `stages` stages."""
         outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
         for index, lanes in enumerate(banks):
             for lane, memory in enumerate(lanes):

@@ -21,11 +21,11 @@ class Pin:
     ----------
     port : str
     site : str
-        Its ball on the package; of a differential pair, the positive one.
+        Ball on the package; for a differential pair, the positive ball.
     attributes : dict of str to str
-        Its electrical standard, as `IO_TYPE`.
+        I/O attributes, such as `IO_TYPE`.
     inverted : bool
-        True if it is active low.
+        True if the pin is active low.
     """
 
     port: str
@@ -45,12 +45,12 @@ def request_pins(platform, resources):
     ----------
     platform : amaranth.build.Platform
     resources : dict of str to str
-        Port to resource, as `led#0`, with a signal where the resource has several, as `uart#0.rx`.
+        {port: resource}. A resource is written as `led#0`, or with a signal if it has several, as `uart#0.rx`.
 
     Raises
     ------
     ConfigError
-        For a resource that the platform does not have, one of several pins, and two that share a pin.
+        If the platform does not have a resource, a resource has several pins, or two resources share a pin.
     """
     requested, pins = {}, {}
     for port, resource in resources.items():

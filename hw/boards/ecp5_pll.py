@@ -1,4 +1,4 @@
-"""Settings of the ECP5's PLL, `EHXPLLL`. The ranges are those of Lattice's data sheet of the family, FPGA-DS-02012."""
+"""Settings of the ECP5's PLL, `EHXPLLL`. The ranges come from Lattice's data sheet of the family, FPGA-DS-02012."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _DIVIDERS = range(1, 129)
 
 @dataclass(frozen=True)
 class PllSettings:
-    """The oscillator runs at `input_mhz / input_divider * multiplier`; the output is that over `output_divider`."""
+    """Settings of a PLL. The oscillator runs at `input_mhz / input_divider * multiplier`, and is divided by `output_divider`."""
 
     input_mhz: float
     input_divider: int
@@ -22,22 +22,22 @@ class PllSettings:
 
     @property
     def oscillator_mhz(self):
-        """The frequency of the oscillator inside."""
+        """Frequency of the internal oscillator, in MHz."""
         return self.input_mhz / self.input_divider * self.multiplier
 
     @property
     def output_mhz(self):
-        """What comes out."""
+        """Frequency of the output, in MHz."""
         return self.oscillator_mhz / self.output_divider
 
 
 def pll_settings(input_mhz, output_mhz):
-    """The settings that come closest to `output_mhz`, within 0.5 %.
+    """Returns the settings whose output is closest to `output_mhz`, within 0.5 %.
 
     Raises
     ------
     ConfigError
-        When there are none.
+        If no settings come within 0.5 %.
     """
     low, high = _OSCILLATOR_MHZ
     settings = [
@@ -58,9 +58,9 @@ def pll_settings(input_mhz, output_mhz):
 
 
 def pll_instance(settings, *, clock_in, clock_out, locked):
-    """Verilog of the PLL between nets of these names, and of a net `feedback`.
+    """Returns the Verilog of a PLL that is connected to nets with these names, and to a net `feedback`.
 
-    The feedback has an output of its own, CLKOP, with the phase detector's frequency.
+    The feedback comes from a separate output, CLKOP, at the phase detector's frequency.
     """
     return f"""\
   (* FREQUENCY_PIN_CLKI = "{settings.input_mhz:g}", FREQUENCY_PIN_CLKOS = "{settings.output_mhz:g}",

@@ -1,4 +1,4 @@
-"""From frames on a serial line to accesses on a bus: what a host with nothing but a USB cable reaches a core by."""
+"""The serial bridge: from frames on a serial line to accesses on a bus, so that a host reaches the core by a USB cable."""
 
 from amaranth import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
@@ -16,16 +16,16 @@ __all__ = ["SerialBridge"]
 
 
 class SerialBridge(wiring.Component):
-    """Takes one request of :mod:`hw.spec.serial_protocol` at a time, and answers each.
+    """A bridge from :mod:`hw.spec.serial_protocol` to AXI4-Lite. It takes one request at a time and answers every request.
 
-    A request has its effect when its checksum has been found right, and not before. One that is broken (a byte without a
-    stop bit, a count above `words`, a wrong checksum, a byte that no request begins with) is answered with its status
-    once the line has been silent for `silence` cycles, which is when the next one is listened for; so is one that stops
-    in the middle. What comes in while a request is executed and answered is lost.
+    A request has no effect before its checksum is verified. A request is broken if it has a byte without a stop bit, a count
+    above `words`, a wrong checksum or a wrong first byte, or if it stops in the middle. The bridge answers a broken request with
+    its status after the line has been silent for `silence` cycles, and then accepts the next request. Bytes that arrive while a
+    request is executed and answered are lost.
 
-    Data words are read or written in order, at addresses 4 apart. The first access that is answered with an error, or not
-    within `patience` cycles, ends the request. An access that was given up stays on the bus, as AXI demands; its answer
-    is dropped, and accesses that come before it wait for it as long as they would for their own.
+    Data words are read or written in order, at successive addresses 4 bytes apart. The request ends with the first access that
+    gets an error response, or no response within `patience` cycles. An access that timed out stays on the bus, as AXI requires,
+    and its response is discarded. A later access waits for that response, with the same time limit.
 
     Parameters
     ----------
@@ -34,15 +34,15 @@ class SerialBridge(wiring.Component):
     silence, patience : int
         Cycles, rounded up to a power of two.
     words : int
-        The most data words of a frame, up to 512.
+        Most data words of a frame, up to 512.
     identity : dict
-        `memory` and `clock` of the answer to IDENTIFY.
+        Words `memory` and `clock` of the answer to IDENTIFY.
 
     Members
     -------
     rx : 1, in
     tx : 1, out
-        The line.
+        The serial line.
     bus : AXI4-Lite, out
         One access at a time.
     busy : 1, out
@@ -76,21 +76,21 @@ class SerialBridge(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(step=self.step)
         m.submodules.transmitter = transmitter = UartTransmitter(step=self.step)
-        # Two halves: block RAMs of 16 bits take the registers behind them in.
+        # Two halves: block RAMs of 16 bits can include the registers after them.
         halves = [Memory(shape=16, depth=self.words, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
         m.submodules.buffer_low, m.submodules.buffer_high = halves
         m.d.comb += [receiver.line.eq(self.rx), self.tx.eq(transmitter.line)]
 
-        # The frame at hand. Bytes shift through `word`, both ways. What needs no reset has none: that is smaller.
+        # The current frame. Bytes of both directions shift through `word`. Registers that need no reset have none, to save area.
         identifying, reading, writing = (Signal(reset_less=True, name=name) for name in ("identifying", "reading", "writing"))
         tag = Signal(8, reset_less=True)
         count, position = (Signal(range(self.words + 1), reset_less=True, name=name) for name in ("count", "position"))
         address, word = (Signal(32, reset_less=True, name=name) for name in ("address", "word"))
         place, status = Signal(2, reset_less=True), Signal(Status)
-        fetched = Signal(2)  # the buffer's output belongs to `position`: at the memory, in the register behind it
+        fetched = Signal(2)  # the buffer's output belongs to `position`: at the memory, in the register after it
         summed = Signal()  # `word` is the checksum of the answer
 
-        # The checksum takes a bit a cycle: bytes are many cycles apart.
+        # The checksum takes one bit a cycle, as bytes are many cycles apart.
         checksum, restart = CRC32_ISO_HDLC(data_width=1).create(), Signal()
         m.submodules.checksum = ResetInserter(restart)(checksum)
         unsummed, bits = Signal(8, reset_less=True), Signal(range(9))
@@ -99,7 +99,7 @@ class SerialBridge(wiring.Component):
         with m.If(summing):
             m.d.sync += [unsummed.eq(unsummed >> 1), bits.eq(bits - 1)]
 
-        # One clock for every wait; it runs on unless it is set back.
+        # One timer for all time limits; it counts unless it is cleared.
         timer = Signal(ceil_log2(self.silence) + 1, reset_less=True)
         silent, impatient = Signal(), Signal()
         m.d.comb += [silent.eq(timer[-1]), impatient.eq(timer[ceil_log2(self.patience)])]
@@ -110,7 +110,7 @@ class SerialBridge(wiring.Component):
         for ready, valid in ((bus.awready, bus.awvalid), (bus.wready, bus.wvalid), (bus.arready, bus.arvalid)):
             with m.If(ready):
                 m.d.sync += valid.eq(0)
-        # The answer, a cycle after it was on the bus.
+        # The response, one cycle after it was on the bus.
         answered, refused, found = Signal(), Signal(reset_less=True), Signal(32, reset_less=True)
         m.d.sync += [
             answered.eq(bus.bvalid | bus.rvalid),
@@ -153,7 +153,7 @@ class SerialBridge(wiring.Component):
             m.next = state
 
         def receive():
-            """A word of the request, or the end of it."""
+            """Receives a word of the request, or ends the request on an error. Returns a condition: the word is complete."""
             m.d.comb += [receiving.eq(1), moved.eq(receiver.valid)]
             with m.If(~receiver.idle):
                 m.d.sync += timer.eq(0)
@@ -166,7 +166,7 @@ class SerialBridge(wiring.Component):
         def advance():
             m.d.sync += [position.eq(position + 1), fetched.eq(0)]
 
-        last = Signal()  # right when `fetched` is
+        last = Signal()  # valid together with `fetched`
         m.d.sync += last.eq(position + 1 == count)
         m.d.comb += [self.busy.eq(1), self.failed.eq(status != Status.OK)]
         with m.FSM():

@@ -1,4 +1,4 @@
-"""A core that needs nothing but a serial line: with its memory and a bridge to both, whatever the board."""
+"""A core with its memory and a serial bridge to both: a system that needs only a clock and a serial line, on any board."""
 
 from amaranth import ClockSignal, Module, Mux, ResetSignal
 from amaranth.lib import wiring
@@ -15,21 +15,21 @@ __all__ = ["SerialSystem"]
 
 
 class SerialSystem(wiring.Component):
-    """The core, block RAM as its host memory from address 0 on, and a bridge to the memory and the core's registers.
+    """The core, block RAM as its host memory from address 0, and a serial bridge to the memory and the core's registers.
 
-    It can be exported, not simulated in Amaranth: the core brings clock domains of its own.
+    The component can be exported, but not simulated in Amaranth, as the core defines its own clock domains.
 
     Parameters
     ----------
     config : hw.config.Config
     memory : int
-        Bytes; a power of two.
+        Bytes of memory; a power of two.
     clock : int
-        Hz.
+        Frequency in Hz.
     step : int
-        From :func:`hw.boards.uart.bit_step`.
+        Result of :func:`hw.boards.uart.bit_step`.
     silence : int
-        Cycles without a byte after which the bridge gives up a frame.
+        Cycles without a byte after which the bridge discards an incomplete frame.
 
     Members
     -------
@@ -37,9 +37,9 @@ class SerialSystem(wiring.Component):
     tx : 1, out
         The serial line.
     busy, failed : 1, out
-        Of the bridge.
+        Status of the bridge; see :class:`hw.boards.serial_bridge.SerialBridge`.
     irq : 1, out
-        Of the core.
+        Interrupt of the core.
     """
 
     def __init__(self, config, *, memory, clock, step, silence):
@@ -72,7 +72,7 @@ class SerialSystem(wiring.Component):
             self.irq.eq(core.irq),
         ]
 
-        # The bridge has one access on its bus at a time: the answer that is there is the one that it waits for.
+        # The bridge has one access in flight, so a response from either target belongs to it.
         bus, top = bridge.bus, exact_log2(REGISTERS_BASE)
         m.d.comb += [
             bus.awready.eq(Mux(bus.awaddr[top], core.s_axil.awready, memory.lite.awready)),

@@ -1,4 +1,4 @@
-"""A serial line: eight bits, no parity, one stop bit, least significant bit first."""
+"""UART receiver and transmitter: eight bits, no parity, one stop bit, least significant bit first."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -12,12 +12,12 @@ _PHASE_WIDTH = 16
 
 
 def bit_step(clock, baud):
-    """What a phase of 16 bits advances in a clock cycle, so that it overflows once a bit: a divider with a fraction.
+    """Returns the increment of a 16-bit phase accumulator that overflows once a bit: a fractional clock divider.
 
     Raises
     ------
     ValueError
-        With fewer than four cycles a bit, or where the rate would be off by more than 1 %.
+        If a bit has fewer than four cycles, or the rate has an error of more than 1 %.
     """
     step = round((baud << _PHASE_WIDTH) / clock)
     if baud <= 0 or 4 * baud > clock or abs(step * clock / (baud << _PHASE_WIDTH) - 1) > 0.01:
@@ -28,27 +28,27 @@ def bit_step(clock, baud):
 
 
 class UartReceiver(wiring.Component):
-    """Bytes from a line, which needs no synchronisation. Bits are sampled in their middle.
+    """A UART receiver, which synchronises the line to the clock. It samples each bit in its middle.
 
-    A byte is there for one cycle, half a bit after its stop bit began. After a stop bit that is low, nothing is received
-    until the line is high again.
+    A byte is valid for one cycle, half a bit after its stop bit began. After a stop bit that is low, reception resumes when the
+    line is high again.
 
     Parameters
     ----------
     step : int
-        From :func:`bit_step`.
+        Result of :func:`bit_step`.
 
     Members
     -------
     line : 1, in
         High when idle.
     valid : 1, out
-        A byte has come.
+        `data` is a byte.
     data : 8, out
     error : 1, out
-        In place of `valid`: the stop bit was low.
+        The stop bit was low; `valid` is 0.
     idle : 1, out
-        The line is high and no byte is on its way.
+        The line is high and no byte is being received.
     """
 
     def __init__(self, *, step):
@@ -69,7 +69,7 @@ class UartReceiver(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(~line):
-                    # The first tick comes half a bit from here, in the middle of the start bit.
+                    # The first tick comes half a bit later, in the middle of the start bit.
                     m.d.sync += [phase.eq((1 << (_PHASE_WIDTH - 1)) + self.step), tick.eq(0), left.eq(10)]
                     m.next = "BITS"
             with m.State("BITS"):
@@ -80,7 +80,7 @@ class UartReceiver(wiring.Component):
                         m.next = "STOP"
                         with m.If(line):
                             m.next = "IDLE"
-                    with m.Elif((left == 10) & line):  # a glitch, no start bit
+                    with m.Elif((left == 10) & line):  # a glitch, not a start bit
                         m.d.sync += left.eq(0)
                         m.next = "IDLE"
                     with m.Else():
@@ -92,12 +92,13 @@ class UartReceiver(wiring.Component):
 
 
 class UartTransmitter(wiring.Component):
-    """Bytes to a line, ten bits each, without a gap as long as there are bytes. The first bit begins within a bit's time.
+    """A UART transmitter. A byte takes ten bit times, and the next byte follows without a gap. The first bit begins within one
+    bit time.
 
     Parameters
     ----------
     step : int
-        From :func:`bit_step`.
+        Result of :func:`bit_step`.
 
     Members
     -------

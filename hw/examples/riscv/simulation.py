@@ -1,4 +1,4 @@
-"""The system in Verilator: Verilog of the core, of the CPU and of the serial line, built once and run with a RAM."""
+"""The simulation of the system in Verilator: core, CPU and serial line, built once, and run with the contents of a RAM."""
 
 import importlib.util
 import os
@@ -18,16 +18,16 @@ __all__ = ["build_system", "cpu_verilog", "run_system"]
 _HERE = Path(__file__).resolve().parent
 _SOURCES = ("peripherals.sv", "cpu_bus.sv", "system.sv", "bench.sv")
 _PACKAGE = "pythondata_cpu_vexriscv"
-#: The RAM, and the widest beat that a line of the CPU's cache is made of.
+#: Size of the RAM, and width of a line of the CPU's cache in bits: the widest possible bus.
 RAM_BYTES, _WIDEST = 1 << 21, 256
 #: Cycles of a bit on the serial line: `BIT` of bench.sv.
 _BIT = 16
-#: How the lines of the bench begin.
+#: Prefix of the lines that the bench prints.
 _END = "bench: "
 
 
 def cpu_verilog():
-    """Text of VexRiscv, the variant with caches of 4 KiB. Raises ToolError where its package is missing."""
+    """Returns the Verilog of VexRiscv, in the variant with caches of 4 KiB. Raises ToolError if its package is not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None:
         raise ToolError(f"no Python package {_PACKAGE}, the CPU; install it with: pip install {_PACKAGE.replace('_', '-')}")
@@ -39,12 +39,12 @@ def _uart_verilog():
 
 
 def build_system(config):
-    """Path of the simulation with this core.
+    """Builds the simulation with this core and returns its path.
 
     Raises
     ------
     ToolError
-        When something is missing, or does not build; for a core whose bus is wider than a line of the CPU's cache.
+        If a tool is missing, the build fails, or the core's bus is wider than a line of the CPU's cache.
     """
     if config.bus_width > _WIDEST:
         raise ToolError(f"the example's CPU reads lines of {_WIDEST} bits, the bus has {config.bus_width}; take --n 16 or less")
@@ -65,20 +65,20 @@ def build_system(config):
 
 
 def run_system(program, image, config, folder, *, latency, limit, show=None, timeout=3600):
-    """What the firmware says, line by line, and its status.
+    """Runs the firmware, and returns its output lines and its exit status.
 
     Parameters
     ----------
     program : Path
-        From :func:`build_system`.
+        Result of :func:`build_system`.
     image : bytes
         Contents of RAM.
     latency : int
-        Cycles of the RAM until the first beat of an answer.
+        Latency of the RAM until the first beat, in cycles.
     limit : int
-        Cycles.
+        Most cycles of the simulation.
     show : callable or None
-        Is given each line when it comes.
+        Called with each line as soon as it is printed.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def run_system(program, image, config, folder, *, latency, limit, show=None, tim
     Raises
     ------
     ToolError
-        When it does not come to its end.
+        If the firmware does not fit the RAM, or does not end within the limit.
     """
     if len(image) > RAM_BYTES:
         raise ToolError(
@@ -118,5 +118,5 @@ def run_system(program, image, config, folder, *, latency, limit, show=None, tim
 
 
 def _lines(path):
-    """What the firmware has said so far, in whole lines."""
+    """Returns the complete lines that the firmware has printed so far."""
     return path.read_text(errors="replace").partition(_END)[0].split("\n")[:-1]

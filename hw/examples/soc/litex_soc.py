@@ -32,7 +32,7 @@ CORE_BASE, MEMORY_BASE, MEMORY_BYTES = 0x3000_0000, 0x4000_0000, 1 << 20
 
 
 def signals(bus):
-    """`(name, signal, whether the manager drives it)` of all channels, by the names of AXI."""
+    """Yields `(name, signal, driven)` of all channels, with AXI's names; `driven` is True if the manager drives the signal."""
     for channel in ("aw", "w", "b", "ar", "r"):
         endpoint = getattr(bus, channel)
         forward = channel in ("aw", "w", "ar")
@@ -48,7 +48,7 @@ def signals(bus):
 
 
 def add_tpu(soc, config, base):
-    """Puts a core on the bus of a LiteX SoC; returns its interrupt."""
+    """Connects a core to the bus of a LiteX SoC. Returns the core's interrupt."""
     registers = AXILiteInterface(data_width=32, address_width=32)
     manager = AXIInterface(data_width=config.bus_width, address_width=config.address_width, id_width=1)
     irq = Signal()
@@ -68,7 +68,7 @@ def pins(name, bus):
 
 
 def connect(bus, pads, manager_inside):
-    """Statements that join a bus to pins."""
+    """Returns the statements that connect a bus to pins."""
     return [
         getattr(pads, name).eq(signal) if forward == manager_inside else signal.eq(getattr(pads, name))
         for name, signal, forward in signals(bus)
@@ -118,9 +118,9 @@ def main():
         sys.exit(f"error: {error}")
     soc = Soc(config)
     soc.finalize()
-    # One always block a signal: blocks of several signals wake each other without end in event-driven simulators.
+    # One always block for each signal: blocks with several signals trigger each other endlessly in event-driven simulators.
     text = str(soc.platform.get_verilog(soc, name="soc", regular_comb=False))
-    # The bench tells every SoC how wide its bus is.
+    # The bench sets the bus width of each SoC by a parameter.
     head = f"module soc #(parameter integer BUS_WIDTH = {config.bus_width}) ("
     Path("soc.v").write_text(text.replace("module soc (", head, 1))
     generator.add_files(["soc.v"], file_type="systemVerilogSource")

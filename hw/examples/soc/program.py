@@ -1,8 +1,8 @@
-"""FuseSoC generator `program`: a random network, compiled -> what the memory holds, and the script of the host that runs it.
+"""The FuseSoC generator `program`: compiles a random network to the contents of the memory and the script of the host.
 
-`memory.hex` holds region MODEL. The rest is the host's work, and in `host.hex`, one line a step: it identifies the core, sets
-the regions, writes samples, starts a run, writes the next samples and reads some of them back meanwhile, waits for the interrupt,
-looks at the status and compares every result with the golden model's.
+`memory.hex` holds region MODEL. `host.hex` holds the script, one step a line. The host identifies the core, sets the regions,
+writes samples and starts a run. During the run it writes the next samples and reads some of them back. Then it waits for the
+interrupt, checks the status, and compares every result with the golden model.
 """
 
 import sys
@@ -39,7 +39,7 @@ _DONE = 0b0010
 
 
 def make_network(rng, widths):
-    """Layers of normal weights that keep the size of the values, RELU between them."""
+    """Returns a network of dense layers with RELU between them. Its normal random weights keep the magnitude of the values."""
     layers = [
         (
             f"layer{index}",
@@ -53,7 +53,7 @@ def make_network(rng, widths):
 
 
 class HostScript:
-    """Steps of the host, and their lines in the file."""
+    """The script of the host: its steps as lines of the file."""
 
     def __init__(self):
         self.lines = []
@@ -66,26 +66,26 @@ class HostScript:
         self._step(_WRITE, CORE + REGISTER[name].offset, value, name)
 
     def check(self, name, value):
-        """A register must hold this."""
+        """Checks that a register holds `value`."""
         self._step(_CHECK, CORE + REGISTER[name].offset, value, name)
 
     def check_ones(self, name, bits):
-        """A register must have these bits set."""
+        """Checks that `bits` of a register are 1."""
         self._step(_CHECK_ONES, CORE + REGISTER[name].offset, bits, name)
 
     def fill(self, offset, data):
-        """Writes bytes, a multiple of 4, into the memory, and reads one word in eight back."""
+        """Writes bytes, a multiple of 4, to the memory, and reads back every eighth word."""
         for index, word in enumerate(np.frombuffer(data, "<u4")):
             self._step(_WRITE, MEMORY + offset + 4 * index, int(word))
             if index % 8 == 7:
                 self.compare(offset + 4 * index, word)
 
     def compare(self, offset, word, comment=""):
-        """A word of the memory must be this."""
+        """Checks a word of the memory."""
         self._step(_CHECK, MEMORY + offset, int(word), comment)
 
     def wait(self):
-        """For the interrupt."""
+        """Waits for the interrupt."""
         self._step(_WAIT)
 
     def end(self):
@@ -93,7 +93,7 @@ class HostScript:
 
 
 def write_script(script, config, program, image, samples, expected):
-    """The host's part: all runs, one after the other."""
+    """Writes the steps of all runs, one after the other."""
 
     def batch(run):
         return samples[run * program.batch : (run + 1) * program.batch]
@@ -129,7 +129,7 @@ def write_script(script, config, program, image, samples, expected):
 
 
 def results(program, expected):
-    """`(offset in OUTPUT, bits, what)` of every value of one batch."""
+    """Yields `(offset in OUTPUT, bits, comment)` of each value of one batch."""
     for sample, values in enumerate(expected.view(np.uint32)):
         for column, value in enumerate(values):
             yield program.memory.output_offset(sample, column), value, f"sample {sample}, output {column}"
