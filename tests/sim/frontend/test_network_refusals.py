@@ -227,7 +227,7 @@ def test_integer_arithmetic(rng, tmp_path):
 
 @pytest.mark.parametrize("chain", [True, False])
 def test_weights_beyond_bfloat16(tmp_path, chain):
-    """Below binary32's largest number, but infinite in bfloat16: 0 times it is 0 in ONNX, and would be no number."""
+    """Below binary32's largest number, but infinite in bfloat16: 0 times it is 0 in ONNX, and would be NaN."""
     b = Builder([None, 3])
     if not chain:
         b("Sigmoid")
