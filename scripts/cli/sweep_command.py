@@ -1,4 +1,4 @@
-"""The command `tpu sweep`: what models cost on many cores, in cycles and in area, and which of them no other beats."""
+"""The command `tpu sweep`: cycles and area of models on many cores, and the Pareto front."""
 
 import csv
 import io
@@ -24,13 +24,13 @@ from .spread_options import Scheduler, Workers, check_spread, spread_of
 __all__ = ["EXAMPLES", "sweep"]
 
 EXAMPLES = """
-Each option of the core takes several values: all combinations are points.
+Core options take several values, separated by commas: every combination is a point.
 
 Examples:
 
-`tpu sweep --model default,c --n 4,8,16,32 --batch 1,32`: sixteen points, in seconds
+`tpu sweep --model default,c --n 4,8,16,32 --batch 1,32`: sixteen points, estimated in seconds
 
-`tpu sweep --n 4,8 --cell-stages 3,9 --synth ecp5-85 --checkpoint DIR --plot front.svg`: LUTs against cycles
+`tpu sweep --n 4,8 --cell-stages 3,9 --synth ecp5-85 --checkpoint DIR --plot front.svg`: plots LUTs against cycles
 
 `tpu sweep --model c --n 8,16 --simulator verilator --scheduler tcp://10.0.0.1:8786 --csv points.csv`
 """
@@ -55,47 +55,58 @@ class SizeMeasure(StrEnum):
 
 def sweep(
     core: CoreChoice,
-    model: Annotated[str, typer.Option(help="ONNX models or shipped networks, with commas between them.")] = "default",
-    batch: Annotated[str, typer.Option(help="Samples of a run, with commas between them.")] = "32",
+    model: Annotated[str, typer.Option(help="ONNX files or shipped networks, separated by commas.")] = "default",
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "32",
     simulator: Annotated[
-        Cycles, typer.Option(help="Cycles by the compiler's timing model, or of the RTL, with random samples.")
+        Cycles,
+        typer.Option(
+            metavar="NAME",
+            help="estimated: cycles from the compiler's timing model. verilator, icarus: RTL simulation with random samples.",
+        ),
     ] = Cycles.ESTIMATED,
     synth: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="Synthesize each core for this part, as `tpu synth` does: LUTs and more.")
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Synthesize each core for this FPGA, as `tpu synth` does, and count LUTs, FFs, DSPs and BRAMs."
+        ),
     ] = None,
     area: Annotated[
-        SizeMeasure | None, typer.Option(help="What a core's size is measured by; without it LUTs with --synth, else cells.")
+        SizeMeasure | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure of a core's size: cells (n x n) or memory_bits; with --synth also lut, ff, dsp, bram. Default: lut "
+            "with --synth, else cells.",
+        ),
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="Keep each point in this folder when it is done; the next sweep does only those that are not there."),
+        Path | None, typer.Option(help="Save each finished point in this folder. A later sweep computes only the missing points.")
     ] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write all points to this file.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw area against cycles to this .svg, .png or .pdf file (package matplotlib).")
+        Path | None, typer.Option(help="Plot area against cycles to this .svg, .png or .pdf file (needs matplotlib).")
     ] = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     effort: EffortOption = Effort.BEST,
     as_json: Json = False,
 ):
-    """Estimate or measure models on many cores: cycles, area, and the points that no other point beats in both."""
+    """Estimate or measure cycles and area of models on many core configurations, and mark the Pareto front."""
     from amaranth_tpu.hw.fpga.targets import find_target
     from amaranth_tpu.sim import tpu
     from amaranth_tpu.sim.sweeps.sweep import front, grid, run_sweep
 
     area = (area or (SizeMeasure.LUT if synth else SizeMeasure.CELLS)).value
     if area not in ("cells", "memory_bits") and not synth:
-        raise typer.BadParameter(f"{area} is counted by Yosys; name a part with --synth", param_hint="--area")
+        raise typer.BadParameter(f"{area} is a result of synthesis; name an FPGA with --synth", param_hint="--area")
     if synth:
         synth = find_target(synth).name
     check_spread(scheduler, workers)
     _check_places(model.split(","), checkpoint, csv_file, plot)
     points = grid(model.split(","), _cores(core, as_json), _batches(batch))
     if len(points) > _MOST:
-        raise typer.BadParameter(f"{len(points):,} points are too many; {_MOST:,} is the most")
+        raise typer.BadParameter(f"{len(points):,} points are too many; give fewer values, for at most {_MOST:,} points")
     for name in model.split(","):
-        tpu.load(name)  # a model that can't be read is refused before the work
+        tpu.load(name)  # report a model that cannot be read before the work
     identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
@@ -135,14 +146,14 @@ def _cores(choice, quiet):
     if not cores:
         raise refused[0]
     if refused and not quiet:
-        show_line(f"left out: {len(refused)} cores that can't be made, as: {refused[0]}")
+        show_line(f"skipped {len(refused)} invalid cores, such as: {refused[0]}")
     return cores
 
 
 def _batches(text):
     sizes = text.split(",")
     if not all(one.isascii() and one.isdecimal() and 0 < len(one) < 7 and int(one) for one in sizes):
-        raise typer.BadParameter(f"takes numbers from 1 on with commas between them, not {text!r}", param_hint="--batch")
+        raise typer.BadParameter(f"takes numbers of at least 1 separated by commas, not {text!r}", param_hint="--batch")
     return [*dict.fromkeys(map(int, sizes))]
 
 

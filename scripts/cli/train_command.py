@@ -1,4 +1,4 @@
-"""The command `tpu train`: a network learns from data by the golden model; steps on the core have the same bits."""
+"""The command `tpu train`: training on the golden model, with a bit-exact comparison of steps on the simulated core."""
 
 import inspect
 import time
@@ -23,33 +23,34 @@ __all__ = ["EXAMPLES", "train"]
 EXAMPLES = """
 Examples:
 
-`tpu train --data DIR --rtl-steps 200 -o trained.onnx`: 784-128-10 from fresh weights, 200 steps on the RTL too
+`tpu train --data DIR --rtl-steps 200 -o trained.onnx`: 784-128-10 from new weights; 200 steps are checked on the RTL
 
 `tpu train --model a --data DIR --epochs 10 --optimizer adam --batch 1024 --dropout 0.5 --curve a.svg`
 
-`tpu train --data DIR --cores 8 --n 8 --batch 128 --rtl-steps 20`: a ring of eight cores, each with an eighth of every batch
+`tpu train --data DIR --cores 8 --n 8 --batch 128 --rtl-steps 20`: eight cores in a ring, an eighth of each batch per core
 
 `tpu train --model M.onnx --input x.npy --labels y.npy --validation 0.1 --early-stopping 3 --checkpoint DIR --resume`
 """
 
 
 def train(**options):
-    """Train a network by softmax cross-entropy: all steps by the golden model, and --rtl-steps of them on the core too.
+    """Train a network with softmax cross-entropy, and check steps on the simulated core bit for bit.
 
-    Exit status 0 says that it was trained to the end, that what it wrote is whole, and that in the steps on the core every bit of
-    parameters, optimizer and logits was the golden model's.
+    The golden model, a bit-exact reference in numpy, runs every step; the first `--rtl-steps` also run on the simulated core and
+    are compared bit for bit. Exits with 0 if training finished, all files were written, and no bit of the parameters, optimizer
+    state or logits differed.
     """
     started = time.perf_counter()
     options = TrainOptions(**options)
     options.check()
     _check_places(options)
-    from .train_job import make_job  # what it needs is slow to import
+    from .train_job import make_job  # its imports are slow
 
     with spinner(console, "reading the model and the samples"):
         job, identity = make_job(options), model_object(options.model)
     _go_on(job, options)
     if options.steps_to_compare != 0:
-        with spinner(console, "compiling a step for the core"):
+        with spinner(console, "compiling a training step for the core"):
             job.compare()
     job.open_log()
     with TrainingBar(console) as bar:
@@ -88,23 +89,23 @@ def _check_places(options):
 
 
 def _go_on(job, options):
-    """To where the last run's checkpoint says that it was."""
+    """Restores the checkpoint with `--resume`; otherwise checks that there is none. Raises typer.BadParameter."""
     folder = job.run.checkpoints
     if folder and not options.resume and folder.exists():
-        raise typer.BadParameter(f"{printable(folder.path)} is there already: --resume goes on from it; or name another folder")
+        raise typer.BadParameter(f"{printable(folder.path)} exists already: add --resume to continue it, or name another folder")
     if options.resume:
         there = job.resume()
         if job.training.done and options.steps_to_compare != 0:
             raise typer.BadParameter(
-                "training is over, which leaves no step for --rtl-steps; give more --epochs, or leave it out"
+                "training has finished, so no step is left for --rtl-steps; give more --epochs, or leave --rtl-steps out"
             )
-        where = f"going on after step {job.training.step_number:,}" if there else "not there yet: starting at the first step"
+        where = f"resuming after step {job.training.step_number:,}" if there else "no checkpoint yet: starting at the first step"
         if not options.as_json:
             show_line(f"{printable(folder.path)}: {where}")
 
 
 def _listen(job, bar, options):
-    """Moves the bar on with each step, and says a line after each epoch."""
+    """Updates the progress bar after each step, and prints a line after each epoch."""
     training = job.training
 
     def on_step(batch):
@@ -121,7 +122,7 @@ def _listen(job, bar, options):
 
 
 def _results(job, options, failure):
-    """Writes the picture, and if nothing failed the model; what was written where."""
+    """Writes the learning curve, and the model if nothing failed, and returns the paths of the written files."""
     output = options.output and not failure
     own = job.write_model(options.output) if output else None
     curve = options.curve if job.training.position.history else None

@@ -1,4 +1,4 @@
-"""The samples of `tpu train`: digits, or arrays from files; to train on, and to measure with."""
+"""The training, validation and test sets of `tpu train`: MNIST digits, or arrays from files."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,19 @@ from .run_options import Preprocess
 
 __all__ = ["TrainData", "choose_train_data"]
 
-_TEST_SHARE = 5  # of the packaged digits, every fifth
+_TEST_SHARE = 5  # every fifth of the packaged digits is in the test set
 
 
 @dataclass(frozen=True)
 class TrainData:
-    """
+    """The training, validation and test sets.
+
     Parameters
     ----------
     train : LabelledSamples
     validation, test : LabelledSamples or None
     origin : dict
-        Where they come from, for `--json`; `text` says it in words.
+        Origin of the samples, for `--json`; the entry `text` is a sentence.
     """
 
     train: LabelledSamples
@@ -36,12 +37,12 @@ class TrainData:
 
     @property
     def measured(self):
-        """What each epoch is measured with, and its name."""
+        """`(samples, name)` of the set on which each epoch is evaluated: validation, else test, else `(None, None)`."""
         return (self.validation, "validation") if self.validation else (self.test, "test") if self.test else (None, None)
 
 
 def choose_train_data(network, options):
-    """What the options of `tpu train` ask for.
+    """Returns the :class:`TrainData` that the options of `tpu train` select.
 
     Parameters
     ----------
@@ -58,7 +59,9 @@ def choose_train_data(network, options):
         return TrainData(train, None, test, origin)
     kept, held = held_out(options.seed, len(train), options.validation)
     if not len(held) or not len(kept):
-        raise typer.BadParameter(f"--validation {options.validation} of {len(train)} samples leaves one of both parts empty")
+        raise typer.BadParameter(
+            f"--validation {options.validation} of {len(train)} samples leaves a set empty; give another fraction"
+        )
     return TrainData(train.chosen(kept), train.chosen(held), test, origin)
 
 
@@ -72,13 +75,13 @@ def _from_files(network, options):
 def _arrays(network, path, labels, option):
     samples, count = read_samples(path, network)
     if labels is None and not is_archive(path):
-        raise typer.BadParameter(f"{path} has no labels; name a file that has them with {option}")
+        raise typer.BadParameter(f"{path} has no labels; name a file of labels with {option}")
     return LabelledSamples.checked(samples.rows, read_labels(labels or path, count, network.output_size), network.output_size)
 
 
 def _digits(network, options):
     if not takes_digits(network):
-        raise typer.BadParameter("the model does not take images of 28 x 28 pixels; give it samples with --input and --labels")
+        raise typer.BadParameter("the model does not take images of 28 x 28 pixels; give samples with --input and --labels")
     if options.data:
         train, test = (load_digits(options.data, split) for split in ("train", "test"))
     else:

@@ -1,4 +1,4 @@
-"""What `tpu train` works on, made of its options: network, samples, plan, who looks on; and its figures at the end."""
+"""A training job, built from the options of `tpu train`: network, samples, plan, log, comparison, and the figures at the end."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,29 +36,29 @@ from .train_options import OptimizerKind, TrainOptions
 
 __all__ = ["TrainJob", "make_job"]
 
-_RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # of dense networks, with convolutions
+_RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # learning rates: dense networks, CNNs
 _MOMENTUM = 0.9
-_LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # what is less counts as 0
+_LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
 
 
 @dataclass(kw_only=True)
 class TrainJob:
-    """A training run, and what its options said.
+    """A training run with its options.
 
     Parameters
     ----------
     options : TrainOptions
     graph : Graph
-        The network as it was read.
+        The network as read from the file.
     start : str
-        What its parameters were at first: `fresh`, from the `file`, or from a `checkpoint`.
+        Origin of the initial parameters: `fresh`, `file` or `checkpoint`.
     data : TrainData
     run : TrainingRun
     writer : ModelWriter or None
     program : sim.backward.step_program.StepProgram or None
-        What steps on the core run.
+        Program of a step on the core.
     resumed_at : int or None
-        Steps that the checkpoint had behind it.
+        Steps done before the checkpoint from which the run resumed.
     """
 
     options: TrainOptions
@@ -75,7 +75,7 @@ class TrainJob:
         return self.run.training
 
     def resume(self):
-        """Goes to where the checkpoint was written; whether there is one. Raises CheckpointError."""
+        """Restores the checkpoint, and returns false if there is none. Raises CheckpointError."""
         if not self.run.checkpoints.exists():
             return False
         restore(self.training, self.run.checkpoints)
@@ -83,12 +83,12 @@ class TrainJob:
         return True
 
     def open_log(self):
-        """Begins the event file, at the step that comes next. Raises DataError."""
+        """Creates the event file, for the next step on. Raises DataError."""
         if self.options.log:
             self.run.log = EventLog(self.options.log, self.training.step_number + 1)
 
     def compare(self):
-        """Has the next steps run on the core too. Raises CompileError."""
+        """Compiles a step, and makes the next steps run on the core too. Raises CompileError."""
         options, training = self.options, self.training
         plan = training.plan
         batch = plan.batch // plan.cores
@@ -99,13 +99,13 @@ class TrainJob:
         self.run.comparison = StepComparison(training.network, runner, most, runner.together, ring_words=words)
 
     def write_model(self, path):
-        """Writes what has been learnt; whether in the form of the model that was read. Raises ModelError or DataError."""
+        """Writes the trained model, and returns true if it has the original file's graph. Raises ModelError or DataError."""
         model, own = self.writer.model(self.training.learnt)
         write_file(path, model.SerializeToString(deterministic=True))
         return own
 
     def core_figures(self):
-        """What `--json` prints of the steps on the core."""
+        """Returns the entries of `--json` about the steps on the core."""
         comparison = self.run.comparison
         if comparison is None:
             return {"rtl_steps": 0, **dict.fromkeys(("mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"))}
@@ -121,7 +121,7 @@ class TrainJob:
         }
 
     def figures(self):
-        """What `--json` prints of the run."""
+        """Returns the entries of `--json` about the run."""
         options, training = self.options, self.training
         plan, position = training.plan, training.position
         accuracy, of = self._accuracy()
@@ -152,7 +152,7 @@ class TrainJob:
         }
 
     def _accuracy(self):
-        """Of what has been learnt, on samples that it was not chosen by where there are such; and what these are."""
+        """Returns the accuracy of the trained network, and the name of its set: test, else validation, else training."""
         if not self.training.done or self.run.failure:
             return None, None
         for samples, name in ((self.data.test, "test"), (self.data.validation, "validation")):
@@ -162,7 +162,7 @@ class TrainJob:
 
 
 def make_job(options):
-    """The :class:`TrainJob` of what was asked for.
+    """Returns the :class:`TrainJob` for these options.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def make_job(options):
         One line.
     """
     if options.steps_to_compare != 0:
-        _config(options)  # a core that can't be made is refused before the model is read
+        _config(options)  # report an invalid core before reading the model
     graph = load_network(SHIPPED.get(options.model) or Path(options.model))
     _refuse_training_info(graph)
     network = differentiate(graph)
@@ -192,17 +192,21 @@ def make_job(options):
 
 
 def _config(options):
-    """The core. Raises hw.config.ConfigError for one that can't be made."""
+    """Returns the core's configuration. Raises hw.config.ConfigError if no core can be generated from it."""
     return options.core.config("training", **({"ring": True} if options.cores > 1 else {}))
 
 
 def _refuse_training_info(graph):
-    """Refuses a file that says by ONNX' own operators how it is trained: that would be another training than this; and one whose
-    classes are not its only output."""
+    """Raises ModelError for a file with several inputs or outputs, and for a file with ONNX's own `training_info`: that describes
+    another training than this command's."""
     if len(graph.origin.inputs) > 1 or graph.origin.is_split:
-        raise ModelError(f"{printable(graph.origin.path)}: has several inputs or outputs; training takes one of each")
+        raise ModelError(
+            f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"
+        )
     if onnx.load(graph.origin.path, load_external_data=False).training_info:
-        raise ModelError(f"{printable(graph.origin.path)}: has training_info, which is not read; export the model without it")
+        raise ModelError(
+            f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
+        )
 
 
 def _plan(graph, options):
@@ -223,8 +227,8 @@ def _plan(graph, options):
     vanish = any(number and abs(factors[name]) < _LEAST for name, number in asked.items())
     if vanish or not all(map(np.isfinite, factors.values())):
         raise typer.BadParameter(
-            f"--rate {rate:g} or --weight-decay {options.weight_decay:g} is no number that bfloat16 has, at batches of "
-            f"{options.batch}; give another one"
+            f"--rate {rate:g} or --weight-decay {options.weight_decay:g} becomes 0 or infinite in bfloat16 with --batch "
+            f"{options.batch}; give another value"
         )
     return Plan(
         optimizer=optimizer,

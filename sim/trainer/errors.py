@@ -1,7 +1,7 @@
-"""What training ends with, if not with a result."""
+"""Errors of training."""
 
 __all__ = ["TrainingError"]
 
 
 class TrainingError(RuntimeError):
-    """Training that can't go on; one line with what to do."""
+    """Training that cannot continue; one line with the cause and the remedy."""

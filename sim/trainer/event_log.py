@@ -1,4 +1,4 @@
-"""Logs of training for TensorBoard: event files by tensorboardX, without its thread, so that errors are seen at once."""
+"""Training logs for TensorBoard: event files by tensorboardX, written without its thread so that errors are raised at once."""
 
 import contextlib
 import os
@@ -12,28 +12,28 @@ __all__ = ["EventLog"]
 
 
 class EventLog:
-    """An event file in a folder, which is made when it is not there.
+    """An event file in a folder, which is created if needed.
 
     Parameters
     ----------
     folder : path
     first : int
-        Number of the first step that will be logged; what older files of the folder have from there on does not count any more.
+        Number of the first step to be logged. TensorBoard drops entries of older files in this folder from this step on.
 
     Raises
     ------
     sim.data.digits.DataError
-        One line, if the file can't be made, or the package is not there.
+        One line, if the file cannot be created, or the package is not installed.
     """
 
     def __init__(self, folder, first):
         try:
             from tensorboardX import record_writer, summary
             from tensorboardX.proto import event_pb2
-        except Exception as error:  # also of a package that does not fit others, or is damaged
+        except Exception as error:  # also for an incompatible or damaged package
             raise DataError(
-                f"logs are written by the package tensorboardX, which can't be imported ({printable(error, 200)}): "
-                "pip install tensorboardX, or train without a log (--log)"
+                f"the log needs the package tensorboardX, which can't be imported ({printable(error, 200)}): "
+                "pip install tensorboardX, or leave out --log"
             ) from None
         self._events, self._scalar = event_pb2, summary.scalar
         self._folder = Path(folder)
@@ -47,7 +47,7 @@ class EventLog:
         self._write(step=first, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def add(self, step, **values):
-        """Numbers by name, at a step."""
+        """Logs numbers by name, at a step."""
         for name, value in values.items():
             self._write(step=step, summary=self._scalar(name, value))
 
@@ -58,14 +58,14 @@ class EventLog:
             raise self._failed(error) from None
 
     def flush(self):
-        """Puts what was added on the disk."""
+        """Writes all logged values to disk."""
         try:
             self._file.flush()
         except OSError as error:
             raise self._failed(error) from None
 
     def close(self):
-        """Ends the file; what was not put on the disk before may be lost."""
+        """Closes the file. Values that were not flushed may be lost."""
         with contextlib.suppress(OSError):
             self._file.close()
 

@@ -1,4 +1,4 @@
-"""The loop of a training run: steps until it is done, and who is told of them."""
+"""The training loop: steps, checkpoints, log and callbacks."""
 
 import time
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from .training import Training
 
 __all__ = ["TrainingRun"]
 
-_SECONDS = 30  # between checkpoints within an epoch
+_SECONDS = 30  # interval of checkpoints within an epoch
 
 
 @dataclass(kw_only=True)
 class TrainingRun:
-    """A training run with all that looks on.
+    """A training run with its checkpoints, comparison, log and callbacks.
 
-    What is written before a step that fails stays.
+    Files written before a failing step are kept.
 
     Parameters
     ----------
     training : Training
     checkpoints : Checkpoint or None
-        Gets a checkpoint after each epoch, and every half minute; and when the run is interrupted.
+        Written after each epoch, every 30 s, and when the run is interrupted.
     comparison : StepComparison or None
-        Gets the steps from where the run goes on, until it has enough.
+        Receives the steps from the start or resume on, until it is complete.
     log : EventLog or None
-        Gets loss, accuracy and rate of each step, and each epoch's figures.
+        Receives loss, accuracy and learning rate of each step, and the figures of each epoch.
     on_step : function of a Batch, or None
     on_epoch : function of EpochFigures, or None
     """
@@ -42,18 +42,18 @@ class TrainingRun:
 
     @property
     def failure(self):
-        """What of the steps on the core did not hold, in one line, or None."""
+        """The failed check of the steps on the core, in one line, or None."""
         return self.comparison and self.comparison.failure
 
     def __call__(self):
-        """Goes on to the end, or until :attr:`failure`.
+        """Trains until the end, or until :attr:`failure` is set.
 
         Raises
         ------
         sim.trainer.errors.TrainingError
-            If it can't; one line.
+            If training has diverged; one line.
         sim.data.digits.DataError
-            If a file can't be written; one line.
+            If a file cannot be written; one line.
         """
         written = time.monotonic()
         try:
@@ -61,11 +61,11 @@ class TrainingRun:
                 ended = self._step()
                 if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
                     if self.log:
-                        self.log.flush()  # a run that goes on from here does not log these steps again
+                        self.log.flush()  # a run that resumes here does not log these steps again
                     save(self.training, self.checkpoints)
                     written = time.monotonic()
             if self.comparison:
-                self.comparison.finish()  # of fewer steps than it could take
+                self.comparison.finish()  # the pending steps do not fill a simulation
         except KeyboardInterrupt:
             if self.checkpoints and self.training.step_number:
                 save(self.training, self.checkpoints)
@@ -75,7 +75,7 @@ class TrainingRun:
                 self.log.close()
 
     def _step(self):
-        """Whether it was an epoch's last one."""
+        """Runs one step, and returns true after the last step of an epoch."""
         training = self.training
         batch, before = training.next_batch(), training.position.state
         score, logits = training.step(batch)

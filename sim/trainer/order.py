@@ -1,13 +1,14 @@
-"""In which order an epoch goes through the samples, and which of them are held out: from a seed, the same on every machine.
+"""Sample order of each epoch and the validation split, from a seed, identical on every machine.
 
-Numbers come from numpy's Philox as raw bits, whose stream numpy guarantees; that of `Generator.permutation` it does not (NEP 19).
+The random numbers are raw bits of numpy's Philox. numpy guarantees this stream, but not the stream of `Generator.permutation`
+(NEP 19).
 """
 
 import numpy as np
 
 __all__ = ["epoch_order", "held_out"]
 
-_ORDER, _HELD_OUT = 1, 2  # what random bits are for
+_ORDER, _HELD_OUT = 1, 2  # keys of the random streams
 
 
 def _permutation(count, *key):
@@ -16,12 +17,12 @@ def _permutation(count, *key):
 
 
 def epoch_order(seed, epoch, count):
-    """int64 (count,): each number from 0 on once, in the order of an epoch (from 0)."""
+    """Returns the sample order of an epoch (from 0): a permutation of 0 to count - 1, int64 (count,)."""
     return _permutation(count, seed, _ORDER, epoch)
 
 
 def held_out(seed, count, fraction):
-    """`(training, validation)`: numbers of samples, each ascending; the second is this fraction of all, rounded."""
+    """Returns sample numbers `(training, validation)`, each ascending. The second has `fraction` of all samples, rounded."""
     order = _permutation(count, seed, _HELD_OUT)
     size = round(count * fraction)
     return np.sort(order[size:]), np.sort(order[:size])

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a training run, and which run may go on from it."""
+"""Checkpoints of a training run: contents, and the check that a run may resume from one."""
 
 import hashlib
 from dataclasses import asdict, fields, replace
@@ -16,12 +16,12 @@ FILE = "checkpoint.safetensors"
 
 
 def checkpoint_in(folder):
-    """The checkpoint of the training run that has this folder."""
+    """Returns the checkpoint of a training run in this folder."""
     return Checkpoint(Path(folder) / FILE)
 
 
 def facts_of(training):
-    """{name: text or number} of what decides a run's bits and figures."""
+    """Returns `{name: text or number}` of all settings that determine a run's bits and figures."""
     plan = training.plan
     over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
     return {
@@ -38,7 +38,7 @@ def facts_of(training):
 
 
 def _digest(network):
-    """A text that networks with other stages do not have; the values of parameters make no difference."""
+    """Returns a digest of a network's stages. The values of its parameters are not included."""
     digest = hashlib.sha256()
     graph = network.graph
     described = [graph.input, graph.output, [(one.name, one.stage, one.term, one.initial.shape) for one in network.parameters]]
@@ -55,7 +55,7 @@ def _digest(network):
 
 
 def _tensors_of(network, state):
-    """{name in a checkpoint: array} of a state."""
+    """Returns `{name in a checkpoint: array}` of a state."""
     tensors = {}
     for one, master, slots in zip(network.parameters, state.masters, state.slots):
         tensors[f"master/{one.name}"] = master
@@ -70,14 +70,14 @@ def _state_of(network, optimizer, tensors, steps):
 
 
 def save(training, checkpoints):
-    """Writes the position of a run.
+    """Writes a checkpoint of the run's position.
 
     Raises
     ------
     sim.trainer.errors.TrainingError
-        If a number of it is not finite: what was written before stays.
+        If a value is not finite. The earlier checkpoint is kept.
     sim.data.digits.DataError
-        If the file can't be written.
+        If the file cannot be written.
     """
     position = training.position
     done = training.step_number
@@ -98,12 +98,12 @@ def save(training, checkpoints):
 
 
 def restore(training, checkpoints):
-    """Puts a run where a checkpoint was written. The best epoch is taken up by a run with `patience` alone.
+    """Restores a run's position from a checkpoint. The best epoch is restored only with `patience`.
 
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If it is of another run, or damaged.
+        If the checkpoint belongs to another run, or is damaged.
     """
     network, position = training.network, training.position
     shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}
@@ -125,7 +125,7 @@ def restore(training, checkpoints):
     except (KeyError, TypeError, ValueError):
         raise checkpoints.damaged() from None
     if done > training.losses.size:
-        raise checkpoints.error(f"is after {progress['epoch']} epochs already; give more epochs")
+        raise checkpoints.error(f"has {progress['epoch']} epochs already; give more epochs")
     training.losses.ravel()[:done], training.right.ravel()[:done] = losses, right
     training.position = replace(
         position,

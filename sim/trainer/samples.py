@@ -1,4 +1,4 @@
-"""Samples with their right answers, as training takes them, and what a network makes of them."""
+"""Labelled samples for training, and the score of a network on them."""
 
 import functools
 import hashlib
@@ -15,7 +15,8 @@ __all__ = ["LabelledSamples", "Score"]
 
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
-    """
+    """Samples with their classes.
+
     Parameters
     ----------
     rows : bfloat16 (count, values of a sample)
@@ -28,12 +29,12 @@ class LabelledSamples:
 
     @classmethod
     def checked(cls, rows, labels, classes, what="the data"):
-        """Of float32 rows, if every label is one of the classes. Raises DataError, one line."""
+        """Rounds float32 rows to bfloat16 and checks the labels. Raises DataError, one line, for a label outside the classes."""
         labels = np.asarray(labels).astype(np.int64)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes))
         if len(wrong):
             raise DataError(
-                f"{what}: label {labels[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to {classes - 1}"
+                f"{what}: label {labels[wrong[0]]} of sample {wrong[0]} is not a class of the model, 0 to {classes - 1}"
             )
         return cls(round_bfloat16(rows), labels)
 
@@ -41,12 +42,12 @@ class LabelledSamples:
         return len(self.labels)
 
     def chosen(self, numbers):
-        """Those with these numbers, in their order."""
+        """Returns the samples with these numbers, in this order."""
         return LabelledSamples(self.rows[numbers], self.labels[numbers])
 
     @functools.cached_property
     def digest(self):
-        """A text that other samples, or these in another order, do not have."""
+        """A digest of the samples and labels, in their order."""
         digest = hashlib.sha256(str(self.rows.shape).encode())
         digest.update(np.ascontiguousarray(self.rows).view(np.uint16).data)
         digest.update(self.labels.data)
@@ -55,13 +56,14 @@ class LabelledSamples:
 
 @dataclass(frozen=True)
 class Score:
-    """
+    """Loss and accuracy on a set of samples.
+
     Parameters
     ----------
     loss : float
         Mean cross-entropy.
     right, count : int
-        Samples whose largest result is that of the label, and all.
+        Correctly classified samples; all samples.
     """
 
     loss: float
@@ -70,11 +72,11 @@ class Score:
 
     @property
     def accuracy(self):
-        """Share of samples that are right."""
+        """Fraction of correctly classified samples."""
         return self.right / self.count
 
     @classmethod
     def of(cls, logits, labels):
-        """Of results (count, classes) and numbers of classes (count,)."""
+        """Computes the score of logits (count, classes) for labels (count,)."""
         loss = cross_entropy(logits, one_hot(labels, logits.shape[1]))
         return cls(loss, int((logits.argmax(axis=1) == labels).sum()), len(labels))

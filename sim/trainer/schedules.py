@@ -1,4 +1,4 @@
-"""Schedules: how the rate of learning goes down during training."""
+"""Learning rate schedules."""
 
 import math
 from bisect import bisect_right
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 
 __all__ = ["RateSchedule", "parse_schedule", "DEFAULT", "FORMS"]
 
-#: A share of all steps, and the factor from there on.
+#: Pairs of a fraction of all steps and the factor of the learning rate from there.
 _FIFTHS = ((0.0, 1.0), (0.4, 0.5), (0.6, 0.2), (0.8, 0.1))
 DEFAULT = "fifths"
-#: What `--schedule` takes, in words.
+#: Forms of `--schedule`, for help and errors.
 FORMS = (
     "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `steps:2,4:0.1` (times 0.1 after epochs 2 and 4), "
-    "`exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, as `1,1,.5,.2,.1`"
+    "`exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, such as `1,1,.5,.2,.1`"
 )
 
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """The factor of the rate at each step.
+    """The factor of the learning rate at each step.
 
     Parameters
     ----------
     text : str
-        As it was given.
+        The schedule as written by the user.
     kind : str
         `constant`, `fifths`, `steps`, `exponential` or `list`.
     numbers : tuple of float
-        Of `steps`: the epochs after which the rate falls; of `list`: the factor of each epoch, the last one of all that follow.
+        `steps`: the epochs after which the rate falls. `list`: the factor of each epoch; later epochs take the last.
     factor : float
-        Of `steps` and `exponential`.
+        Factor per step of `steps`, or per epoch of `exponential`.
     """
 
     text: str
@@ -39,20 +39,20 @@ class RateSchedule:
 
     @property
     def depends_on_epochs(self):
-        """Whether a step's factor depends on how many epochs there are in all."""
+        """True if the factor depends on the total number of epochs."""
         return self.kind == "fifths"
 
     def at(self, epoch, step, steps, epochs):
-        """The factor at a step.
+        """Returns the factor at a step.
 
         Parameters
         ----------
         epoch : int
-            From 0.
+            Number of the epoch, from 0.
         step, steps : int
-            Number of the step within the epoch, from 0; steps of an epoch.
+            Number of the step within the epoch, from 0; steps per epoch.
         epochs : int
-            Epochs in all.
+            Total number of epochs.
         """
         if self.kind == "fifths":
             share = (epoch * steps + step) / (epochs * steps)
@@ -77,7 +77,7 @@ def _factor(text):
 
 
 def parse_schedule(text):
-    """The :class:`RateSchedule` of a text such as `steps:2,4:0.1`. Raises ValueError, in one line, for any other than `FORMS`."""
+    """Parses a schedule such as `steps:2,4:0.1` to a :class:`RateSchedule`. Raises ValueError, one line, for other forms."""
     kind, *parts = text.strip().split(":")
     try:
         match kind, parts:
@@ -93,4 +93,4 @@ def parse_schedule(text):
                 return RateSchedule(text, "list", _numbers(kind, float))
     except ValueError:
         pass
-    raise ValueError(f"{text!r} is no schedule; write {FORMS.replace('`', '')}")
+    raise ValueError(f"{text!r} is not a schedule; write {FORMS.replace('`', '')}")

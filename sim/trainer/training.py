@@ -1,7 +1,7 @@
-"""A training run: where it is, what step comes next, and what an epoch gave.
+"""The state of a training run, its steps, and the figures of each epoch.
 
-The position after a step depends on the position before it, the network, the samples and the plan, and on nothing else: a run
-that goes on from a checkpoint has the bits of one that never stopped.
+The position after a step depends only on the position before the step, the network, the samples and the plan. A run that resumes
+from a checkpoint is therefore bit-identical to an uninterrupted run.
 """
 
 import time
@@ -18,9 +18,9 @@ from .order import epoch_order
 from .samples import Score
 from .schedules import RateSchedule
 
-_MEASURED = 500  # samples of a forward pass
+_MEASURED = 500  # samples per forward pass
 
-#: A loss this many times as large as the first step's, or as a guess's where that is larger, has diverged.
+#: Training has diverged if the loss exceeds the first step's loss, or the loss of a random guess if larger, by this factor.
 MOST_GROWTH = 10_000
 
 __all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH", "check_finite"]
@@ -28,24 +28,24 @@ __all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOS
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What decides a run's bits, beside the network and the samples.
+    """The hyperparameters of a run. With the network and the samples they determine its bits.
 
     Parameters
     ----------
     optimizer : sim.ir.optimizers.Sgd or Adam
     rate : float
-        Of the mean gradient over a batch; times the schedule's factor.
+        Learning rate, for the mean gradient over a batch; multiplied by the schedule's factor.
     schedule : RateSchedule
     batch, epochs : int
-        Samples of a step, epochs in all. The last part of an epoch that does not fill a batch is left out.
+        Batch size, number of epochs. The incomplete last batch of an epoch is dropped.
     seed : int
-        Of the order of samples.
+        Seed of the sample order.
     dropout : Dropout
     patience : int or None
-        Epochs without a lower loss of the validation samples after which training ends; the best epoch's parameters are then the
-        result.
+        Early stopping: number of epochs without a lower validation loss after which training stops. The result is then the
+        parameters of the best epoch.
     cores : int
-        That share each batch, as :func:`sim.golden.training.step` has it.
+        Number of cores that split each batch, as in :func:`sim.golden.training.step`.
     """
 
     optimizer: object
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What goes into a step.
+    """The inputs of a training step.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Batch:
     labels : int64 (batch,)
     targets : bfloat16 (batch, classes)
     rate : float
-        Of the mean gradient.
+        Learning rate, for the mean gradient.
     masks : dict of int to bfloat16 array
-        Of dropout, by stage.
+        Dropout masks by stage.
     """
 
     epoch: int
@@ -87,19 +87,20 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochFigures:
-    """
+    """Figures of one epoch.
+
     Parameters
     ----------
     epoch : int
-        From 1.
+        Number of the epoch, from 1.
     rate : float
-        At the last step.
+        Learning rate at the last step.
     loss, training_accuracy : float
         Means over the epoch's steps, each before its update.
     measured_loss, accuracy : float or None
-        Of the held-out samples after the epoch, or of the test samples if none are; None if there are no other samples.
+        Loss and accuracy on the validation set after the epoch, else on the test set; None without either.
     seconds : float
-        Since the epoch began, or since the run went on within it.
+        Seconds since the epoch began, or since the run resumed within it.
     """
 
     epoch: int
@@ -113,7 +114,7 @@ class EpochFigures:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The epoch with the lowest loss of the held-out samples: its number from 1, this loss, and the masters after it."""
+    """The epoch with the lowest validation loss: its number from 1, the loss, and the master weights after it."""
 
     epoch: int
     loss: float
@@ -122,16 +123,16 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where a run is, between two steps.
+    """The position of a run between two steps.
 
     Parameters
     ----------
     state : sim.golden.training.TrainingState
     epoch, number : int
-        The next step: epoch, and number within it, both from 0.
+        Epoch of the next step, and its number within the epoch, both from 0.
     history : tuple of EpochFigures
     best : Best or None
-        With `patience`, of the epochs so far.
+        Best epoch so far; only with `patience`.
     """
 
     state: TrainingState
@@ -142,57 +143,57 @@ class Position:
 
 
 class Training:
-    """A run of a network on samples.
+    """The training of a network on samples.
 
     Parameters
     ----------
     network : sim.ir.training.TrainingGraph
     plan : Plan
     samples : LabelledSamples
-        To train on.
+        Training set.
     measured : LabelledSamples or None
-        What the accuracy after each epoch is of.
+        Validation or test set, evaluated after each epoch.
     state : sim.golden.training.TrainingState
-        At the start.
+        Initial state.
     sums : sim.golden.gradients.Sums or None
-        As :func:`sim.golden.training.step` takes them; the same bits with any.
+        Implementation of the sums for :func:`sim.golden.training.step`; all give the same bits.
 
     Raises
     ------
     sim.data.digits.DataError
-        If there are fewer samples than a batch takes.
+        If the samples do not fill a batch.
     """
 
     def __init__(self, network, plan, samples, measured, state, sums=None):
         if len(samples) < plan.batch:
-            raise DataError(f"{len(samples)} samples to train on do not fill a batch of {plan.batch}; give a smaller batch")
+            raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
         self.sums = sums or Sums()
         self.steps = len(samples) // plan.batch
         self.position = Position(state)
-        # Of each step: mean loss, and right answers. Those of steps that are still to come are zeros.
+        # Mean loss and number of correct samples of each step; 0 for future steps.
         self.losses = np.zeros((plan.epochs, self.steps))
         self.right = np.zeros((plan.epochs, self.steps), np.int64)
         self._order, self._started = None, time.perf_counter()
 
     @property
     def done(self):
-        """Whether the last epoch is over, or no more is to be expected of another."""
+        """True after the last epoch, or after early stopping."""
         position, patience = self.position, self.plan.patience
         waited = position.epoch - position.best.epoch if position.best else 0
         return position.epoch >= self.plan.epochs or patience is not None and waited >= patience
 
     @property
     def step_number(self):
-        """Steps done since the start of the run."""
+        """Number of steps done since the start of the run."""
         return self.position.epoch * self.steps + self.position.number
 
     def rate(self, epoch, number):
-        """The rate of a step."""
+        """Returns the learning rate of a step."""
         return self.plan.rate * self.plan.schedule.at(epoch, number, self.steps, self.plan.epochs)
 
     def next_batch(self):
-        """What the next step takes."""
+        """Returns the :class:`Batch` of the next step."""
         epoch, number = self.position.epoch, self.position.number
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
@@ -202,13 +203,14 @@ class Training:
         return Batch(epoch, number, chosen.rows, chosen.labels, targets, self.rate(epoch, number), masks)
 
     def step(self, batch):
-        """Does the step of :meth:`next_batch`, and what belongs to the end of an epoch if it was the last one of it. Returns the
-        step's :class:`Score` and logits, float32 (batch, classes), by the parameters before it.
+        """Runs the step of :meth:`next_batch`, and the evaluation if it is the last step of an epoch.
+
+        Returns the step's :class:`Score` and its logits, float32 (batch, classes), both from the parameters before the update.
 
         Raises
         ------
         TrainingError
-            If the loss is not finite or above :attr:`most_loss`, or after an epoch's last step a parameter is not finite.
+            If the loss is not finite or exceeds :attr:`most_loss`, or a parameter is not finite after the epoch's last step.
         """
         position, at = self.position, (batch.epoch, batch.number)
         plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
@@ -221,7 +223,7 @@ class Training:
         return score, result.logits
 
     def _next_epoch(self, position, batch):
-        """The position behind an epoch's last step."""
+        """Returns the position after an epoch's last step, with the figures of the epoch."""
         check_finite(position.state, (batch.epoch + 1) * self.steps)
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
         if score:
@@ -243,12 +245,12 @@ class Training:
         return replace(position, epoch=number, number=0, history=(*position.history, figures), best=best)
 
     def score_so_far(self, epoch, steps):
-        """The :class:`Score` of the first steps of an epoch, each before its update."""
+        """Returns the :class:`Score` over the first `steps` steps of an epoch, each before its update."""
         losses, right = self.losses[epoch, :steps], self.right[epoch, :steps]
         return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
 
     def score(self, samples):
-        """The :class:`Score` of what has been learnt, by the golden model. Raises TrainingError if training has diverged."""
+        """Returns the trained network's :class:`Score`, by the golden model. Raises TrainingError if training has diverged."""
         score = self._score(self.learnt, samples)
         self._check_loss(score.loss)
         return score
@@ -262,32 +264,34 @@ class Training:
 
     @property
     def learnt(self):
-        """The network with the present parameters, or with `patience` with those of the best epoch: a graph for inference."""
+        """The trained network, a graph for inference: with the current parameters, or with `patience` with the best epoch's."""
         state, best = self.position.state, self.position.best
         return bound_graph(self.network, replace(state, masters=best.masters) if best else state)
 
     @property
     def most_loss(self):
-        """The largest loss that training goes on with: `MOST_GROWTH` times the first step's, or the logarithm of the classes,
-        the loss of a guess, if that is larger."""
+        """The loss above which training counts as diverged.
+
+        It is `MOST_GROWTH` times the larger of the first step's loss and log(classes), the loss of a random guess.
+        """
         return MOST_GROWTH * max(float(self.losses[0, 0]), np.log(self.network.graph.output_size))
 
     def _check_loss(self, loss, batch=None):
-        """Raises TrainingError if training has diverged, in the step of a batch or at the end."""
+        """Raises TrainingError if training has diverged, in the step of `batch`, or at the end if it is None."""
         is_first = batch is not None and self.step_number == 0 and not self.losses[0, 0]
         if np.isfinite(loss) and (is_first or loss <= self.most_loss):
             return
         where = (
             f"after {self.step_number} steps"
             if batch is None
-            else f"in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at rate {batch.rate:g}"
+            else f"in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at learning rate {batch.rate:g}"
         )
         what = "no longer finite" if not np.isfinite(loss) else f"{loss:.3g}, the first step's was {self.losses[0, 0]:.3g},"
         raise TrainingError(f"the loss is {what} {where}; give a lower learning rate")
 
 
 def check_finite(state, steps):
-    """Raises TrainingError if a parameter, or what an optimizer keeps of it, is not finite after so many steps."""
+    """Raises TrainingError if a parameter or its optimizer state is not finite after `steps` steps."""
     arrays = [*state.masters, *(array for slots in state.slots for array in slots.values())]
     if any(not np.isfinite(array.astype(np.float32)).all() for array in arrays):
         raise TrainingError(f"a parameter is no longer finite after {steps} steps; give a lower learning rate")

@@ -88,7 +88,7 @@ def test_last_run_of_a_batch_that_is_filled_up(command, files, rng):
     arguments = ("run", "--preset", "tiny", "--model", "m.onnx", "--input", "x.npy", "--simulator", "model")
     done = command(*arguments, "--batch", 7)
     assert done.returncode == 0, done.stderr
-    assert "--batch 7: the last of 2 runs has 1 samples, zeros fill it up; --batch 4 takes as many runs" in done.stderr
+    assert "--batch 7: the last of 2 runs has 1 samples and is padded with zeros; --batch 4 needs no more runs" in done.stderr
     for batch in ((), ("--batch", 4), ("--batch", 8), ("--batch", 100)):
         assert "fill" not in command(*arguments, *batch).stderr
 

@@ -232,25 +232,25 @@ def test_curve(command, model, data, tmp_path, kind, head):
 def test_options_that_do_not_go_together(command, model, data, tmp_path):
     (tmp_path / "file").touch()
     for given, *said in (
-        ((*data, "--data", tmp_path), "--data is of digits"),
-        (("--labels", data[3]), "--labels goes with --input"),
-        ((*data, "--test-labels", data[3]), "--test-labels goes with --test-input"),
-        ((*data, "--optimizer", "adam", "--momentum", 0.5), "--momentum goes with --optimizer sgd"),
+        ((*data, "--data", tmp_path), "--data applies to digits"),
+        (("--labels", data[3]), "--labels needs --input"),
+        ((*data, "--test-labels", data[3]), "--test-labels needs --test-input"),
+        ((*data, "--optimizer", "adam", "--momentum", 0.5), "--momentum needs --optimizer sgd"),
         ((*data, "--early-stopping", 2), "--validation 0.1"),
         ((*data, "--resume"), "--checkpoint DIR"),
-        ((*data, "--n", 8), "--n is of the core that steps are compared on: say how many with --rtl-steps"),
-        ((*data, "--simulator", "icarus"), "--simulator is of the core"),
+        ((*data, "--n", 8), "--n sets the core for the comparison of steps: give their number with --rtl-steps"),
+        ((*data, "--simulator", "icarus"), "--simulator sets the core"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
         ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "--training"),
-        ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "are of the simulated host memory"),
+        ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL simulation"),
         ((*data, "--schedule", "cosine"), "'cosine' is no schedule"),
         ((*data, "--rate", -1), "--rate must be a number above 0"),
         ((*data, "--rate", "nan"), "--rate must be a number above 0"),
-        ((*data, "--rate", 1e300), "no number that bfloat16 has"),
-        ((*data, "--rate", 1e-60), "no number that bfloat16 has"),
-        ((*data, "--rate", 1e-37), "no number that bfloat16 has"),
-        ((*data, "--weight-decay", 1e60), "no number that bfloat16 has"),
-        ((*data, "--weight-decay", 1e-41), "no number that bfloat16 has"),
+        ((*data, "--rate", 1e300), "becomes 0 or infinite in bfloat16"),
+        ((*data, "--rate", 1e-60), "becomes 0 or infinite in bfloat16"),
+        ((*data, "--rate", 1e-37), "becomes 0 or infinite in bfloat16"),
+        ((*data, "--weight-decay", 1e60), "becomes 0 or infinite in bfloat16"),
+        ((*data, "--weight-decay", 1e-41), "becomes 0 or infinite in bfloat16"),
         ((*data, "--weight-decay", "inf"), "weight decay must be at least 0 and finite"),
         ((*data, "--momentum", 0.999), "--momentum", "less than or equal to 0.998"),
         ((*data, "--batch", 10**170, "--optimizer", "adam"), "--batch"),
@@ -258,7 +258,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--cores", 3), "a batch of 64 samples can't be cut into 3 equal shards"),
         ((*data, "--cores", 9), "less than or equal to 8"),
         ((*data, "--cores", 2, "--no-ring", "--rtl-steps", 1, "--simulator", "model"), "2 cores need the ring"),
-        ((*data, "--validation", 0.001), "leaves one of both parts empty"),
+        ((*data, "--validation", 0.001), "leaves a set empty"),
         (("--input", data[1]), "has no labels"),
         ((*data, "-o", tmp_path), "is a folder; name a file"),
         ((*data, "--checkpoint", tmp_path / "file"), "is a file; name a folder"),
@@ -329,7 +329,7 @@ def test_a_rate_that_is_too_high(command, model, data, tmp_path):
 def test_checkpoints_that_do_not_fit(command, model, data, tmp_path):
     given = ("--model", model, *data, "--checkpoint", tmp_path / "c")
     run(command, *given, "--epochs", 1)
-    refused(command("train", *given), "is there already", "--resume")
+    refused(command("train", *given), "exists already", "--resume")
     refused(command("train", *given, "--resume", "--batch", 32), "was made with batch 64, not 32")
     refused(command("train", *given, "--resume", "--optimizer", "adam"), "optimizer")
     refused(command("train", *given, "--resume", "--cores", 4), "was made with batch 64, not 64 on 4 cores")
@@ -342,7 +342,7 @@ def test_checkpoints_that_do_not_fit(command, model, data, tmp_path):
 
 def test_nothing_to_resume_yet(command, model, data, tmp_path):
     done = command("train", "--model", model, *data, "--checkpoint", tmp_path / "c", "--resume", "--epochs", 1)
-    assert done.returncode == 0 and "not there yet: starting at the first step" in done.stderr
+    assert done.returncode == 0 and "no checkpoint yet: starting at the first step" in done.stderr
 
 
 @pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
@@ -366,7 +366,7 @@ def test_no_step_is_left_to_compare(command, model, data, tmp_path):
     given = ("--model", model, *data, "--checkpoint", tmp_path / "c", "--epochs", 1)
     run(command, *given)
     core = ("--rtl-steps", 2, "--simulator", "model", "--n", 4)
-    refused(command("train", *given, "--resume", *core), "no step for --rtl-steps", "give more --epochs")
+    refused(command("train", *given, "--resume", *core), "no step is left for --rtl-steps", "give more --epochs")
 
 
 @pytest.mark.parametrize("option, depths", [("bias", (4, 16, 32)), ("accumulator", (16, 32)), ("unified-buffer", (32, 128))])

@@ -38,7 +38,7 @@ def test_fifths_within_an_epoch():
     + [""],
 )
 def test_what_is_no_schedule(text):
-    with pytest.raises(ValueError, match="is no schedule; write fifths") as caught:
+    with pytest.raises(ValueError, match="is not a schedule; write fifths") as caught:
         parse_schedule(text)
     assert "\n" not in str(caught.value)
 

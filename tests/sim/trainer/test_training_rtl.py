@@ -114,7 +114,7 @@ def test_a_core_that_has_read_something_else(rng):
     found.images[2][0].reshape(-1).view(np.uint16)[3] ^= 1
     comparison = StepComparison(training.network, lambda *_: found, 1)
     comparison.add(before, batch, training.position.state, logits)
-    assert comparison.mismatched_bits == 1 and "what was read of hidden.weights of core 2" in comparison.failure
+    assert comparison.mismatched_bits == 1 and "the read copy of hidden.weights of core 2" in comparison.failure
 
 
 def test_a_wrong_segment_counts_once(rng):

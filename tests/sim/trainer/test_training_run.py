@@ -146,7 +146,7 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
     save(training, folder)
     before = folder.path.read_bytes()
     training.plan = replace(training.plan, rate=1e30)
-    with pytest.raises(TrainingError, match=r"the loss is .* in epoch 1, step . of 6, at rate 1e\+30; give a lower") as caught:
+    with pytest.raises(TrainingError, match=r"the loss is .* in epoch 1, step . of 6, at learning rate 1e\+30; give a lower") as caught:
         TrainingRun(training=training, checkpoints=folder)()
     assert "\n" not in str(caught.value) and folder.path.read_bytes() == before
 
@@ -195,7 +195,7 @@ def test_parameters_that_are_not_finite_are_not_written(rng, tmp_path):
 
 
 def test_too_few_samples(rng):
-    with pytest.raises(DataError, match="50 samples to train on do not fill a batch of 51"):
+    with pytest.raises(DataError, match="50 training samples do not fill a batch of 51"):
         new_training(rng, batch=51)
 
 
@@ -353,7 +353,7 @@ def test_a_bit_that_differs(rng, what):
     loop()
     assert comparison.mismatched_bits == 1 and training.step_number == comparison.steps == 20 and not training.done
     place = "the logits of step 12" if what == "logits" else f"{'value' if what == 'master' else what} of output.weights"
-    assert loop.failure == f"1 bits differ from the golden model after 20 steps on the core, the first of them in {place}"
+    assert loop.failure == f"1 bits differ from the golden model after 20 steps on the core, the first mismatch is in {place}"
     assert comparison.figures(1, 1)["cycles_per_step"] is None
 
 
