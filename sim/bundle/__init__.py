@@ -1,1 +1,1 @@
-"""What a host without Python needs of a compiled network: images, layout, C header, test vectors."""
+"""Files for a host without Python: images of a compiled network, layout, C header, test vectors."""

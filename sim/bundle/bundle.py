@@ -1,4 +1,4 @@
-"""All files that a host needs to run a network, as bytes."""
+"""The files with which a host runs a compiled network, as bytes."""
 
 import hashlib
 import json
@@ -19,23 +19,24 @@ from .host_model import HostModel, host_model
 
 __all__ = ["FILES", "Bundle", "make_bundle"]
 
-#: What a bundle consists of.
+#: Files of a bundle.
 FILES = ("model.bin", "model.h", "layout.json", "input.bin", "output.bin", "samples.bin", "results.bin")
-#: Columns of a line of layout.json, without what it is indented by.
+#: Columns of a line of layout.json, without indentation.
 _WIDTH = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """
+    """The files of a compiled network, with the data of the test vectors.
+
     Parameters
     ----------
     model : HostModel
     files : dict of str to bytes
     samples : float32 (batch, input size)
-        Of the test vectors.
+        Samples of the test vectors.
     results : float32 (batch, output size)
-        By the golden model.
+        Results of the golden model.
     """
 
     model: HostModel
@@ -44,12 +45,12 @@ class Bundle:
     results: np.ndarray
 
     def wrong_bytes(self, config):
-        """Bytes of region OUTPUT in which a run of the image, on the instruction-level model, differs from `output.bin`.
+        """Runs the image on the instruction-level model, and counts the bytes of region OUTPUT that differ from `output.bin`.
 
         Raises
         ------
         sim.golden.isa_model.MachineFault
-            If the run does not come to its end.
+            If the run stops with a fault.
         """
         regions = {Region.MODEL: self.files["model.bin"], Region.INPUT: self.files["input.bin"]}
         regions |= {Region.OUTPUT: bytearray(self.model.output_bytes), Region.SCRATCH: bytearray(self.model.scratch_bytes)}
@@ -59,7 +60,7 @@ class Bundle:
 
 
 def output_image(model, results):
-    """Region OUTPUT as the core leaves it where it was zero before, from results (batch, values)."""
+    """Returns region OUTPUT after a run that stores `results` (batch, values); all other bytes are 0."""
     image = np.zeros(model.output_bytes // (model.output_bits // 8), f"<u{model.output_bits // 8}")
     bits = np.ascontiguousarray(results, np.float32).view(np.uint32) >> np.uint32(32 - model.output_bits)
     values, places = expand(model.output.copies)
@@ -69,16 +70,16 @@ def output_image(model, results):
 
 
 def make_bundle(network, program, samples, *, name="model", lines=()):
-    """The :class:`Bundle` of a network and its program.
+    """Builds the :class:`Bundle` of a network and its program.
 
     Parameters
     ----------
     samples : float32 (up to batch, input size)
-        Of the test vectors; those that a batch lacks are zeros.
+        Samples of the test vectors. A short batch is padded with zeros.
     name : str
-        What the header's identifiers begin with.
+        Prefix of the header's identifiers.
     lines : sequence of str
-        Of the header's comment on how it was made.
+        Lines of the header's comment that describe its origin.
     """
     model = host_model(network, program)
     whole = np.zeros((program.batch, program.input_size), np.float32)
@@ -98,7 +99,7 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
 
 
 def _description(network, program, model, name, files):
-    """What layout.json has: hw/driver/README.md describes each entry."""
+    """Returns the content of layout.json. hw/driver/README.md describes each entry."""
     origin = network.origin
     tensors = {"input": [asdict(tensor) for tensor in model.input], "output": asdict(model.output)}
     return {
@@ -146,7 +147,7 @@ def _description(network, program, model, name, files):
 
 
 def _json(value, indent=""):
-    """JSON; what fits one line, and has no dictionary in a dictionary, is on one."""
+    """Formats a value as JSON, on one line if it fits and has no nested dictionaries."""
     text, inside = json.dumps(value), indent + "  "
     nested = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
     if not nested and len(text) <= _WIDTH or not isinstance(value, (dict, list, tuple)):

@@ -7,7 +7,7 @@ from .host_model import Needs
 
 __all__ = ["c_header"]
 
-#: Of the structures; `TPU_MODEL_FORMAT` of the driver.
+#: Format of the C structures, equal to the driver's `TPU_MODEL_FORMAT`.
 _FORMAT = 1
 
 
@@ -32,7 +32,7 @@ def _shown(shape):
 
 
 def _texts_of_parts(model):
-    """Of several inputs or outputs, which are one vector: where each of them is."""
+    """Yields comments with the range of each of several inputs or outputs, which form one vector."""
     for side, parts in (("input", model.input_parts), ("output", model.output_parts)):
         for part in parts:
             last = part.first + part.values - 1
@@ -40,7 +40,7 @@ def _texts_of_parts(model):
 
 
 def _macros(upper, model):
-    """`(name, value, text)` of all macros."""
+    """Yields `(name, value, text)` of all macros."""
     element = "binary32" if model.output_bits == 32 else "bfloat16"
     yield "IMAGE_BYTES", model.image_bytes, "region MODEL: model.bin, from its first byte on"
     yield "IMAGE_CRC", f"0x{model.image_crc:08X}", "CRC-32 of model.bin"
@@ -64,15 +64,15 @@ _NEEDS_TEXTS = {
 
 
 def c_header(model, name, lines=()):
-    """The text of model.h.
+    """Returns the text of model.h.
 
     Parameters
     ----------
     model : HostModel
     name : str
-        What its identifiers begin with, in lower case.
+        Prefix of its identifiers, in lower case.
     lines : sequence of str
-        Of the comment on top, behind the first.
+        Lines of the comment at the top, after its first line.
     """
     upper = name.upper()
     assert prod(model.input_shape) == model.input_values and prod(model.output_shape) == model.output_values

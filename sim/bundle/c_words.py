@@ -1,4 +1,4 @@
-"""Words that a name in a C header can't be."""
+"""Reserved words that are not allowed as names in a C header."""
 
 __all__ = ["is_taken"]
 
@@ -17,5 +17,5 @@ _WORDS = frozenset(
 
 
 def is_taken(name):
-    """Returns whether a lower-case name is a word of C or C++, or of the types that POSIX keeps for itself, `..._t`."""
+    """Returns true if a lower-case name is a keyword of C or C++, or has the form `..._t`, which POSIX reserves for types."""
     return name in _WORDS or name.endswith("_t")

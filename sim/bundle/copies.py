@@ -1,4 +1,4 @@
-"""Where the values of a sample lie in a region, as a few nested loops instead of a number for each."""
+"""Addresses of a sample's values in a region, as a few nested loops instead of a list."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ import numpy as np
 
 __all__ = ["LOOPS", "Copy", "copies_of", "expand"]
 
-#: Loops of a copy.
+#: Number of nested loops of a copy.
 LOOPS = 4
 
 
 @dataclass(frozen=True)
 class Copy:
-    """For all `l < count`: value `value + sum l value_step` of the sample is element `place + sum l place_step` of the region.
+    """A nest of loops: for all `l < count`, sample value `value + sum l value_step` is region element `place + sum l place_step`.
 
     Parameters
     ----------
@@ -29,22 +29,22 @@ class Copy:
 
 
 def _fold(items):
-    """Joins neighbours that are alike and equally far apart.
+    """Merges runs of consecutive items with equal loops and a constant stride into one item.
 
     Parameters
     ----------
     items : int array (items, columns)
-        Value, place, and the loops that each has so far.
+        Value, place, and the loops found so far.
 
     Returns
     -------
     int array (fewer, columns + 3)
-        With the count and the two steps of one more loop, around the others.
+        Items with one more outer loop: its count and its two steps.
     """
     apart = np.diff(items, axis=0)
     alike = (apart[:, 2:] == 0).all(axis=1)
     changes = np.flatnonzero((apart[1:] != apart[:-1]).any(axis=1)) + 1
-    ends = np.append(changes, len(apart))  # behind each stretch of equal distances
+    ends = np.append(changes, len(apart))  # end of each run of equal strides
     found, first = [], 0
     while first < len(items):
         last = first
@@ -57,7 +57,7 @@ def _fold(items):
 
 
 def copies_of(values, places):
-    """The list of :class:`Copy` for pairs of a value's number and its element, in an order in which loops show."""
+    """Returns a list of :class:`Copy` for pairs of a value's number and its element. Long loops need regularly ordered pairs."""
     items = np.stack([np.asarray(values, np.int64), np.asarray(places, np.int64)], axis=1)
     for _ in range(LOOPS):
         items = _fold(items)
@@ -69,7 +69,7 @@ def copies_of(values, places):
 
 
 def expand(copies):
-    """`(values, places)`, arrays, of a list of :class:`Copy`: the pairs again."""
+    """Returns the pairs of a list of :class:`Copy` as arrays `(values, places)`."""
     values, places = [], []
     for copy in copies:
         rounds = np.indices(copy.count).reshape(LOOPS, -1)

@@ -1,4 +1,4 @@
-"""What a host has to know of a program, as numbers: the C header and `layout.json` are written from it."""
+"""The host's description of a program, as numbers: the source of the C header and of `layout.json`."""
 
 import re
 import zlib
@@ -12,16 +12,17 @@ from .tensors import HostTensor, input_tensors, output_tensor
 
 __all__ = ["LAST", "Needs", "VectorSlice", "HostModel", "host_model"]
 
-_ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # what might end a string or a comment of C
-#: What is left to the host after the last layer, in the order of the driver's `enum tpu_last`.
+_ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # characters that might end a string or a comment in C
+#: Operators that the host computes after the last layer, in the order of the driver's `enum tpu_last`.
 LAST = ("none", "softmax", "log_softmax", "argmax")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The core that a program runs on: `n` is equal, `bus_bytes` equal, or less where both are up to 32; all others at least.
+    """The requirements of a program on the core.
 
-    `features` has the fields of the register that must not be 0, as their masks.
+    `n` must be equal. `bus_bytes` must be equal, or smaller if both are up to 32. All other values are minima.
+    `features` is a mask of the fields in register `features` that must not be 0.
     """
 
     version: int
@@ -37,7 +38,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class VectorSlice:
-    """One of several inputs or outputs, which are one vector: `values` values of a sample from `first` on."""
+    """One of several inputs or outputs: `values` values from index `first` of the vector that they form."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +48,7 @@ class VectorSlice:
 
 @dataclass(frozen=True)
 class HostModel:
-    """The driver's `tpu_model`: sizes in bytes, values of one sample, shapes of one sample as the network had them."""
+    """The driver's `tpu_model`: region sizes in bytes; values and shapes of one sample, as in the network."""
 
     name: str
     image_bytes: int
@@ -70,12 +71,12 @@ class HostModel:
 
     @property
     def left_to_host(self):
-        """Of `LAST`."""
+        """The operator left to the host, one of `LAST`."""
         return LAST[self.last]
 
     @property
     def crc(self):
-        """CRC-32 of all that the header says: what `tpu_check_header` of the driver compares."""
+        """CRC-32 of all fields of the header, which the driver's `tpu_check_header` compares."""
         words = [self.image_bytes, self.image_crc, self.input_bytes, self.output_bytes, self.scratch_bytes, self.batch]
         words += [self.input_values, self.output_values, self.output_bits, self.last, *astuple(self.needs)]
         words += [len(self.input_shape), len(self.output_shape), len(self.input), *self.input_shape, *self.output_shape]
@@ -87,7 +88,7 @@ class HostModel:
 
 
 def _features(program):
-    """Masks of the features that a program's instructions need."""
+    """Returns the mask of the features that a program's instructions need."""
     records = [(INSTRUCTIONS[op.opcode], op.fields) for op in program.ops]
     needed = {record.needs for record, _ in records} - {None}
     if any(fields.get(record.tiled) for record, fields in records):
@@ -103,8 +104,8 @@ def _last(origin):
         for output in origin.outputs:
             if output.label or output.last:
                 raise CompileError(
-                    f"the model has several outputs, and of {_ODD.sub('_', output.name)!r} the last operator is left to the "
-                    "host, which images can do for a single output; take that operator off"
+                    f"output {_ODD.sub('_', output.name)!r}, one of several, ends in an operator that is left to the host; "
+                    "the C driver supports this for a single output only: remove that operator"
                 )
         return "none"
     output = origin.output
@@ -112,7 +113,7 @@ def _last(origin):
 
 
 def host_model(network, program):
-    """The :class:`HostModel` of a network and its program."""
+    """Returns the :class:`HostModel` of a network and its program."""
     config, origin = program.config, network.origin
     needs = Needs(
         VERSION,

@@ -1,4 +1,4 @@
-"""The tensors of the regions INPUT and OUTPUT as a host fills and reads them."""
+"""The tensors in regions INPUT and OUTPUT, as the host fills and reads them."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,10 @@ __all__ = ["HostTensor", "input_tensors", "output_tensor"]
 
 @dataclass(frozen=True)
 class HostTensor:
-    """Sample s lies `(s // rows) * chunk + (s % rows) * step` elements behind where its `copies` say."""
+    """The placement of a tensor.
+
+    `copies` address the first sample. Sample s is stored `(s // rows) * chunk + (s % rows) * step` elements after it.
+    """
 
     rows: int
     chunk: int
@@ -21,25 +24,25 @@ class HostTensor:
     copies: tuple[Copy, ...]
 
     def offset(self, sample):
-        """Elements from the first sample to another."""
+        """Returns the offset of a sample from the first sample, in elements."""
         return sample // self.rows * self.chunk + sample % self.rows * self.step
 
 
 def _placed(memory, name, values, places):
-    """:class:`HostTensor` of a tensor, from what is where of the first sample."""
+    """Returns the :class:`HostTensor` of a tensor, from the value numbers and elements of its first sample."""
     batched, layout, n = memory.batched, memory.host.layouts[name], memory.n
     rows, step = (batched.rows, n) if name in batched.along_x else (1, 0)
     return HostTensor(rows, layout.sample * n, step, tuple(copies_of(values, places)))
 
 
 def _elements(memory, name, y, x, channel):
-    """Elements of the region at which values of a tensor's first sample lie; of arrays of indices."""
+    """Returns the elements of the region that hold values of a tensor's first sample, for arrays of indices."""
     layout, first, n = memory.host.layouts[name], memory.host.regions[name][1], memory.n
     return (first + layout.position(0, y, channel // n, x)) * n + channel % n
 
 
 def input_tensors(memory):
-    """List of :class:`HostTensor` that a host fills with bfloat16.
+    """Returns the list of :class:`HostTensor` that a host fills with bfloat16.
 
     Parameters
     ----------
@@ -51,14 +54,14 @@ def input_tensors(memory):
         name = gather.tensor.name
         if memory.host.regions[name][0] is not Region.INPUT:
             raise ValueError(f"the tensor {name!r} of the input is not in region INPUT")
-        values = gather(numbers)[0].transpose(2, 0, 1)  # 0 where there is padding
+        values = gather(numbers)[0].transpose(2, 0, 1)  # 0: padding
         channel, y, x = np.nonzero(values)
         found.append(_placed(memory, name, values[channel, y, x] - 1, _elements(memory, name, y, x, channel)))
     return found
 
 
 def output_tensor(memory):
-    """:class:`HostTensor` that a host reads, of binary32, or of bfloat16 where `memory.batched.wide` is false."""
+    """Returns the :class:`HostTensor` that a host reads: binary32, or bfloat16 if `memory.batched.wide` is false."""
     graph = memory.graph
     places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
     y, x, channel = np.unravel_index(places, graph.tensors[graph.output].shape)

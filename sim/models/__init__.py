@@ -1,1 +1,1 @@
-"""The networks that are shipped."""
+"""The shipped networks."""

@@ -1,4 +1,4 @@
-"""The networks that come with the product, by the names that `tpu run --model` takes."""
+"""The shipped networks by their names for `tpu run --model`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ __all__ = ["SHIPPED"]
 
 _HERE = Path(__file__).parent
 
-#: Name -> ONNX file. `scripts/train/mlp.py` made the first, `scripts/train/cnn.py` the others.
+#: Name -> ONNX file. `scripts/train/mlp.py` trained the first, `scripts/train/cnn.py` the others.
 SHIPPED = {
     "default": _HERE / "mnist_mlp.onnx",
     "a": _HERE / "mnist_conv3x3.onnx",

@@ -1,1 +1,1 @@
-"""Sweeps: what models cost on many cores, point by point."""
+"""Sweeps: cycles and area of models on many core configurations."""

@@ -1,7 +1,7 @@
-"""What a sweep has done: cycles of a model on a core, by the timing model or the RTL, and what a core takes of a part.
+"""Jobs of a sweep: cycles of a model on a core, by the timing model or the RTL, and FPGA resources of a core.
 
-A job is words and numbers alone, so that it can go to another process; what it gives is what JSON has. That a core can't be made,
-does not fit, or can't run a model, is a result too.
+A job has only texts and numbers, so that it can be sent to another process. Its result is a JSON object. A core that cannot be
+generated, does not fit or cannot run a model is a result too.
 """
 
 import functools
@@ -38,14 +38,12 @@ def _load(model, digest, effort):
         If the file's content does not have this digest.
     """
     if digest_of(model) != digest:
-        raise ToolError(
-            f"{printable(model)}: a worker has another file than the sweep began with; give all the same, and call again"
-        )
+        raise ToolError(f"{printable(model)}: a worker's file differs from the sweep's; give all workers the same file and rerun")
     return load(model, effort=effort)
 
 
 def memory_bits(core):
-    """Bits in the large memories of a core: unified buffer, weight FIFO, accumulators, biases."""
+    """Returns the bits in the large memories of a core: unified buffer, weight FIFO, accumulators, biases."""
     vectors = core.unified_buffer_depth + core.n * core.weight_fifo_depth
     return core.n * (16 * vectors + 32 * (core.accumulator_depth + core.bias_depth))
 
@@ -57,20 +55,20 @@ def digest_of(model):
 
 @dataclass(frozen=True)
 class CyclesJob:
-    """Cycles of one batch.
+    """A job that determines the cycles of one batch.
 
     Parameters
     ----------
     model : str
-        A path, which every worker has, or the name of a shipped network.
+        A path that exists for every worker, or the name of a shipped network.
     digest : str
-        Of the model, from :func:`digest_of`.
+        Digest of the model, from :func:`digest_of`.
     core : Config
     batch : int
     simulator : str or None
         `verilator` or `icarus` for the RTL; None: estimated by the compiler's timing model.
     effort : str
-        Of the compiler.
+        Compiler effort.
     """
 
     model: str
@@ -82,7 +80,7 @@ class CyclesJob:
 
     @property
     def facts(self):
-        """{name: text or number} of what decides the result."""
+        """`{name: text or number}` of all settings that determine the result."""
         return {
             "source": source_digest(),
             "core": command(self.core),
@@ -93,7 +91,7 @@ class CyclesJob:
         }
 
     def run(self):
-        """`cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
+        """Returns `cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
         network = _load(self.model, self.digest, self.effort)
         try:
             estimate = estimate_of(network.compile(self.core, self.batch))
@@ -111,13 +109,13 @@ class CyclesJob:
 
 @dataclass(frozen=True)
 class AreaJob:
-    """What Yosys counts of a core.
+    """A job that synthesizes a core and counts its resources.
 
     Parameters
     ----------
     core : Config
     target : str
-        Of :func:`hw.fpga.targets.find_target`.
+        Name for :func:`hw.fpga.targets.find_target`.
     """
 
     core: Config
@@ -125,11 +123,11 @@ class AreaJob:
 
     @property
     def facts(self):
-        """As of :class:`CyclesJob`."""
+        """`{name: text or number}`, as in :class:`CyclesJob`."""
         return {"source": source_digest(), "core": command(self.core), "target": self.target}
 
     def run(self):
-        """`lut`, `ff`, `dsp`, `bram`, `fits`; or `error`, one line."""
+        """Returns `lut`, `ff`, `dsp`, `bram`, `fits`; or `error`, one line."""
         digest = hashlib.sha256(repr((self.target, asdict(self.core))).encode()).hexdigest()[:12]
         try:
             report = implement(self.core, find_target(self.target), build_directory() / "sweep" / f"{self.target}-{digest}")

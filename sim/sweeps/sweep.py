@@ -1,4 +1,4 @@
-"""Points of a sweep, each a model on a core with a batch, and their figures: kept as they come, so that only the rest is done."""
+"""Points of a sweep, each a model on a core with a batch size, and their figures. Finished points are saved and not repeated."""
 
 import contextlib
 import hashlib
@@ -18,13 +18,14 @@ from .jobs import AreaJob, CyclesJob, digest_of, memory_bits
 
 __all__ = ["AREAS", "Point", "front", "grid", "run_sweep"]
 
-#: What the area of a point can be measured by.
+#: Measures of a core's area.
 AREAS = ("cells", "memory_bits", *RESOURCES)
 
 
 @dataclass(frozen=True)
 class Point:
-    """
+    """A point of a sweep.
+
     Parameters
     ----------
     model : str
@@ -40,41 +41,41 @@ class Point:
 
     @property
     def row(self):
-        """All of it as one flat dict, in the order of a table's columns."""
+        """The point as a flat dict, in the order of the table's columns."""
         core = {f"core_{name}": value for name, value in asdict(self.core).items()}
         return {"model": self.model, "batch": self.batch, **core, **self.figures}
 
 
 def grid(models, cores, batches):
-    """The points of all models on all cores with all batches."""
+    """Returns the points of all combinations of models, cores and batch sizes."""
     return [Point(*one) for one in itertools.product(models, cores, batches)]
 
 
 def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None, spread=in_turn, progress=None):
-    """The points, in their order, with `figures`.
+    """Computes the figures of all points, and returns the points in the same order.
 
     Parameters
     ----------
     simulator : str or None
-        `verilator` or `icarus` for cycles of the RTL; without it the compiler's timing model.
+        `verilator` or `icarus` for cycles of the RTL. Default: the compiler's timing model.
     effort : str
-        Of the compiler, as of :func:`sim.compiler.compile.compile_network`.
+        Compiler effort, as in :func:`sim.compiler.compile.compile_network`.
     target : str or None
-        The part that each core is synthesized for; without it, `cells` and `memory_bits` say how large a core is.
+        FPGA for which each core is synthesized. Default: no synthesis; `cells` and `memory_bits` measure the area.
     folder : path or None
-        Where what is done is kept; what is there already, of the same models and the same version of this package, is not done
-        again, whatever points the sweep had then.
+        Folder for finished jobs. Jobs of earlier sweeps with the same models and the same version of this package are not
+        repeated.
     spread : callable
         :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
     progress : callable
-        Called with `(jobs done, jobs)`: one a point, and one a core that is synthesized.
+        Called with `(jobs done, jobs)`: one job per point, and one per synthesized core.
 
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If what is kept is damaged.
+        If a saved job is damaged.
     hw.tools.process.ToolError
-        If another process is at it, or a tool fails.
+        If another process uses the folder, or a tool fails.
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
     cycles = [
@@ -93,12 +94,12 @@ def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None
 
 
 def _place(model):
-    """The same for processes in other folders."""
+    """Returns a model's absolute path, valid for processes in other folders, or the name of a shipped network."""
     return model if model in SHIPPED else str(Path(model).resolve())
 
 
 def _do(jobs, folder, spread, progress):
-    """{job: its figures}."""
+    """Runs the jobs that are not saved, and returns `{job: figures}` of all."""
     with contextlib.ExitStack() as stack:
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -126,8 +127,10 @@ def _file(folder, job):
 
 
 def front(points, area):
-    """Returns the points of each model that no other one beats: in area, of `AREAS`, and in cycles a sample. The smallest comes
-    first. Points without figures, and cores that do not fit the part, are left out."""
+    """Returns the Pareto front of each model in area, one of `AREAS`, and cycles per sample, smallest area first.
+
+    Points without figures, and cores that do not fit the FPGA, are excluded.
+    """
     found = []
     for model in dict.fromkeys(point.model for point in points):
         best = None

@@ -1,13 +1,13 @@
-"""The library: an ONNX model with numpy arrays on the core, on every model of it, and on ONNX interpreters.
+"""The Python API: ONNX models with numpy arrays on cores, on models of the core, and on ONNX interpreters.
 
-A model is loaded once, and then computes on whatever is named; arrays have its own shapes, and its inputs, outputs and layers
-their names in the file.
+A loaded model runs on any backend by name. Arrays have the model's own shapes; inputs, outputs and layers have their names from
+the file.
 
 >>> import numpy as np
 >>> from amaranth_tpu.sim import tpu
 >>> model = tpu.load("d")                                        # or the path of any ONNX file
 >>> x = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
->>> y = model.predict(x)                                         # by the golden model, which defines every bit
+>>> y = model.predict(x)                                         # on the golden model, which defines every bit
 >>> same = model.predict(x, on="model", core=tpu.Config(n=4))    # "icarus", "verilator": the RTL; tpu.SerialBoard("/dev/ttyUSB0")
 >>> y.shape, bool((y == same).all())
 ((3, 10), True)
@@ -16,10 +16,10 @@ their names in the file.
 >>> estimate = model.estimate(tpu.Config(n=4), batch=3)
 >>> estimate.cycles > estimate.bound > 0
 True
->>> model.compare(x).error is None                               # with onnxruntime, or the interpreter of the package `onnx`
+>>> model.compare(x).error is None                               # against onnxruntime, or the interpreter of the package `onnx`
 True
 
-What can go wrong raises an exception of one line: ModelError (the file), DataError (the arrays), ConfigError and CompileError
+Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ConfigError and CompileError
 (the core), RunError (a run), InterpreterError (an ONNX interpreter), BoardError and LinkError (a board).
 """
 

@@ -1,4 +1,4 @@
-"""What a network costs on a core, before anything of it is built."""
+"""Cost estimates of a network on a core, from the timing model, before anything is built."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,25 +10,25 @@ __all__ = ["Estimate", "estimate_of"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a run of one batch.
+    """The estimated cost of a run of one batch.
 
     Parameters
     ----------
     n, batch : int
-        Rows and columns of the array; samples.
+        Rows and columns of the array; samples of the batch.
     cycles : int
-        From start to interrupt, with all loading and storing, the host memory's latency the default.
+        Cycles from start to interrupt, including all transfers, at the default latency of the host memory.
     bound : int
-        Cycles that no schedule goes below: the larger of what the array and the bus need, each as if alone.
+        Lower bound of the cycles of any schedule: the maximum of the array's and the bus's own cycles.
     macs : int
         Useful multiply-accumulates.
     utilisation : float
-        These over cycles times cells.
+        `macs` / (`cycles` x cells of the array).
     instructions : int
     read_words, write_words : int
-        On the bus.
+        Words transferred on the bus.
     word_bytes : int
-        Of one of them.
+        Bytes per bus word.
     memory : dict of str to int
         Bytes of host memory in each region: MODEL (program and weights), INPUT, OUTPUT, SCRATCH (between layers).
     """
@@ -48,13 +48,15 @@ class Estimate:
 
     @cached_property
     def layers(self):
-        """What each layer costs: a list of :class:`sim.compiler.report.LayerCost`, whose cycles add up to those of the run.
-        They have no cycles in a program of more than 60,000 passes."""
+        """The cost of each layer: a list of :class:`sim.compiler.report.LayerCost`, with cycles that add up to the run's.
+
+        Layers have no cycles in a program of more than 60,000 passes.
+        """
         return planned_layers(self.program)
 
 
 def estimate_of(program):
-    """The :class:`Estimate` of a :class:`sim.compiler.program.Program`."""
+    """Returns the :class:`Estimate` of a :class:`sim.compiler.program.Program`."""
     config, cycles = program.config, program.predicted_cycles
     return Estimate(
         n=config.n,

@@ -1,4 +1,4 @@
-"""The values of every layer of a network, wherever it computes."""
+"""The values of every layer of a network, on any backend."""
 
 from dataclasses import replace
 
@@ -13,8 +13,11 @@ __all__ = ["layers_of", "trace", "network_up_to"]
 
 
 def layers_of(network):
-    """`[(name, node of the draft, tensor)]` of what is computed, in order. The name is that of the model's value with these
-    numbers, or where it has none, that of the operator."""
+    """Returns `[(name, node, tensor)]` of the computed layers, in order.
+
+    The node is one of the binary64 network. The name is the name of the ONNX value that the layer computes, else the name of the
+    operator.
+    """
     layers, taken = [], set()
     for node, tensor in zip(network.origin.nodes, network.tensors, strict=True):
         if not isinstance(node, Input):
@@ -27,7 +30,7 @@ def layers_of(network):
 
 
 def network_up_to(network, tensor):
-    """The part of a network that makes one of its tensors, with that as its output."""
+    """Returns the part of a network that computes `tensor`, with `tensor` as its output."""
     wanted, stages = {tensor}, []
     for stage in reversed(network.stages):
         if stage.output in wanted:
@@ -39,10 +42,10 @@ def network_up_to(network, tensor):
 
 
 def trace(network, rows, place, run):
-    """`{layer: float32 (count, *shape)}` for float32 samples (count, values).
+    """Returns `{layer: float32 (count, *shape)}` for float32 samples (count, values).
 
-    The core keeps layers on the chip. So of a core each layer is the result of a run of its own, of the network that ends there;
-    `run(part)` gives the results, which are binary32, and are rounded here as the core rounds them for the next layer.
+    A core keeps intermediate layers on the chip. Each layer is therefore a separate run, `run(part)`, of the part of the network
+    that ends there. Its results are binary32; they are rounded here as the core rounds them for the next layer.
     """
     layers = layers_of(network)
     if isinstance(place, Interpreter):
@@ -61,5 +64,5 @@ def trace(network, rows, place, run):
 
 
 def _in_shape(node, values):
-    """Values (count, height, width, channels) as the model has them, or where it does not, (count, channels, height, width)."""
+    """Returns values (count, height, width, channels) in the ONNX value's shape, else as (count, channels, height, width)."""
     return values.transpose(0, 3, 1, 2) if node.view is None else node.view.of(values)

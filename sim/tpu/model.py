@@ -1,4 +1,4 @@
-"""An ONNX model that computes on cores, on their models, and on ONNX interpreters."""
+"""An ONNX model that runs on cores, on models of the core, and on ONNX interpreters."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model", "load"]
 
-_MOST_PROGRAMS = 4  # that a model keeps
+_MOST_PROGRAMS = 4  # programs cached per model
 
 
 def load(path, probabilities=False, effort="best"):
@@ -26,11 +26,11 @@ def load(path, probabilities=False, effort="best"):
     Parameters
     ----------
     path : path
-        Of an ONNX file, or the name of a shipped network: `default`, `a`, `b`, `c`, `d`.
+        Path of an ONNX file, or the name of a shipped network: `default`, `a`, `b`, `c`, `d`.
     probabilities : bool
-        Whether a final Softmax is computed by the core's softmax unit; else the host does it, in binary64.
+        True to compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
     effort : str
-        Of the compiler: `best` searches for the schedule with the fewest cycles, `fast` takes the first one that fits.
+        Compiler effort: `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def load(path, probabilities=False, effort="best"):
     Raises
     ------
     ModelError
-        If the file can't be read, or a node can't be computed exactly enough: one line that names it.
+        If the file cannot be read, or a node cannot be computed exactly enough: one line that names the file or node.
 
     Examples
     --------
@@ -51,28 +51,28 @@ def load(path, probabilities=False, effort="best"):
 
 
 class Model:
-    """A model; made by :func:`load`.
+    """A model, created by :func:`load`.
 
     Arguments of several methods
     ----------------------------
     x : array, or dict of arrays by the names of the inputs
-        Finite numbers: samples along the first axis, in the shape that the model has. One array for several inputs has all
-        values of a sample one after the other.
-    on : str, or a place
-        `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`), or a :class:`Simulator`,
-        :class:`SerialBoard` or :class:`Interpreter` with its own settings.
+        Finite numbers: samples along the first axis, in the model's shape. An array for a model with several inputs holds
+        their values one after another in each row.
+    on : str, Simulator, SerialBoard or Interpreter
+        The backend. Names: `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`). The classes take
+        further settings.
     core : Config, name of a preset, or None for the preset `default`
-        Of a simulated core. A board has its own.
+        Configuration of a simulated core. A board has its own.
     batch : int or None
-        Samples of a run. Default: the fewest that take no more runs than 128, 32 with convolutions, or what a board has memory
-        for, so that runs are filled evenly.
+        Batch size of a run. Default: at most 128, 32 for a CNN, or the limit of a board's memory, reduced so that the runs
+        are filled evenly.
 
     Attributes
     ----------
     network : sim.ir.graph.Graph
     inputs, outputs : tuple of Value
     effort : str
-        Of the compiler, as in :func:`load`.
+        Compiler effort, as in :func:`load`.
     """
 
     def __init__(self, network, effort="best"):
@@ -80,7 +80,7 @@ class Model:
         self.network, self.effort = network, effort
         self.inputs, self.outputs = inputs_of(network), outputs_of(network)
         self._programs = {}
-        self._checked = set()  # places
+        self._checked = set()  # backends whose results an interpreter has confirmed
         self._version = _version(network.origin.path)
 
     def __repr__(self):
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def layers(self):
-        """Names of the layers: those of the model's values that they make.
+        """Names of the layers: the names of the ONNX values that they compute.
 
         Examples
         --------
@@ -100,16 +100,15 @@ class Model:
         return tuple(name for name, _, _ in layers_of(self.network))
 
     def batch_size(self, count=None):
-        """Returns the default samples of a run, of `count` in all: the fewest that take no more runs than 128, 32 with
-        convolutions."""
+        """Returns the default batch size for `count` samples: at most 128, 32 for a CNN, reduced for evenly filled runs."""
         size = 32 if self.network.is_convolutional else 128
         return size if count is None else even_batch(count, size)
 
     def compile(self, core=None, batch=1, progress=None):
-        """The :class:`sim.compiler.program.Program` for batches of this size: image, instructions (`listing`), regions.
+        """Returns the :class:`sim.compiler.program.Program` for a batch size: image, instructions (`listing`), regions.
 
-        `progress` is called with `(done, total)` schedules that the search tries; `total` may grow. A program that was compiled
-        before, by any process, comes from a cache on disk. Raises CompileError if the core is too small.
+        `progress` is called with `(done, total)` of the schedules that the search tries; `total` may grow. Programs are cached on
+        disk, for all processes. Raises CompileError if the core is too small.
 
         Examples
         --------
@@ -131,9 +130,9 @@ class Model:
         return self._programs[key]
 
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
-        """Computes, and returns a :class:`InferenceRun`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
+        """Runs the model. Returns an :class:`InferenceRun`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
 
-        `progress` is called with `(done, total)`: batches, or bytes on a board's line.
+        `progress` is called with `(done, total)`: batches, or bytes on a board's serial line.
 
         Examples
         --------
@@ -157,7 +156,7 @@ class Model:
         return InferenceRun(network, place, samples.rows, found, result, program)
 
     def _compute(self, network, rows, place, core, batch, progress=None):
-        """The program and the result of all of the network, or of a part of it, on a core or a model of one."""
+        """Runs a network, or a part of one, on a core or on a model of the core, and returns the program and the result."""
         if batch is not None:
             check_batch(batch)
         if isinstance(place, SerialBoard):
@@ -173,19 +172,19 @@ class Model:
         """Returns the model's output: an array, or a dict of arrays by name if there are several; float32 in the shape that ONNX
         has for this number of samples, or int64 numbers of classes where an output says which class it is.
 
-        The first call for each place also asks an ONNX interpreter for a few of the samples, as `tpu run` does and as
-        :meth:`compare` describes. Later calls do not; where no interpreter can compute the model, none does.
+        The first call on each backend also compares a few samples with an ONNX interpreter, like `tpu run` and :meth:`compare`.
+        Later calls skip this check, and so do all calls if no interpreter can run the model.
 
         Parameters
         ----------
         check : bool
-            Whether to ask an interpreter at all. Default: True.
+            False to skip the comparison with an interpreter. Default: True.
 
         Raises
         ------
         RunError
-            If a run on the RTL, on a model of it or on a board does not give the golden model's bits, or if rounding does not
-            explain the difference to the interpreter.
+            If the RTL, the instruction-level model or a board gives other bits than the golden model, or if the difference to the
+            interpreter exceeds rounding error.
 
         Examples
         --------
@@ -201,21 +200,23 @@ class Model:
         return run.output
 
     def _check_once(self, run):
-        """Compares a run with an interpreter, if none from its place was right before, and the file is still the one that was
-        loaded. Raises RunError."""
+        """Compares a run with an interpreter, unless its backend was confirmed before or the file has changed since loading.
+
+        Raises RunError.
+        """
         place = run.place.name if isinstance(run.place, Simulator) else run.place.port
         if place in self._checked or _version(self.network.origin.path) != self._version:
             return
         error = run.compare().error
         if error:
-            raise RunError(f"{error}; `check=False` leaves out this comparison")
+            raise RunError(f"{error}; `check=False` skips this comparison")
         self._checked.add(place)
 
     def trace(self, x, on="golden", *, core=None, batch=None):
-        """The values of every layer: a dict of float32 arrays (count, *shape) by the names of the model's values.
+        """Returns the values of every layer: a dict of float32 arrays (count, *shape) by the names of the ONNX values.
 
-        What the compiler has joined to one layer, as Conv, BatchNormalization and Relu, is one value, the last. On the RTL and on
-        boards, each layer takes a run of its own; ONNX interpreters have those layers that are values of the model.
+        A fused layer, such as Conv, BatchNormalization and Relu, has one value, its last. The RTL and boards run once per layer.
+        ONNX interpreters return only layers that are values of the ONNX model.
 
         Examples
         --------
@@ -235,7 +236,7 @@ class Model:
         return {name: values[0] for name, values in found.items()} if samples.alone else found
 
     def estimate(self, core=None, batch=1):
-        """What a batch costs: an :class:`Estimate` with cycles, words on the bus, bytes of memory, layers; nothing is built.
+        """Returns the :class:`Estimate` of a batch: cycles, bus words, bytes of memory, layers. Nothing is built.
 
         Examples
         --------
@@ -247,24 +248,24 @@ class Model:
         return estimate_of(self.compile(core, batch))
 
     def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):
-        """A run beside what an ONNX interpreter makes of the same samples in binary32.
+        """Runs the model, and compares the results with an ONNX interpreter in binary32 on the same samples.
 
         Parameters
         ----------
         against : str, Interpreter or None
-            `onnxruntime`, or `onnx` for the interpreter in the package `onnx`; None: the better one that is there.
+            `onnxruntime`, or `onnx` for the interpreter in the package `onnx`. Default: onnxruntime if installed, else `onnx`.
         most : int
-            Samples to compare, from all over them; fewer where an interpreter is slow.
+            Number of samples to compare, spread over all samples; fewer if the interpreter is slow.
 
         Returns
         -------
         sim.check.against_model.ModelComparison
-            `largest` and `rms` difference, `top_agreement`, and `error`, which is None if rounding explains the difference.
+            `largest` and `rms` difference, `top_agreement`, and `error`: None if the difference is within rounding error.
 
         Raises
         ------
         InterpreterError
-            If no interpreter can compute the model, or none is installed.
+            If no interpreter is installed, or none can run the model.
 
         Examples
         --------
@@ -281,7 +282,7 @@ class Model:
 
 
 def _version(path):
-    """Returns what changes when a file does, or None if it is not there."""
+    """Returns inode, size and modification time of a file, or None if it does not exist."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a model can compute on: the golden model, the instruction-level one, the RTL in simulators, boards, ONNX interpreters."""
+"""Backends of a model: golden model, instruction-level model, RTL in simulators, boards, ONNX interpreters."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from ..host.spread import in_turn
 
 __all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "interpreter_of"]
 
-#: Names that stand for places.
+#: Names of backends.
 PLACES = (*SIMULATORS, "onnxruntime", "onnx")
 
 
@@ -28,15 +28,15 @@ class Simulator:
         `golden` (numpy alone, the definition of every bit), `model` (instruction by instruction), `icarus` or `verilator`
         (the RTL).
     memory : dict
-        Of the RTL's host memory: `latency` in cycles, `pause_percent` and `pause_seed` of pauses on the bus.
+        Settings of the RTL's host memory: `latency` in cycles, `pause_percent` and `pause_seed` of stalls on the bus.
     waves : bool or str
-        Whether the RTL's run leaves a waveform, or of which kind, `fst` or `vcd`.
+        True to record a waveform of the RTL, or its format, `fst` or `vcd`.
     probes : sequence of sim.rtl.probes.Probe
-        What the result's `seen` tells of the RTL, cycle by cycle.
+        Signals of the RTL to record cycle by cycle, in the result's `seen`.
     checkpoint : path or None
-        Folder for what is done, part by part: a run that was ended goes on from there, with the figures of one that was not.
+        Folder for the progress of the run. A later run resumes from it, with the figures of an uninterrupted run.
     spread : callable or None
-        Who does the parts: None, this process, or a :class:`sim.host.spread.Cluster`.
+        Executor of the parts of a run: None for this process, or a :class:`sim.host.spread.Cluster`.
 
     Examples
     --------
@@ -54,10 +54,12 @@ class Simulator:
 
     def __post_init__(self):
         if self.checkpoint and (self.name == "golden" or self.waves or self.probes or self.memory.get("pause_percent")):
-            raise ValueError("a checkpoint is of runs of a core's batches, without waves, probes, or pauses of the bus")
+            raise ValueError(
+                "a checkpoint needs a simulator other than golden, without waves, probes or pauses of the bus; leave these out"
+            )
 
     def run(self, network, rows, *, compiled, batch, progress=None):
-        """`(program or None, result)` of float32 samples (count, values); `compiled(batch)` gives the program."""
+        """Runs float32 samples (count, values). Returns `(program or None, result)`. `compiled(batch)` returns the program."""
         program = None if self.name == "golden" else compiled(min(batch, len(rows)))
         if self.checkpoint:
             options = {"simulator": self.name, "memory": self.memory, "folder": self.checkpoint, "progress": progress}
@@ -77,13 +79,13 @@ class Simulator:
 
 @dataclass(frozen=True)
 class SerialBoard:
-    """A core on an FPGA, behind a serial line; what its sizes are, it says itself.
+    """A core on an FPGA board with a serial line. The board reports its configuration.
 
     Parameters
     ----------
     port : str
     baud : int
-        Bits a second.
+        Baud rate, bit/s.
 
     Examples
     --------
@@ -96,7 +98,7 @@ class SerialBoard:
     baud: int = 3_000_000
 
     def run(self, network, rows, *, effort, batch, progress=None):
-        """As of :class:`Simulator`, but compiles the program with this effort; `batch` None: what there is memory for."""
+        """Runs samples like :class:`Simulator`, after compiling with `effort`. `batch` None: the limit of the memory."""
         return run_on_board(
             network,
             round_bfloat16(rows),
@@ -110,14 +112,14 @@ class SerialBoard:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An ONNX interpreter, for the same file in binary32 on whatever it runs on.
+    """An ONNX interpreter, which runs the same file in binary32.
 
     Parameters
     ----------
     name : str
-        `onnxruntime`, or `onnx` for the one in the package `onnx`.
+        `onnxruntime`, or `onnx` for the interpreter in the package `onnx`.
     providers : tuple of str, or None
-        Execution providers of onnxruntime, the best first, such as `CUDAExecutionProvider`; None: all that it has.
+        Execution providers of onnxruntime in order of preference, such as `CUDAExecutionProvider`; None: all available.
 
     Examples
     --------
@@ -130,25 +132,25 @@ class Interpreter:
     providers: tuple[str, ...] | None = None
 
     def make(self, path, names):
-        """See :func:`sim.check.interpreters.onnxruntime_of`."""
+        """Creates the interpreter, as :func:`sim.check.interpreters.onnxruntime_of` does."""
         if self.name == "onnx":
             return interpreters.onnx_reference(path, names)
         return interpreters.onnxruntime_of(path, names, self.providers, optimized=True)
 
     def values(self, origin, rows, names, sizes):
-        """Values of the model by their names, each float32 (count, size), for float32 samples (count, values)."""
+        """Returns the named values of the model, each float32 (count, size), for float32 samples (count, values)."""
         found = values_of(self.make(origin.path, list(names)), origin, rows, sizes)
         return [np.asarray(values, np.float32) for values in found]
 
 
 def place_of(on):
-    """The place that a name stands for, or the place itself. Raises ValueError."""
+    """Returns the backend of this name; a backend object is returned unchanged. Raises ValueError."""
     if isinstance(on, (Simulator, SerialBoard, Interpreter)):
         place = on
     elif on in PLACES:
         place = Simulator(on) if on in SIMULATORS else Interpreter(on)
     else:
-        raise ValueError(f"on must be one of {', '.join(PLACES)}, or a Board, not {on!r}")
+        raise ValueError(f"on must be one of {', '.join(PLACES)}, a Simulator, SerialBoard or Interpreter, not {on!r}")
     known = {Simulator: SIMULATORS, Interpreter: PLACES[len(SIMULATORS) :]}.get(type(place))
     if known and place.name not in known:
         raise ValueError(f"{type(place).__name__} must be one of {', '.join(known)}, not {place.name!r}")
@@ -156,7 +158,7 @@ def place_of(on):
 
 
 def interpreter_of(against):
-    """The same, of what a run is compared with. Raises ValueError."""
+    """Returns the interpreter of this name; an Interpreter is returned unchanged. Raises ValueError."""
     names = PLACES[len(SIMULATORS) :]
     if against not in names and not isinstance(against, Interpreter):
         raise ValueError(f"against must be one of {', '.join(names)}, or an Interpreter, not {against!r}")

@@ -1,4 +1,4 @@
-"""A run of a model on one of its places: what came out, what it cost, and whether it held."""
+"""A run of a model on a backend: outputs, cost, and checks."""
 
 from dataclasses import dataclass, field
 
@@ -14,11 +14,11 @@ __all__ = ["InferenceRun", "RunError", "checked"]
 
 
 class RunError(RuntimeError):
-    """A run did not give the golden model's bits; one line that says why."""
+    """A run that failed a check, such as bit mismatches with the golden model; one line with the cause."""
 
 
 def _failure(result, reason):
-    """What did not hold, in one line; None if all did."""
+    """Returns the failed check in one line, or None."""
     if result.fault:
         return f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}"
     if result.mismatched_bits:
@@ -29,7 +29,7 @@ def _failure(result, reason):
 
 
 def checked(result, reason=str):
-    """A result, or None, itself; raises RunError if something did not hold, with a reason where one is known."""
+    """Returns the result (may be None). Raises RunError if a check failed, with the text of `reason()` for bit mismatches."""
     failure = result and _failure(result, reason)
     if failure:
         raise RunError(failure)
@@ -38,15 +38,16 @@ def checked(result, reason=str):
 
 @dataclass(frozen=True, eq=False)
 class InferenceRun:
-    """
+    """A run of a model on a backend.
+
     Parameters
     ----------
     outputs : dict of str to array
-        By the names of the model's outputs, in its shapes.
+        Arrays in the model's shapes, by the names of the outputs.
     result : sim.host.inference.RunResult or None
-        Cycles, stalls, bits that differ from the golden model's; None on an ONNX interpreter.
+        Cycles, stalls, bit mismatches with the golden model; None for an ONNX interpreter.
     program : sim.compiler.program.Program or None
-        That ran; None where none did.
+        The program that ran, or None.
     rows : float32 (count, values)
         The samples.
     """
@@ -60,28 +61,31 @@ class InferenceRun:
 
     @property
     def output(self):
-        """The only output's array, or the dict of all."""
+        """The array of a single output, or the dict of several."""
         return next(iter(self.outputs.values())) if len(self.outputs) == 1 else self.outputs
 
     @property
     def failure(self):
-        """What did not hold, in one line; None if all did."""
+        """The failed check in one line, or None."""
         return None if self.result is None else _failure(self.result, self._reason)
 
     def check(self):
-        """The run itself. Raises RunError if something did not hold."""
+        """Returns this run. Raises RunError if a check failed."""
         checked(self.result, self._reason)
         return self
 
     def compare(self, against=None, most=8):
-        """See :meth:`sim.tpu.model.Model.compare`; where no interpreter can be asked, `samples` is 0 and `reason` says why."""
+        """Compares the run as :meth:`sim.tpu.model.Model.compare` does.
+
+        If no interpreter can run the model, `samples` is 0 and `reason` is the cause.
+        """
         if self.result is None:
-            raise InterpreterError("what is compared with an ONNX interpreter has to come from a core or a model of it")
+            raise InterpreterError("this run is an ONNX interpreter's own; compare a run on a core or on a model of the core")
         makers = None if against is None else [interpreter_of(against).make]
         return against_model(self.network, self.rows, self.result.logits, makers=makers, most=most)
 
     def _reason(self):
-        """Why bits differ, where it is known that the core can't have them right."""
+        """Returns the cause of bit mismatches if infinite or NaN values explain them, else an empty text."""
         result = self.result
         different = (result.logits != result.expected).any(axis=1)
         rows = self.rows[: len(different)]
@@ -90,7 +94,7 @@ class InferenceRun:
             ""
             if name is None
             else (
-                f": the result of {quoted(name)} is infinite or NaN for some samples, which on the core reaches others in "
-                "the same tile, times a weight of 0; scale the samples down"
+                f": the result of {quoted(name)} is infinite or NaN for some samples, and times a weight of 0 spreads to others "
+                "in the same tile; scale the samples down"
             )
         )

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model: their names, shapes and types, and how users' arrays become samples."""
+"""Inputs and outputs of a model: names, shapes and types, and the conversion of arrays to samples."""
 
 from dataclasses import dataclass
 
@@ -18,10 +18,10 @@ class Value:
     ----------
     name : str
     shape : tuple
-        As the model has it; None is the axis of the samples, of which there may be any number. Of an output, its size may be a
-        multiple of that number.
+        Shape in the model. None is the batch axis, of any size. On an output, the size of this axis may be a multiple of the
+        number of samples.
     dtype : dtype
-        Arrays of other types of numbers are taken too; results are float32, or int64 if they are numbers of classes.
+        Type in the model; inputs of other numeric types are accepted. Results are float32, or int64 for classes.
     """
 
     name: str
@@ -34,14 +34,14 @@ def _shape(origin, sample):
 
 
 def inputs_of(network):
-    """The inputs, a tuple of :class:`Value`."""
+    """Returns the inputs, a tuple of :class:`Value`."""
     origin = network.origin
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(origin.element))
     return tuple(Value(one.name, _shape(origin, one.shape), dtype) for one in origin.inputs)
 
 
 def outputs_of(network):
-    """The outputs, a tuple of :class:`Value`."""
+    """Returns the outputs, a tuple of :class:`Value`."""
     origin = network.origin
     return tuple(
         Value(
@@ -54,12 +54,13 @@ def outputs_of(network):
 
 
 def samples_of(network, x):
-    """The :class:`sim.data.samples.Samples` of an array, or of a dict of arrays by the names of the inputs. The array for several
-    inputs has all values of a sample one after the other.
+    """Converts an array, or a dict of arrays by the names of the inputs, to :class:`sim.data.samples.Samples`.
+
+    An array for several inputs holds their values one after another in each row.
 
     Raises
     ------
     sim.data.digits.DataError
-        For other names, and for arrays that the model does not take.
+        For unknown names, and for arrays that do not fit the model.
     """
     return as_samples(network, joined_inputs(network, x) if isinstance(x, dict) else x)

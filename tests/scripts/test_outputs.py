@@ -61,7 +61,7 @@ def test_output_that_is_an_input_is_refused(command, files, arguments, said):
 def test_folder_with_the_model_is_not_replaced(command, files):
     (files / "out").mkdir()
     shutil.copy(files / "m.onnx", files / "out" / "model.bin")
-    refused(command("compile", "--model", "out/model.bin", "-o", "out"), "out has the file of --model")
+    refused(command("compile", "--model", "out/model.bin", "-o", "out"), "out contains the file of --model")
     assert (files / "out" / "model.bin").read_bytes() == (files / "m.onnx").read_bytes()
 
 

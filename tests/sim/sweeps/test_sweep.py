@@ -161,7 +161,7 @@ def test_a_worker_with_another_file():
     [after] = run_sweep(FOUR[:1])
     assert after.figures["macs"] > before.figures["macs"]
     jobs._load.cache_clear()
-    with pytest.raises(ToolError, match="another file"):
+    with pytest.raises(ToolError, match="file differs from the sweep's"):
         job.run()
 
 

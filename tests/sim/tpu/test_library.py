@@ -223,7 +223,7 @@ def test_refusals(saved, x, tmp_path):
         (lambda: model.predict(x, "model", core="huge"), tpu.ConfigError, "preset must be one of"),
         (lambda: model.compile(CORE, 0), tpu.CompileError, "batch must be"),
         (lambda: model.predict(x, tpu.Interpreter(providers=("None",))), tpu.InterpreterError, "no provider None; it has .*CPU"),
-        (lambda: model.run(x, "onnx").compare(), tpu.InterpreterError, "has to come from a core"),
+        (lambda: model.run(x, "onnx").compare(), tpu.InterpreterError, "compare a run on a core"),
     ]:
         with pytest.raises(error, match=words):
             cause()

@@ -146,7 +146,8 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
     save(training, folder)
     before = folder.path.read_bytes()
     training.plan = replace(training.plan, rate=1e30)
-    with pytest.raises(TrainingError, match=r"the loss is .* in epoch 1, step . of 6, at learning rate 1e\+30; give a lower") as caught:
+    said = r"the loss is .* in epoch 1, step . of 6, at learning rate 1e\+30; give a lower"
+    with pytest.raises(TrainingError, match=said) as caught:
         TrainingRun(training=training, checkpoints=folder)()
     assert "\n" not in str(caught.value) and folder.path.read_bytes() == before
 
