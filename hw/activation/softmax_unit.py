@@ -18,7 +18,7 @@ from ..spec.unit_ports import unit_port
 
 __all__ = ["SoftmaxUnit"]
 
-#: Fraction bits of the sum of the exponentials, and the low bits of them that the reciprocal ignores.
+#: Fraction bits of the sum of the exponentials, and the number of low bits that the reciprocal ignores.
 _SUM_FRACTION, _SUM_UNUSED = 32, 16
 
 
