@@ -116,6 +116,6 @@ def summary_rows():
 
 @app.command()
 def summary(as_json: Json = False, write: Write = False):
-    """Some figures of the other tables. Run it after one of them has changed."""
+    """Write selected figures of the other tables. Run it after another table has changed."""
     rows = summary_rows()
     publish("summary", HEAD, rows, [dict(zip(HEAD, row)) for row in rows], as_json, write)

@@ -1,4 +1,4 @@
-"""Training: accuracy of networks, and cycles of steps on one core and several."""
+"""Measurements of training: accuracy of networks, and cycles of steps on one core and several."""
 
 import functools
 from pathlib import Path
@@ -26,7 +26,7 @@ _TRAINED = (
 
 
 def train_command(network, epochs, batch, steps, options, data):
-    """The words of `tpu` that make a row of the table `training`."""
+    """Returns the arguments of `tpu` for a row of the table `training`."""
     where = ["--data", str(data.resolve())] if data else []
     sizes = ["--epochs", str(epochs), "--batch", str(batch), "--rtl-steps", str(steps)]
     return ["train", "--model", network, *where, *sizes, *options.split()]
@@ -35,12 +35,12 @@ def train_command(network, epochs, batch, steps, options, data):
 @app.command()
 def training(
     data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
-    names: Annotated[str, typer.Option(help="Which networks.")] = "default,a,b,c",
-    most: Annotated[int, typer.Option(help="Steps on the core, at most.")] = 200,
+    names: Annotated[str, typer.Option(help="Names of networks.")] = "default,a,b,c",
+    most: Annotated[int, typer.Option(help="Most steps to run on the core.")] = 200,
     as_json: Json = False,
     write: Write = False,
 ):
-    """Accuracy of networks trained from fresh weights, and cycles of a step, by `tpu train`."""
+    """Measure the accuracy of networks trained from fresh weights, and the cycles of a step, by `tpu train`."""
     figures, rows = [], []
     jobs = [(*job[:3], min(job[3], most), job[4]) for job in _TRAINED if job[0] in names.split(",")]
     for job in track(jobs, "training", console=Console(stderr=True), transient=True):
@@ -79,15 +79,20 @@ def _cycles_of_one(n, batch):
 
 @app.command()
 def cores(
-    counts: Annotated[str, typer.Option(help="How many cores.")] = "1,2,4,8",
-    batches: Annotated[str, typer.Option(help="Samples of all cores together.")] = "128,512",
+    counts: Annotated[str, typer.Option(help="Numbers of cores.")] = "1,2,4,8",
+    batches: Annotated[str, typer.Option(help="Batch sizes over all cores.")] = "128,512",
     n: int = 8,
-    steps: Annotated[int, typer.Option(help="Steps in the RTL; 0: one, instruction by instruction, and cycles estimated.")] = 0,
+    steps: Annotated[
+        int, typer.Option(help="Steps in the RTL; 0: one on the instruction-level model, with estimated cycles.")
+    ] = 0,
     as_json: Json = False,
     write: Write = False,
 ):
-    """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends. The
-    efficiency is T1(B / P) / TP(B), by the timing model: one core with the samples of each, over P cores with all of them."""
+    """Measure the cycles of a step on P cores in a ring, against one core with the same batch B, and the words each core sends.
+
+    The efficiency is T1(B / P) / TP(B) by the timing model: the cycles of one core with its share of the batch, divided by the
+    cycles of P cores with the whole batch.
+    """
     figures, rows, alone = [], [], {}
     one = functools.cache(functools.partial(_cycles_of_one, n))
     jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
