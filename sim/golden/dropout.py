@@ -62,8 +62,8 @@ class Dropout:
     def masks(self, graph, step, batch):
         """Returns `{stage number: bfloat16 (batch, height, width, channels)}` for a training step, counted from 0.
 
-        Random bytes come from Philox 4x64 (Salmon and others 2011) with the key (seed, stage) and `step` in the third word of its
-        counter, in order of (sample, y, x, channel). Numbers whose byte is below `share * 256`, rounded, are dropped.
+        Random bytes come from Philox 4x64 (Salmon and others 2011). Its key is (seed, stage); the third word of its counter is
+        `step`. Bytes are in order of (sample, y, x, channel). Numbers whose byte is below `share * 256`, rounded, are dropped.
         """
         masks = {}
         for number in self.stages(graph):

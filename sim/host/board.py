@@ -33,8 +33,8 @@ def _config(found):
             break
     else:
         raise BoardError(
-            f"the core's cells have {found['lead']} lead stages and a latency of {found['latency']}, which no core "
-            "of this version has"
+            f"the core's cells have {found['lead']} lead stages and a latency of {found['latency']}, which this "
+            "version does not support"
         )
     sizes = {field.name: found[field.name] for field in fields(Config) if field.name in found}
     return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
@@ -86,7 +86,7 @@ class ConnectedBoard:
         raise CompileError(
             f"the board's memory is too small: batches of {size} need {needed:,} bytes ({len(program.model):,} of program and "
             f"weights, {program.input_bytes:,} of inputs, {program.output_bytes:,} of outputs, {program.scratch_bytes:,} between "
-            f"layers, in pages of 4,096), there are {self.memory:,}; take "
+            f"layers, in pages of 4,096), it has {self.memory:,}; use "
             + ("smaller batches or a smaller model" if size > 1 else "a smaller model")
         )
 
@@ -109,7 +109,9 @@ class ConnectedBoard:
 
         started = time.perf_counter()
         if not await self._driver.reset():
-            raise BoardError("the core's bus does not come to rest: its memory owes answers; press the board's reset button")
+            raise BoardError(
+                "the core's bus does not become quiet: memory responses are outstanding; press the board's reset button"
+            )
         await self._driver.configure_regions(regions)
         await self._link.write(0, program.model, part)
         logits, counters, fault = [], [], None

@@ -13,7 +13,7 @@ class CoreFault(RuntimeError):
     is `quiet`. If it is not, outstanding writes of the run may still change memory."""
 
     def __init__(self, cause, pc, quiet=True):
-        super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; the bus still owes answers"))
+        super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; bus transactions are still outstanding"))
         self.cause, self.pc, self.quiet = cause, pc, quiet
 
 
@@ -61,7 +61,7 @@ class Driver:
             raise RuntimeError(f"no core here: the identification register reads {found:#010x}, not {IDENTIFIER:#010x}")
         version = await self.read("version")
         if version >> 16 != VERSION >> 16:
-            raise RuntimeError(f"a core of version {version >> 16}, this driver knows {VERSION >> 16}")
+            raise RuntimeError(f"the core has version {version >> 16}, this driver supports {VERSION >> 16}")
         config = await self.read("config")
         sizes = {"version": version, **_fields("config", config), **_fields("features", await self.read("features"))}
         for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth"):

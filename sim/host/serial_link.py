@@ -76,7 +76,9 @@ class SerialLink:
         if found["identifier"] != BRIDGE_IDENTIFIER:
             raise LinkError(f"no amaranth-tpu there: its identifier is {found['identifier']:#010x}")
         if found["version"] != BRIDGE_VERSION:
-            raise LinkError(f"the board speaks version {found['version']} of the serial protocol, this driver {BRIDGE_VERSION}")
+            raise LinkError(
+                f"the board uses version {found['version']} of the serial protocol, this driver version {BRIDGE_VERSION}"
+            )
         self._words = found["words"]
         return found
 

@@ -113,7 +113,7 @@ class Cluster:
         try:
             return future.result(timeout=_CONNECT)
         except distributed.scheduler.KilledWorker as error:
-            raise ToolError(f"several workers died of the same part ({printable(error, 200)}); see their logs") from None
+            raise ToolError(f"the same part ended several workers ({printable(error, 200)}); see their logs") from None
         except concurrent.futures.CancelledError:
             raise ToolError(f"{self._name}: the scheduler is lost; start it, and call again: completed parts are kept") from None
 

@@ -186,7 +186,7 @@ def _instructions(seen, offers, program):
 
 
 def _add_passes(seen, matmuls):
-    """Adds passes to their instructions: passes are in the order of their instructions, each of which has its number of
+    """Adds passes to their instructions. Passes are in the order of the instructions; each instruction has its number of
     passes."""
     rows = iter(zip(seen["first"], seen["last"]))
     for instruction in matmuls:

@@ -1,5 +1,5 @@
-"""List scheduling of a program's instructions: weights are loaded before their use, and no ready instruction waits behind one
-that is not ready."""
+"""List scheduling of a program's instructions: weights are loaded before their use, and ready instructions do not wait for
+earlier ones that are not ready."""
 
 from amaranth_tpu.hw.spec.isa import Opcode
 

@@ -217,7 +217,9 @@ def lay_out(batched, n, homes=()):
         layouts[name] = layout = replace(layout, beside=max(layout.beside, margin.get(name, 0)))
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
-            raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")
+            raise CompileError(
+                f"{batched.graph.name}: its output {name!r} is also read inside the network, which is not supported"
+            )
         if name not in homes:
             regions[name] = region, sizes[region]
             sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)

@@ -129,7 +129,7 @@ class _ChunkJob(Job):
                 tiles = max(end - first for block in blocks for _, _, _, first, end in block)
                 if slots * size <= room and (tiles <= _BLOCK or size == self.least):
                     return blocks
-        raise AssertionError("its least block fits")
+        raise AssertionError("the smallest block fits")
 
 
 def _places(batched, run, layouts, space):

@@ -99,7 +99,7 @@ def test_fault_comes_when_the_bus_is_at_rest(quiet, comes):
     port = RegisterStub(end=0b100, quiet=quiet, fault_cause=Fault.ILLEGAL.value)
     with pytest.raises(CoreFault) as caught:
         asyncio.run(Driver(port).wait(1000))
-    assert caught.value.quiet == comes and ("owes" in str(caught.value)) != comes
+    assert caught.value.quiet == comes and ("outstanding" in str(caught.value)) != comes
     assert port.reads == -max(quiet, 1) or not comes
 
 
