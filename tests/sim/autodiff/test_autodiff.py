@@ -130,7 +130,7 @@ def test_the_end_of_the_network(rng):
     with pytest.raises(ModelError, match="ends in relu"):
         differentiate(chain)
     chain = dense_chain("g", [("one", random_values(rng, (4, 3)), None, "none")])
-    with pytest.raises(ModelError, match="twice"):
+    with pytest.raises(ModelError, match="repeats"):
         differentiate(replace(chain, output_order=np.array([0, 1, 1])))
     (stage,) = chain.stages
     chain = replace(chain, stages=(replace(stage, terms=(replace(stage.terms[0], fixed=True),)),))

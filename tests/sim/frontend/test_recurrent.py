@@ -116,7 +116,7 @@ def test_refused(rng, tmp_path):
     check("LSTM", "peepholes P", shape=(1, STEPS, INPUTS), states=[zeros, zeros, peepholes])
     b = Builder(["n", STEPS, INPUTS], opset=14)
     b.node("GRU", ["x", *parameters(rng, "GRU"), "", ""], hidden_size=HIDDEN, name="odd")
-    refused(b.save(tmp_path), "odd", "samples along another axis")
+    refused(b.save(tmp_path), "odd", "batch as its second axis")
     b = layer(rng, "GRU")
     b.nodes[-1].input.append(b.constant(np.array([STEPS - 1], np.int32)))
     refused(b.save(tmp_path), "odd", "sequence_lens")

@@ -122,7 +122,7 @@ def test_refused(rng, tmp_path):
     refused(b.save(tmp_path), "operator MatMul, node 'odd'", "different samples")
     b = Builder(["n", 4, 4])
     b.node("MatMul", ["x", b.node("ReduceMean", ["x"], axes=[1], keepdims=0)], name="odd")
-    refused(b.save(tmp_path), "operator MatMul, node 'odd'", "no matrices that multiply")
+    refused(b.save(tmp_path), "operator MatMul, node 'odd'", "not matrices with a common inner size")
 
 
 @pytest.mark.slow
