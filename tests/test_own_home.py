@@ -1,0 +1,57 @@
+"""Tests write neither into the home nor into the environment that they run in: `tests/support/own_home.py`."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Tests of programs that keep bytecode, fonts, compiled functions or a device id, and one whose files are cut short.
+_TESTS = (
+    "scripts/test_train_command.py::test_a_full_disk[--log-l]",
+    "scripts/test_train_command.py::test_logs",
+    "scripts/test_pictures.py::test_labels_do_not_collide",
+    "sim/frontend/test_upsampling.py::test_residual_of_pixels",
+)
+#: Variables of the present tests that would have the same effect as the fixture.
+_OF_TESTS = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "ORT_DISABLE_TELEMETRY")
+
+
+def files(folder):
+    """Path to size and time of modification, of all files in the folder."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            status = os.lstat(os.path.join(place, name))
+            found[os.path.relpath(os.path.join(place, name), folder)] = status.st_size, status.st_mtime_ns
+    return found
+
+
+def test_tests_leave_home_and_environment_alone(tmp_path):
+    """One package is as after its installation, without bytecode."""
+    package = find_spec("tensorboardX")
+    if package is None:
+        pytest.skip("tensorboardX is not installed")
+    installed = tmp_path / "installed"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(package.origin).parent, installed / "tensorboardX", ignore=ignored)
+    (tmp_path / "home").mkdir()
+    # The last one has the functions that numba compiles.
+    folders = tmp_path / "home", installed, sysconfig.get_paths()["purelib"], ROOT / "sim" / "golden"
+    before = [files(folder) for folder in folders]
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
+    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(installed)}
+    words = ["-q", "-p", "no:cacheprovider", *(str(ROOT / "tests" / test) for test in _TESTS)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout
+    for folder, old in zip(folders, before):
+        new = files(folder)
+        changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        assert not changed, f"{len(changed)} files of {folder} are new or changed: {changed[:5]}"
