@@ -59,8 +59,8 @@ def pass_cycles(config, rows, keep):
 
 
 def result_cycles(config, opcode, fields):
-    """`(cycles, vectors)` of an instruction of the activation unit: how long it takes if nothing is in its way, and how many
-    vectors it writes, with the operands of SELECT and MULTIPLY.
+    """Returns `(cycles, vectors)` of an instruction of the activation unit: its cycles without stalls, and its vectors at the
+    vector port: results and operands.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def result_cycles(config, opcode, fields):
     if opcode is Opcode.POOL:
         rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
     cycles = rows * row_cycles(config, opcode, table=table, wide=height == 2, window=window)
-    return cycles + (FunctionTable.latency + 1 if table else 0), 0 if opcode is Opcode.LOAD_TABLE else rows * height
+    return cycles + (FunctionTable.latency + 1 if table else 0), rows * height
 
 
 def ring_cycles(config, mode, size, segment, rounds, link_latency=0):

@@ -30,6 +30,8 @@ def enter():
     for path in (folder / "pip.conf", Path.home() / ".pip" / "pip.conf"):
         if path.exists():
             _settings.setdefault("PIP_CONFIG_FILE", str(path))
+    # pip asks for the version of a Rust compiler, and rustup answers with a file in the home.
+    _settings["RUSTUP_HOME"] = str(build / "rustup")
     _settings.update(UV_CACHE_DIR=str(build / "uv"), PIP_CACHE_DIR=str(build / "pip"), UV_SYSTEM_CERTS="true")
     for name in _ELSEWHERE:
         os.environ.pop(name, None)

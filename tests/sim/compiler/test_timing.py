@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.vector_port import VectorPort
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from core_runs import MemoryBuilder, image_of, run
 from graphs import SHARED
 from suites import slow
 
@@ -40,6 +44,30 @@ def test_utilisation(n, batch):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_networks(name):
     check(name, Config(), 32)
+
+
+def _table_loads(config, loads):
+    """Three times a LOAD_TABLE of 64 vectors, each with so many LOADs as long beside it."""
+    emitter = Emitter(config, 1)
+    for _ in range(3):
+        emitter.emit(Opcode.LOAD_TABLE, dict(rows=64, buffer=0, word=0, first=1, linear_low=1, linear_high=1))
+        for _ in range(loads):
+            emitter.transfer(Opcode.LOAD, Region.INPUT, 0, 64, buffer=64)
+    return emitter.ops
+
+
+@pytest.mark.parametrize("n", [4, *slow(8, 16)])
+def test_loads_stall_table_loads(n, rng):
+    """LOAD_TABLE reads its operands at the vector port, after the LOADs: within 3 % of the RTL."""
+    config, host = Config(n=n, table_lanes=4), MemoryBuilder(rng)
+    given = {"INPUT": host.place(bytes(64 * config.vector_bytes))}
+    programs = [_table_loads(config, loads) for loads in (0, 2)]
+    images = [image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})]) for ops in programs]
+    runs = [{"regions": {**given, "MODEL": host.place(image)}} for image in images]
+    found = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 32})["runs"]]
+    expected = [simulate(ops, config, latency=32).cycles for ops in programs]
+    assert found[1] > found[0] + 300
+    assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
 
 
 # --- The vector port, by hand
