@@ -1,4 +1,4 @@
-"""Links of pages in the repository, turned into links of the site: to other pages, pictures, or the text of a source file."""
+"""Links of the repository's pages, rewritten for the site: to other pages, pictures, or source files."""
 
 import os
 import re
@@ -37,28 +37,28 @@ def heading_id(heading):
 
 
 class Links:
-    """Where links lead.
+    """The targets of links.
 
     Parameters
     ----------
     root : pathlib.Path
-        Of the repository.
+        Top folder of the repository.
     places : dict
-        `(file, heading)` or `(file, "")` to a page: the file as it is named from the root, the page as from the site's.
+        `(file, heading)` or `(file, "")` to a page. The file's path is relative to `root`, the page's to the site's root.
 
     Attributes
     ----------
     copies : dict of str to path
         Pictures of the site that pages show.
     sources : dict of str to str
-        Pages with the text of a source file, or with what a folder holds.
+        Pages with the text of a source file, or with the list of a folder.
     """
 
     def __init__(self, root, places):
         self.root, self.places, self.copies, self.sources = root, places, {}, {}
 
     def rewritten(self, text, file, page):
-        """The text of a page that stands in `file`, with links as `page` has them."""
+        """Returns the text of a page in `file`, with links as `page` needs them."""
 
         def turn(link):
             path, _, heading = link[2].partition("#")
@@ -96,7 +96,7 @@ class Links:
         return place
 
     def _listing(self, folder):
-        """The files of a folder, each with the first line of what it says of itself."""
+        """Lists the files of a folder, each with the first line of its docstring or text."""
         rows = []
         for path in sorted(folder.iterdir()):
             text = path.read_text() if path.suffix == ".py" else ""

@@ -1,7 +1,7 @@
-"""The site: which pages there are, from which files of the repository, and the generator that makes HTML of them.
+"""The documentation site: its pages, their sources in the repository, and the generator of the HTML.
 
-Each text has one place. The first page is the README. Guides are in this folder; datasheet, results and the like are those of
-their rooms; tables of figures are theirs, recipes CONTRIBUTING's; options and calls come from the code.
+Each text has one source. The first page is the README. Guides are in this folder. Datasheet, results and their tables come from
+their rooms, recipes from CONTRIBUTING, options and calls from the code.
 """
 
 import os
@@ -30,7 +30,7 @@ GUIDES = {
     "How to": ["stop-and-go-on", "sweep", "stalls", "cell", "function", "operator", "instruction", "fpga", "board", "sram"],
     "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring", "glossary"],
 }
-#: Pages of other rooms, and of what is made from code: file to page.
+#: Pages of other rooms, and pages made from code: file to page.
 NAMES = {
     "README.md": "index.md",
     "sim/README.md": "reference/software.md",
@@ -47,14 +47,14 @@ _DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
 
 
 def build(output):
-    """Writes the site to the folder `output`, in place of what was there, and returns how many pages it has.
+    """Writes the site to the folder `output`, replacing its contents. Returns the number of pages.
 
     Raises
     ------
     RunFailed
-        For links that lead nowhere, which are its advice.
+        For links without a target; the advice lists them.
     ToolError
-        If the generator is missing or does not end, or another process builds the site for long.
+        If the generator is missing or exceeds its time limit, or another process builds the site for too long.
     """
     if find_spec("mkdocs") is None or find_spec("material") is None:
         raise ToolError("the site is made by mkdocs-material, which is not installed: pip install -e '.[docs]'")
@@ -161,7 +161,8 @@ def _headings(text):
 
 
 def _split(text):
-    """`(heading, text)` of what stands before the first second-level heading, and of each of them, a level higher."""
+    """Yields `(heading, text)` of the part before the first second-level heading, and of each second-level section, a level
+    higher."""
     marked = outside_code(text, lambda part: re.sub(r"^## (?=.)", "\0", part, flags=re.MULTILINE))
     first, *rest = marked.split("\0")
     yield "", first
