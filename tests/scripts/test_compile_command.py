@@ -48,7 +48,7 @@ def test_refusals(command, tmp_path):
         ("tpu_x", "--name"),
         ("a" * 41, "up to 40"),
         ("Int", "lower-case"),
-        ("int", "--name int: C has this word"),
+        ("int", "--name int is reserved in C"),
     ):
         refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--name", name), said)
     refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--batch", 10**9), "batch of 1000000000", "at most 65536")

@@ -83,7 +83,7 @@ def test_first_predict_of_a_place_is_checked(rng, tmp_path):
     for place in ("golden", "model"):
         model = tpu.Model(network)
         for _ in range(2):  # a value that was wrong once is not accepted later
-            with pytest.raises(tpu.RunError, match="the model was read wrongly; `check=False` leaves") as raised:
+            with pytest.raises(tpu.RunError, match="the model was read wrongly; `check=False` skips") as raised:
                 model.predict(x, place, core=core)
         assert "\n" not in str(raised.value)
         assert model.predict(x, place, core=core, check=False).shape == (4, 2)

@@ -156,8 +156,8 @@ def test_what_it_does_not_go_with(command, tmp_path):
     model = write_model(tmp_path / "m.onnx")
     for said, words in (
         ("--simulator verilator, icarus or model", ["--simulator", "golden"]),
-        ("--pauses is of a run in one go", ["--pauses", 10]),
-        ("--trace is of a run in one go", ["--trace", tmp_path / "t.json"]),
+        ("--pauses needs an uninterrupted run", ["--pauses", 10]),
+        ("--trace needs an uninterrupted run", ["--trace", tmp_path / "t.json"]),
         ("leave out --workers", ["--workers", 2, "--scheduler", "tcp://localhost:1"]),
         ("is a file", ["--checkpoint", model]),
     ):
