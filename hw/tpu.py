@@ -34,7 +34,6 @@ from .control.region_check import RegionCheck
 from .control.run_control import RunControl
 from .control.stall_reasons import StallReasons
 from .lib.hierarchy import instantiate
-from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
 from .ring.ring_unit import RingUnit
 from .spec.isa import Region
@@ -150,7 +149,10 @@ class Tpu(wiring.Component):
             ),
             "accumulators",
         )
-        m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth, ring=config.ring)
+        m.submodules.buffer_port = port = BufferPort(
+            n=config.n, depth=config.unified_buffer_depth, transfer=transfer, ring=config.ring
+        )
+        m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=transfer)
 
         # Host ports.
         connect(m, flipped(self.s_axil), registers.bus)
@@ -181,17 +183,15 @@ class Tpu(wiring.Component):
             dispatcher.held.eq(matmul_unit.held),
             dispatcher.held_slot.eq(matmul_unit.head_slot),
         ]
-        loads = self._loads(m, block, dispatcher, load)
         connect(m, dispatcher.weights, weights.port)
         connect(m, dispatcher.store, store.port)
         connect(m, dispatcher.matmul, matmul_unit.port)
         connect(m, dispatcher.activate, activation.port)
 
         # Operands: unified buffer and weight FIFO -> array.
+        connect(m, matmul_unit.tiles, weight_fifo.tiles)
         m.d.comb += [
             buffer.address.eq(matmul_unit.address),
-            weight_fifo.switch.eq(matmul_unit.switch),
-            matmul_unit.coming.eq(weight_fifo.coming),
             *self._weight_vectors(block, weights, weight_fifo),
             array.x_i.eq(buffer.x),
             array.w_i.eq(weight_fifo.w),
@@ -200,46 +200,29 @@ class Tpu(wiring.Component):
         ]
 
         # Sums: accumulators -> array -> accumulators -> activation unit.
-        m.d.comb += [
-            accumulators.read_row.eq(matmul_unit.read_row),
-            accumulators.start.eq(matmul_unit.start),
-            accumulators.bias_row.eq(matmul_unit.bias_row),
-            accumulators.write.eq(matmul_unit.write),
-            accumulators.write_row.eq(matmul_unit.write_row),
-            array.sums_i.eq(accumulators.top),
-            accumulators.bottom.eq(array.sums_o),
-            activation.sums.eq(accumulators.out),
-            accumulators.out_row.eq(activation.acc_row),
-            accumulators.out_read.eq(activation.acc_read),
-        ]
-        self._connect_biases(m, load, accumulators)
+        connect(m, matmul_unit.sums, accumulators.passes)
+        connect(m, activation.sums, accumulators.results)
+        connect(m, bias_port.biases, accumulators.biases)
+        m.d.comb += [array.sums_i.eq(accumulators.top), accumulators.bottom.eq(array.sums_o)]
 
         # The vector port of the unified buffer: loads, results and stores.
-        m.d.comb += [
-            port.load.write.eq(loads.write),
-            port.load.bias.eq(loads.bias),
-            port.load.row.eq(loads.row),
-            port.load.vector.eq(loads.vector),
-            port.results.write.eq(activation.write),
-            port.results.read.eq(activation.read),
-            port.results.row.eq(activation.row),
-            port.results.vector.eq(activation.vector),
-            activation.grant.eq(port.results.grant),
-            port.store.read.eq(store.read),
-            port.store.row.eq(store.row),
-            store.grant.eq(port.store.grant),
-            buffer.port_write.eq(port.write),
-            buffer.port_read.eq(port.read),
-            buffer.port_address.eq(port.address),
-            buffer.port_i.eq(port.vector),
-            store.vector.eq(buffer.port_o),
-            activation.operand.eq(buffer.port_o),
-        ]
+        if config.transpose:
+            m.submodules.transposed_loads = transposed = TransposedLoads(n=config.n, transfer=transfer)
+            connect(m, dispatcher.load, transposed.port)
+            connect(m, transposed.load, load.port)
+            connect(m, load.vectors, bias_port.load, transposed.i)
+            connect(m, transposed.o, port.load)
+        else:
+            connect(m, dispatcher.load, load.port)
+            connect(m, load.vectors, bias_port.load, port.load)
+        connect(m, activation.buffer, port.results)
+        connect(m, store.buffer, port.store)
+        connect(m, port.buffer, buffer.vectors)
 
         rings = []
         if config.ring:
             ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
-            self._connect_ring(m, ring, registers, run, dispatcher, decoder, port, buffer)
+            self._connect_ring(m, ring, registers, run, dispatcher, decoder, port)
             rings = [ring]
 
         self._connect_run(m, registers, run, reader, writer)
@@ -269,61 +252,19 @@ class Tpu(wiring.Component):
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
         m.d.bus += array.rst.eq(~self._running)
 
-    def _loads(self, m, block, dispatcher, load):
-        """Connects the dispatcher to the loads. Returns what has their vectors for the unified buffer: the read unit, or what
-        comes behind it where there is a transposer."""
-        if not self.config.transpose:
-            connect(m, dispatcher.load, load.port)
-            return load
-        m.submodules.transposed_loads = loads = TransposedLoads(
-            n=self.config.n, transfer=load.transfer, latency=Transposer.latency
-        )
-        transposer = block(lambda: Transposer(n=self.config.n), "load_transposer")
-        connect(m, dispatcher.load, loads.port)
-        connect(m, loads.load, load.port)
-        m.d.comb += [
-            *(getattr(loads, f"i_{name}").eq(getattr(load, name)) for name in ("write", "row", "bias", "transpose", "vector")),
-            transposer.i_valid.eq(loads.tile_valid),
-            transposer.i.eq(load.vector),
-            transposer.transpose.eq(1),
-            loads.transposed_valid.eq(transposer.o_valid),
-            loads.transposed.eq(transposer.o),
-        ]
-        return loads
-
     def _weight_vectors(self, block, weights, weight_fifo):
         """Loads of weights -> weight FIFO, by way of a transposer where there is one. That holds no tile back, and each has its
         place in the FIFO from when it was asked for."""
         if not self.config.training:
-            return [weight_fifo.write.eq(weights.write), weight_fifo.write_data.eq(weights.vector)]
+            return [weight_fifo.write.eq(weights.vectors.write), weight_fifo.write_data.eq(weights.vectors.vector)]
         transposer = block(lambda: Transposer(n=self.config.n), "transposer")
         return [
-            transposer.i_valid.eq(weights.write),
-            transposer.i.eq(weights.vector),
-            transposer.transpose.eq(weights.transpose),
+            transposer.i_valid.eq(weights.vectors.write),
+            transposer.i.eq(weights.vectors.vector),
+            transposer.transpose.eq(weights.vectors.transpose),
             weight_fifo.write.eq(transposer.o_valid),
             weight_fifo.write_data.eq(transposer.o),
         ]
-
-    def _connect_biases(self, m, load, accumulators):
-        """Loads -> bias rows: whole ones at once, or what each vector has for them."""
-        config = self.config
-        if config.training:
-            m.submodules.bias_port = port = BiasPort(n=config.n, bias_depth=config.bias_depth)
-            m.d.comb += [
-                port.load.write.eq(load.write & load.bias),
-                *(getattr(port.load, name).eq(getattr(load, name)) for name in ("half", "row", "vector")),
-                *(getattr(accumulators, name).eq(getattr(port, name)) for name in ("bias_write", "bias_write_row", "bias_data")),
-            ]
-        else:
-            m.submodules.bias_rows = rows = WidthConverter(width=config.vector_width, ratio=2)
-            m.d.comb += [
-                rows.i_valid.eq(load.write & load.bias),
-                rows.i.eq(load.vector),
-                accumulators.bias_write.eq(rows.o_valid),
-                accumulators.bias_write_row.eq(load.row >> 1),
-                accumulators.bias_data.eq(rows.o),
-            ]
 
     def _connect_run(self, m, registers, run, reader, writer):
         """Commands and status."""
@@ -366,23 +307,24 @@ class Tpu(wiring.Component):
             *(register.eq(counter) for register, counter in zip(registers.stalls, run.stall_cycles)),
         ]
 
-    def _connect_ring(self, m, ring, registers, run, dispatcher, decoder, port, buffer):
+    def _connect_ring(self, m, ring, registers, run, dispatcher, decoder, port):
         """Links, operations, vector port, place in the ring and counters of the ring unit."""
         place = {name: registers.ring[first : first + width] for name, (first, width, _) in REGISTER["ring"].fields.items()}
         words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
         connect(m, dispatcher.ring, ring.port)
-        for channel in ("tdata", "tuser", "tlast", "tvalid"):
-            m.d.comb += [
-                getattr(ring.received, channel).eq(getattr(self.s_axis_ring, channel)),
-                getattr(self.m_axis_ring, channel).eq(getattr(ring.sent, channel)),
-            ]
-        m.d.comb += [self.s_axis_ring.tready.eq(ring.received.tready), ring.sent.tready.eq(self.m_axis_ring.tready)]
+        connect(m, flipped(self.s_axis_ring), ring.received)
+        connect(m, ring.sent, flipped(self.m_axis_ring))
         m.d.comb += [
             ring.running.eq(run.running),
-            *(getattr(ring, name).eq(place[name]) for name in ("rank", "size", "flush")),
-            *(getattr(port.ring, name).eq(getattr(ring, name)) for name in ("write", "read", "row", "vector")),
+            ring.rank.eq(place["rank"]),
+            ring.size.eq(place["size"]),
+            ring.flush.eq(place["flush"]),
+            port.ring.write.eq(ring.write),
+            port.ring.read.eq(ring.read),
+            port.ring.row.eq(ring.row),
+            port.ring.vector.eq(ring.vector),
             ring.grant.eq(port.ring.grant),
-            ring.operand.eq(buffer.port_o),
+            ring.operand.eq(port.ring.operand),
             decoder.ring_size.eq(place["size"]),
             run.ring_sends.eq(ring.sends),
             run.ring_takes.eq(ring.takes),
@@ -430,7 +372,12 @@ class Tpu(wiring.Component):
                 functools.reduce(
                     operator.or_,
                     (ring.moves for ring in rings),
-                    matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves,
+                    matmul_unit.issued
+                    | matmul_unit.sums.write
+                    | dispatcher.accepted
+                    | activation.moves
+                    | reader.moves
+                    | writer.moves,
                 )
             ),
         ]

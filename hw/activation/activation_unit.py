@@ -8,6 +8,7 @@ from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..lib.skid_buffer import SkidBuffer
 from ..spec.isa import Format, FunctionCode, Task
+from ..spec.memory_ports import client_port, sums_port
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
 from .function_unit import FunctionUnit, product_cycles
@@ -25,14 +26,14 @@ class ActivationUnit(wiring.Component):
     R cycles, and one more for a binary32 result. The first vector comes three cycles after the operation, or four cycles after
     the last row of a window with several rows. The next operation follows without a gap. Operation A has two rows here::
 
-        cycle        0    1    2    3    4    5
-        port.op      A    B    B    ..
-        op.ready     1    0    1    ..
-        acc_row      a0   a1   b0   b1   ..
-        sums         -    a0   a1   b0   b1   ..
-        write        0    0    0    1    1    1
-        vector       -    -    -    a0   a1   b0
-        port.done    0    0    0    0    0    1
+        cycle           0    1    2    3    4    5
+        port.op         A    B    B    ..
+        port.op.ready   1    0    1    ..
+        sums.row        a0   a1   b0   b1   ..
+        sums.data       -    a0   a1   b0   b1   ..
+        buffer.write    0    0    0    1    1    1
+        buffer.vector   -    -    -    a0   a1   b0
+        port.done       0    0    0    0    0    1
 
     A vector of the function TABLE comes eight cycles later, and one every n / `table_lanes` cycles. The pipeline drains between
     such vectors and others.
@@ -56,20 +57,10 @@ class ActivationUnit(wiring.Component):
     -------
     port : unit port of activate, in
         See :func:`hw.spec.unit_ports.unit_port`; `done` comes one cycle after the last write.
-    acc_row : accumulator row, out
-    acc_read : 1, out
-    sums : 32 n, in
-        The row, one cycle after `acc_read`.
-    write : 1, out
-        Requests to write `vector` to `row`.
-    read : 1, out
-        Requests to read `row`.
-    row : row of the unified buffer, out
-    vector : 16 n, out
-    grant : 1, in
-        The request is granted in this cycle.
-    operand : 16 n, in
-        The row that was read, one cycle after `grant`.
+    sums : sums port, out
+        To the accumulators; see :func:`hw.spec.memory_ports.sums_port`.
+    buffer : client port, out
+        To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
     moves : 1, out
         A row moves: the unit is not stalled.
     """
@@ -82,15 +73,8 @@ class ActivationUnit(wiring.Component):
         super().__init__(
             {
                 "port": In(unit_port(activate)),
-                "acc_row": Out(activate["acc"].shape),
-                "acc_read": Out(1),
-                "sums": In(32 * n),
-                "write": Out(1),
-                "read": Out(1),
-                "row": Out(activate["row"].shape),
-                "vector": Out(16 * n),
-                "grant": In(1),
-                "operand": In(16 * n),
+                "sums": Out(sums_port(activate["acc"].shape, n)),
+                "buffer": Out(client_port(activate["row"].shape, n)),
                 "moves": Out(1),
             }
         )
@@ -108,8 +92,8 @@ class ActivationUnit(wiring.Component):
             walker.i.valid.eq(op.valid),
             op.ready.eq(walker.i.ready),
             walker.advance.eq(go_on),
-            self.acc_row.eq(walker.acc),
-            self.acc_read.eq(go_on),
+            self.sums.row.eq(walker.acc),
+            self.sums.read.eq(go_on),
         ]
 
         # Stage `read`: the memory outputs the sums. Stage `value`: a register holds the sums, or the largest sums of a window.
@@ -125,7 +109,7 @@ class ActivationUnit(wiring.Component):
         else:
             following, lanes = read, self._lanes(read)
             with m.If(go_on):
-                m.d.sync += [value.eq(read), sums.eq(self.sums)]
+                m.d.sync += [value.eq(read), sums.eq(self.sums.data)]
                 if has_operands:
                     m.d.sync += value.valid.eq(read.valid & ~self._asks(read))
         with m.If(go_on):
@@ -146,8 +130,8 @@ class ActivationUnit(wiring.Component):
         given, written = Signal(end), Signal(end)
         m.d.comb += [
             *(given[name].eq(value[name]) for name, _ in end),
-            self.row.eq(written.row),
-            *([] if has_operands else [advance.eq(~self.write | self.grant)]),
+            self.buffer.row.eq(written.row),
+            *([] if has_operands else [advance.eq(~self.buffer.write | self.buffer.grant)]),
         ]
         if has_operands:
             asked = self._wait(m, advance, written)
@@ -156,14 +140,19 @@ class ActivationUnit(wiring.Component):
             taken, in_turn = Signal(), walker.in_turn
         else:
             with m.If(advance):
-                m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
+                m.d.sync += [self.buffer.write.eq(value.valid), written.eq(given), self.buffer.vector.eq(vector)]
         if has_select:
             m.d.comb += kept.eq(keep & self._select(m, platform, go_on, following, taken, **condition))
         if has_operands:
-            m.d.sync += taken.eq(self.read & self.grant)
-        m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
-        m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
-        empty = ~(self.write | Cat(stage.valid for stage in stages).any())
+            m.d.sync += taken.eq(self.buffer.read & self.buffer.grant)
+        m.d.sync += [
+            self.port.done.eq(self.buffer.write & self.buffer.grant & written.last),
+            self.port.done_slot.eq(written.slot),
+        ]
+        m.d.comb += self.moves.eq(
+            (self.buffer.write & self.buffer.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0))
+        )
+        empty = ~(self.buffer.write | Cat(stage.valid for stage in stages).any())
         if self.table_lanes:
             functions = self._apply_table(m, advance, go_on, value, sums, keep, cut, vector, given, asked)
             empty &= ~functions.busy
@@ -186,11 +175,11 @@ class ActivationUnit(wiring.Component):
         m.d.comb += [
             places.i.valid.eq(1),
             advance.eq(places.i.ready),
-            places.o.ready.eq(~(now.write | now.read) | self.grant),
-            self.write.eq(now.write),
-            self.read.eq(now.read),
+            places.o.ready.eq(~(now.write | now.read) | self.buffer.grant),
+            self.buffer.write.eq(now.write),
+            self.buffer.read.eq(now.read),
             written.eq(now.end),
-            self.vector.eq(now.vector),
+            self.buffer.vector.eq(now.vector),
         ]
         return places.i.payload
 
@@ -287,7 +276,7 @@ class ActivationUnit(wiring.Component):
                 name=f"select_{c}",
                 module="tpu_select_lane",
                 take=taken if select is None else taken & select,
-                operand=self.operand.word_select(c, 16),
+                operand=self.buffer.operand.word_select(c, 16),
                 equal=equal,
                 number=number,
                 keep_all=go_on & ~following.select,
@@ -321,7 +310,7 @@ class ActivationUnit(wiring.Component):
                 passing.eq(read),
                 passing.valid.eq(passes & ~overtakes),
                 lanes.eq(self._lanes(read)),
-                row.eq(self.sums),
+                row.eq(self.sums.data),
                 value.eq(chosen),
                 value.valid.eq(chosen.valid & chosen.complete),
             ]
@@ -338,7 +327,7 @@ class ActivationUnit(wiring.Component):
                 o=larger[c],
             )
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
-                m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
+                m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums.data, row).word_select(c, 32))
         indices = None
         if self._has_select:
             indices = self._number(m, platform, go_on, read, passing, lanes, overtakes, row, larger)
@@ -401,7 +390,7 @@ class ActivationUnit(wiring.Component):
             asked.write.eq((value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last)),
         ]
         with m.If(functions.valid):
-            m.d.comb += asked.vector.eq(Cat(self.vector[16 * lanes :], functions.group))
+            m.d.comb += asked.vector.eq(Cat(self.buffer.vector[16 * lanes :], functions.group))
         with m.If(functions.valid & functions.last):
             m.d.comb += asked.end.eq(functions.tag)
         with m.If(functions.loaded & functions.loaded_tag.last):
@@ -422,7 +411,7 @@ class ActivationUnit(wiring.Component):
             m.d.sync += pause.eq(pause - 1)
         op = walker.op
         m.d.comb += [
-            functions.operand.eq(self.operand),
+            functions.operand.eq(self.buffer.operand),
             functions.take.eq(taken),
             functions.load.eq(asks & (read.task == Task.LOAD_TABLE)),
             functions.word.eq(walker.word),

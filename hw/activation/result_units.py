@@ -50,14 +50,14 @@ class ResultUnits(wiring.Component):
             self.port.done.eq(functions.port.done | softmax.port.done),
             self.port.done_slot.eq(Mux(softmax.port.done, softmax.port.done_slot, functions.port.done_slot)),
             self.moves.eq(functions.moves | softmax.moves),
-            self.acc_row.eq(Mux(turn, softmax.acc_row, functions.acc_row)),
-            self.acc_read.eq(Mux(turn, softmax.acc_read, functions.acc_read)),
-            self.write.eq(functions.write | softmax.write),
-            self.read.eq(functions.read),
-            self.row.eq(Mux(turn, softmax.row, functions.row)),
-            self.vector.eq(Mux(turn, softmax.vector, functions.vector)),
+            self.sums.row.eq(Mux(turn, softmax.sums.row, functions.sums.row)),
+            self.sums.read.eq(Mux(turn, softmax.sums.read, functions.sums.read)),
+            self.buffer.write.eq(functions.buffer.write | softmax.buffer.write),
+            self.buffer.read.eq(functions.buffer.read),
+            self.buffer.row.eq(Mux(turn, softmax.buffer.row, functions.buffer.row)),
+            self.buffer.vector.eq(Mux(turn, softmax.buffer.vector, functions.buffer.vector)),
         ]
         for unit in (functions, softmax):
-            m.d.comb += [unit.sums.eq(self.sums), unit.grant.eq(self.grant)]
-        m.d.comb += functions.operand.eq(self.operand)
+            m.d.comb += [unit.sums.data.eq(self.sums.data), unit.buffer.grant.eq(self.buffer.grant)]
+        m.d.comb += functions.buffer.operand.eq(self.buffer.operand)
         return m

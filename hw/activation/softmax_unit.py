@@ -13,6 +13,7 @@ from ..arithmetic.float_formats import QUIET_NAN
 from ..arithmetic.reciprocal import Reciprocal
 from ..arithmetic.row_distance import RowDistance
 from ..spec.isa import Format
+from ..spec.memory_ports import client_port, sums_port
 from ..spec.softmax import RESULT_EXPONENT
 from ..spec.unit_ports import unit_port
 
@@ -49,16 +50,10 @@ class SoftmaxUnit(wiring.Component):
     -------
     port : unit port of activate, in
         See :func:`hw.spec.unit_ports.unit_port`; `ready` comes at the end of an operation.
-    acc_row : accumulator row, out
-    acc_read : 1, out
-    sums : 32 n, in
-        The row, one cycle after `acc_read`.
-    write : 1, out
-        Requests to write `vector` to `row`.
-    row : row of the unified buffer, out
-    vector : 16 n, out
-    grant : 1, in
-        The vector is written in this cycle.
+    sums : sums port, out
+        To the accumulators; see :func:`hw.spec.memory_ports.sums_port`.
+    buffer : client port, out
+        To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
     moves : 1, out
         An operation runs and is not stalled.
     """
@@ -77,13 +72,8 @@ class SoftmaxUnit(wiring.Component):
         super().__init__(
             {
                 "port": In(unit_port(activate)),
-                "acc_row": Out(activate["acc"].shape),
-                "acc_read": Out(1),
-                "sums": In(32 * n),
-                "write": Out(1),
-                "row": Out(activate["row"].shape),
-                "vector": Out(16 * n),
-                "grant": In(1),
+                "sums": Out(sums_port(activate["acc"].shape, n)),
+                "buffer": Out(client_port(activate["row"].shape, n)),
                 "moves": Out(1),
             }
         )
@@ -98,9 +88,9 @@ class SoftmaxUnit(wiring.Component):
         top.submodules.moving = EnableInserter(advance)(m)
         top.submodules.distance = distance = RowDistance()
         top.d.comb += [
-            go_on.eq(~self.write | self.grant),
+            go_on.eq(~self.buffer.write | self.buffer.grant),
             distance.advance.eq(advance),
-            self.acc_read.eq(advance),
+            self.sums.read.eq(advance),
             self.moves.eq(self.port.op.valid & go_on),
         ]
 
@@ -117,7 +107,7 @@ class SoftmaxUnit(wiring.Component):
         lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
         # One of each two lanes, after the memory; then one of all lanes, or the maximum.
         x = Signal(32, reset_less=True)
-        chosen = [self.sums.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
+        chosen = [self.sums.data.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
         pairs = [Signal(32, name=f"pair_{index}", reset_less=True) for index in range(self.n // 2)]
         m.d.sync += [pair.eq(a | b) for pair, a, b in zip(pairs, chosen[::2], chosen[1::2])]
         m.d.sync += x.eq(reduce(or_, pairs, Value.cast(distance.maximum) & stages[2].place.replicate(32)))
@@ -180,7 +170,7 @@ class SoftmaxUnit(wiring.Component):
         tiles = Module() if self._tile_apart else None
         top.submodules.placing = EnableInserter(go_on)(self._write(op, element, index, tiles))
         if tiles:
-            top.submodules.tiles = EnableInserter(~self.write)(tiles)
+            top.submodules.tiles = EnableInserter(~self.buffer.write)(tiles)
         return top
 
     def _issue(self, m, op, element, summed, soon):
@@ -194,7 +184,7 @@ class SoftmaxUnit(wiring.Component):
         last_lane, last_tile, last_value, last, last_row = (Signal() for _ in range(5))
         running = Signal()
         m.d.comb += [
-            self.acc_row.eq(acc),
+            self.sums.row.eq(acc),
             last_lane.eq(lane[-1]),
             last_tile.eq(tile == op.rows1),
             last_value.eq(last_tile & (lane == op.lanes)),
@@ -276,15 +266,15 @@ class SoftmaxUnit(wiring.Component):
         row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
         first_slot, full, last_vector = Mux(binary32, 2, 1), slot[-1], Signal()
         m.d.comb += [
-            self.row.eq(row),
-            self.vector.eq(vector),
+            self.buffer.row.eq(row),
+            self.buffer.vector.eq(vector),
             self.port.op.ready.eq(self.port.done),
             self.port.done_slot.eq(op.tag.slot),
         ]
         m.d.sync += [
-            self.write.eq(element.out & full),
+            self.buffer.write.eq(element.out & full),
             last_vector.eq(element.done),
-            self.port.done.eq(self.write & last_vector),
+            self.port.done.eq(self.buffer.write & last_vector),
             row.eq(tile + half),
         ]
         to_first = tile.eq(op.row + Mux(binary32, index << 1, index))

@@ -8,14 +8,15 @@ from amaranth.utils import bits_for
 
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
+from ..spec.memory_ports import bias_port, pass_port, sums_port
 
 __all__ = ["AccumulatorColumn", "Accumulators"]
 
 
 def _control(depth, bias_depth):
     """Returns `{name: width}` of the control signals that move from column to column, one column a cycle."""
-    row, bias = bits_for(depth - 1), bits_for(bias_depth - 1)
-    return {"read_row": row, "start": 1, "bias_row": bias, "write": 1, "write_row": row}
+    members = pass_port(bits_for(depth - 1), bits_for(bias_depth - 1)).members
+    return {name: member.shape for name, member in members.items()}
 
 
 class AccumulatorColumn(wiring.Component):
@@ -80,8 +81,8 @@ class Accumulators(wiring.Component):
     """`depth` rows of `n` binary32 sums and `bias_depth` rows of biases.
 
     Column c works c cycles after column 0, in step with the array. The control signals are skewed from column to column, so
-    the sums need no skew registers. `top[0]` appears `latency` cycles after `read_row`. `bottom[0]` is written in the cycle
-    of `write`. The third port reads whole rows: `out` appears one cycle after `out_read` and is held.
+    the sums need no skew registers. `top[0]` appears `latency` cycles after `passes.read_row`. `bottom[0]` is written in the
+    cycle of `passes.write`. The third port reads whole rows.
 
     Parameters
     ----------
@@ -98,23 +99,14 @@ class Accumulators(wiring.Component):
 
     Members
     -------
-    read_row, write_row : row, in
-    bias_row : bias row, in
-    start : 1, in
-        Start the column's sum from the bias, not from the stored sum.
-    write : 1, in
-        Writes `bottom` to `write_row`.
+    passes : pass port, in
+        See :func:`hw.spec.memory_ports.pass_port`.
     top, bottom : 32 n
         Sums to and from the array, column 0 lowest.
-    out_row : row, in
-    out_read : 1, in
-    out : 32 n, out
-        The third port.
-    bias_write : 1, in
-    bias_write_row : bias row, in
-    bias_data : 32 n, in
-        Writes a row of biases. With `bias_halves`: `bias_write` has 2 n bits, a write enable for the lower and the upper
-        half of each lane; `bias_write_row` has two rows, the first for the lower n/2 lanes; `bias_data` has 16 bits a lane.
+    results : sums port, in
+        The third port; see :func:`hw.spec.memory_ports.sums_port`.
+    biases : bias port, in
+        See :func:`hw.spec.memory_ports.bias_port`.
     """
 
     def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):
@@ -127,25 +119,22 @@ class Accumulators(wiring.Component):
         self.bias_halves = bias_halves
         super().__init__(
             {
-                **{name: In(width) for name, width in _control(depth, bias_depth).items()},
+                "passes": In(pass_port(bits_for(depth - 1), bits_for(bias_depth - 1))),
                 "top": Out(32 * n),
                 "bottom": In(32 * n),
-                "out_row": In(bits_for(depth - 1)),
-                "out_read": In(1),
-                "out": Out(32 * n),
-                "bias_write": In(2 * n if bias_halves else 1),
-                "bias_write_row": In(bits_for(bias_depth - 1) * (2 if bias_halves else 1)),
-                "bias_data": In(16 * n if bias_halves else 32 * n),
+                "results": In(sums_port(bits_for(depth - 1), n)),
+                "biases": In(bias_port(bits_for(bias_depth - 1), n, halves=bias_halves)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
+        control = {name: getattr(self.passes, name) for name in _control(self.depth, self.bias_depth)}
         sizes = {name: getattr(self, name) for name in ("depth", "bias_depth", "latency", "bias_halves")}
-        bias_rows = [self.bias_write_row] * 2
+        results, biases = self.results, self.biases
+        bias_rows = [biases.row] * 2
         if self.bias_halves:
-            bias_rows = [self.bias_write_row.word_select(side, len(self.bias_write_row) // 2) for side in range(2)]
+            bias_rows = [biases.row.word_select(side, len(biases.row) // 2) for side in range(2)]
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
             instantiate(
@@ -158,12 +147,12 @@ class Accumulators(wiring.Component):
                 **{f"{name}_o": value for name, value in right.items()},
                 top=self.top.word_select(c, 32),
                 bottom=self.bottom.word_select(c, 32),
-                out_row=self.out_row,
-                out_read=self.out_read,
-                out=self.out.word_select(c, 32),
-                bias_write=self.bias_write.word_select(c, 2) if self.bias_halves else self.bias_write,
+                out_row=results.row,
+                out_read=results.read,
+                out=results.data.word_select(c, 32),
+                bias_write=biases.write.word_select(c, 2) if self.bias_halves else biases.write,
                 bias_write_row=bias_rows[2 * c // self.n],
-                bias_data=self.bias_data.word_select(c, 16 if self.bias_halves else 32),
+                bias_data=biases.data.word_select(c, 16 if self.bias_halves else 32),
             )
             control = right
         return m

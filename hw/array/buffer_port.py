@@ -2,8 +2,10 @@
 
 from amaranth import Module, Mux
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, Signature
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
+
+from ..spec.memory_ports import client_port, loads_port, memory_port
 
 __all__ = ["BufferPort"]
 
@@ -17,69 +19,60 @@ class BufferPort(wiring.Component):
         Lanes.
     depth : int
         Rows of the unified buffer.
+    transfer : layout
+        :func:`hw.spec.operations.transfer_layout`.
     ring : bool
         Add a port for the ring unit.
 
     Members
     -------
-    load.write : 1, in
-        A vector from host memory.
-    load.bias : 1, in
-        The vector is half a bias row, not for the unified buffer.
-    results.write, results.read : 1, in
-        The activation unit requests a write or a read.
-    results.grant : 1, out
-        The request is granted in this cycle.
-    ring.write, ring.read, ring.grant, ring.row, ring.vector
-        The same for the ring unit; a read has priority over a write.
-    store.read : 1, in
-        The store unit requests a read.
-    store.grant : 1, out
-        The request is granted in this cycle.
-    load.row, results.row, store.row : 16, in
-    load.vector, results.vector : 16 n, in
-    write, read : 1, out
-    address : row of the unified buffer, out
-    vector : 16 n, out
-        To the unified buffer.
+    load : loads port, in
+        See :func:`hw.spec.memory_ports.loads_port`. Vectors with `bias` are ignored.
+    results, store : client port, in
+        Ports of the activation unit and, without writes, of the store unit; see :func:`hw.spec.memory_ports.client_port`.
+    ring : client port, in
+        Port of the ring unit; a read has priority over a write.
+    buffer : memory port, out
+        To the unified buffer; see :func:`hw.spec.memory_ports.memory_port`.
     """
 
-    def __init__(self, *, n, depth, ring=False):
-        width = 16 * n
-        both = Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})
+    def __init__(self, *, n, depth, transfer, ring=False):
+        row = bits_for(depth - 1)
         self.has_ring = ring
         super().__init__(
             {
-                "load": In(Signature({"write": Out(1), "bias": Out(1), "row": Out(16), "vector": Out(width)})),
-                "results": In(both),
-                **({"ring": In(both)} if ring else {}),
-                "store": In(Signature({"read": Out(1), "row": Out(16), "grant": In(1)})),
-                "write": Out(1),
-                "read": Out(1),
-                "address": Out(bits_for(depth - 1)),
-                "vector": Out(width),
+                "load": In(loads_port(transfer, 16 * n)),
+                "results": In(client_port(row, n)),
+                **({"ring": In(client_port(16, n))} if ring else {}),
+                "store": In(client_port(16, n, writes=False)),
+                "buffer": Out(memory_port(row, n)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        load, results, store = self.load, self.results, self.store
+        load, results, store, buffer = self.load, self.results, self.store, self.buffer
+        m.d.comb += [
+            store.operand.eq(buffer.operand),
+            results.operand.eq(buffer.operand),
+            *([self.ring.operand.eq(buffer.operand)] if self.has_ring else []),
+        ]
         loading, asked = load.write & ~load.bias, results.write | results.read
         if self.has_ring:
             results, asked = self._with_ring(m, results, self.ring, ~(load.write & ~load.bias))
         m.d.comb += [
             *([] if self.has_ring else [results.grant.eq(~loading)]),
             store.grant.eq(~loading & ~asked),
-            self.write.eq(loading | results.write),
-            self.read.eq(~loading & (results.read | (store.read & ~asked))),
-            self.address.eq(Mux(loading, load.row, Mux(asked, results.row, store.row))),
-            self.vector.eq(Mux(loading, load.vector, results.vector)),
+            buffer.write.eq(loading | results.write),
+            buffer.read.eq(~loading & (results.read | (store.read & ~asked))),
+            buffer.address.eq(Mux(loading, load.row, Mux(asked, results.row, store.row))),
+            buffer.vector.eq(Mux(loading, load.vector, results.vector)),
         ]
         return m
 
     def _with_ring(self, m, results, ring, free):
         """Merges results and ring into one client, results first. Returns its ports and its request."""
-        asked, one = results.write | results.read, Signature(results.signature.members).create(path=("one",))
+        asked, one = results.write | results.read, ring.signature.create(path=("one",))
         m.d.comb += [
             results.grant.eq(free),
             ring.grant.eq(free & ~asked),

@@ -8,6 +8,7 @@ from amaranth.utils import bits_for
 
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
+from ..spec.memory_ports import memory_port
 
 __all__ = ["UnifiedBufferLane", "UnifiedBuffer"]
 
@@ -82,7 +83,7 @@ class UnifiedBuffer(wiring.Component):
 
     The operand port feeds the systolic array. The *address* is skewed, not the data: lane r reads r * `skew` cycles after
     lane 0. This costs `skew` address registers a lane instead of a triangle of data registers. `x[0]` appears one cycle after
-    `address`. The vector port moves whole vectors; `port_o` appears one cycle after `port_read` and is held.
+    `address`. The vector port moves whole vectors.
 
     Parameters
     ----------
@@ -98,13 +99,8 @@ class UnifiedBuffer(wiring.Component):
     address : row, in
     x : 16 n, out
         Operands, lane 0 lowest; `x[r]` appears 1 + r `skew` cycles after `address`.
-    port_address : row, in
-    port_write, port_read : 1, in
-        At most one of them is 1.
-    port_i : 16 n, in
-        Write data.
-    port_o : 16 n, out
-        Read data, one cycle after `port_read`, held until the next read.
+    vectors : memory port, in
+        The vector port; see :func:`hw.spec.memory_ports.memory_port`.
     """
 
     def __init__(self, *, n, depth, skew):
@@ -114,17 +110,7 @@ class UnifiedBuffer(wiring.Component):
         self.depth = depth
         self.skew = skew
         address = bits_for(depth - 1)
-        super().__init__(
-            {
-                "address": In(address),
-                "x": Out(16 * n),
-                "port_address": In(address),
-                "port_write": In(1),
-                "port_i": In(16 * n),
-                "port_read": In(1),
-                "port_o": Out(16 * n),
-            }
-        )
+        super().__init__({"address": In(address), "x": Out(16 * n), "vectors": In(memory_port(address, n))})
 
     def elaborate(self, platform):
         m = Module()
@@ -140,11 +126,11 @@ class UnifiedBuffer(wiring.Component):
                 address_i=address,
                 address_o=following,
                 x=self.x.word_select(r, 16),
-                port_address=self.port_address,
-                port_write=self.port_write,
-                port_i=self.port_i.word_select(r, 16),
-                port_read=self.port_read,
-                port_o=self.port_o.word_select(r, 16),
+                port_address=self.vectors.address,
+                port_write=self.vectors.write,
+                port_i=self.vectors.vector.word_select(r, 16),
+                port_read=self.vectors.read,
+                port_o=self.vectors.operand.word_select(r, 16),
             )
             address = following
         return m

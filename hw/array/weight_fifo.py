@@ -9,6 +9,7 @@ from amaranth.utils import bits_for
 from ..lib.checks import check_power_of_two
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
+from ..spec.memory_ports import tiles_port
 
 __all__ = ["WeightFifoLane", "WeightFifo"]
 
@@ -92,8 +93,9 @@ class WeightFifo(wiring.Component):
     """Holds `tiles` tiles of n x n bfloat16 weights; shifts the next tile into the array while the active one computes.
 
     A tile is written as n vectors, vector c for column c. There is no backpressure: the writer counts credits, and `freed`
-    returns one when a tile has left. `coming` says that the array's shadow registers hold a complete tile from the next cycle
-    on. `switch` then makes that tile active for the row that the unified buffer reads one cycle later, and clears `coming`.
+    returns one when a tile has left. `tiles.coming` says that the array's shadow registers hold a complete tile from the next
+    cycle on. `tiles.switch` then makes that tile active for the row that the unified buffer reads one cycle later, and clears
+    `coming`.
     A tile takes n cycles to shift in (`shifting`). The next tile starts in the cycle of `switch`, so the throughput is one tile
     every n cycles.
 
@@ -114,8 +116,8 @@ class WeightFifo(wiring.Component):
     freed : 1, out
         A tile has left: one credit.
     shifting : 1, out
-    coming : 1, out
-    switch : 1, in
+    tiles : tiles port, in
+        See :func:`hw.spec.memory_ports.tiles_port`.
     w : 16 n, out
     marks, switches : n, out
         To the array, row 0 lowest.
@@ -124,7 +126,7 @@ class WeightFifo(wiring.Component):
     def __init__(self, *, n, tiles, skew):
         check_power_of_two("tiles", tiles, 2)
         self.n = n
-        self.tiles = tiles
+        self.capacity = tiles
         self.skew = skew
         super().__init__(
             {
@@ -132,8 +134,7 @@ class WeightFifo(wiring.Component):
                 "write_data": In(16 * n),
                 "freed": Out(1),
                 "shifting": Out(1),
-                "coming": Out(1),
-                "switch": In(1),
+                "tiles": In(tiles_port()),
                 "w": Out(16 * n),
                 "marks": Out(n),
                 "switches": Out(n),
@@ -142,7 +143,7 @@ class WeightFifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n, depth = self.n, self.tiles * self.n
+        n, depth = self.n, self.capacity * self.n
 
         write_address = Signal(range(depth))
         tile_written = Signal()
@@ -151,22 +152,22 @@ class WeightFifo(wiring.Component):
             m.d.sync += write_address.eq(write_address + 1)
 
         # `available`: a tile is stored, and the tile before it has been read.
-        count, available = Signal(range(self.tiles + 1)), Signal()
+        count, available = Signal(range(self.capacity + 1)), Signal()
         remaining, under_way, loaded = Signal(range(n)), Signal(), Signal()
         first, last = Signal(), Signal()
         step = Signal()
         m.d.comb += [
             self.shifting.eq(step),
-            first.eq(available & (~loaded | self.switch)),
+            first.eq(available & (~loaded | self.tiles.switch)),
             last.eq(remaining == 1),
             step.eq(first | under_way),
-            self.coming.eq(loaded | last),
+            self.tiles.coming.eq(loaded | last),
         ]
         m.d.sync += [
             count.eq(count + tile_written - first),
             available.eq(((count != 0) | tile_written) & (last | (~under_way & ~first))),
         ]
-        with m.If(self.switch):
+        with m.If(self.tiles.switch):
             m.d.sync += loaded.eq(0)
         with m.If(first):
             m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
@@ -175,7 +176,7 @@ class WeightFifo(wiring.Component):
         with m.If(last):
             m.d.sync += [under_way.eq(0), loaded.eq(1)]
 
-        moving = {"step": step, "mark": first, "switch": self.switch, "last": last}
+        moving = {"step": step, "mark": first, "switch": self.tiles.switch, "last": last}
         for r in range(n):
             down = {name: Signal(name=f"{name}_{r}") for name in moving}
             instantiate(

@@ -7,6 +7,7 @@ from amaranth.utils import exact_log2
 
 from ..lib.width_converter import WidthConverter
 from ..spec.isa import Fault, Half
+from ..spec.memory_ports import loads_port
 from ..spec.unit_ports import fault_port, unit_port
 from .axi_reader import read_client
 from .burst_splitter import MAX_BURST, BurstSplitter
@@ -34,15 +35,9 @@ class ReadUnit(wiring.Component):
         See :func:`hw.spec.unit_ports.unit_port`.
     host : read client, out
         See :func:`hw.bus.axi_reader.read_client`.
-    write : 1, out
-        `vector` is valid.
-    row : 16, out
-        Row of the vector. It starts at the operation's row and rises by 1, or by 2 if `half` is not WHOLE.
-    bias : 1, out
-    half : Half, out
-    transpose : 1, out
-        Fields of the operation. `half` and `transpose` exist if the layout has them.
-    vector : vector_width, out
+    vectors : loads port, out
+        See :func:`hw.spec.memory_ports.loads_port`. `row` starts at the operation's row and rises by 1, or by 2 if `half` is not
+        WHOLE.
     fault : fault port, out
         An error response: BUS_READ.
     """
@@ -62,17 +57,14 @@ class ReadUnit(wiring.Component):
             {
                 "port": In(unit_port(transfer)),
                 "host": Out(read_client(address_width, bus_width)),
-                "write": Out(1),
-                "row": Out(16),
-                **{name: Out(transfer[name].shape) for name in self._copied},
-                "vector": Out(vector_width),
+                "vectors": Out(loads_port(transfer, vector_width)),
                 "fault": Out(fault_port()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        op, answer = self.port.op, self.host.answer
+        op, answer, vectors = self.port.op, self.host.answer, self.vectors
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width,
@@ -99,16 +91,16 @@ class ReadUnit(wiring.Component):
         # The oldest operation, with its remaining vectors; `final` is 1 if one vector remains.
         coming, head = Signal(expected), Signal(expected)
         present, final = Signal(), Signal()
-        step = Mux(self.half == Half.WHOLE, 1, 2) if "half" in self._copied else 1
+        step = Mux(vectors.half == Half.WHOLE, 1, 2) if "half" in self._copied else 1
         m.d.comb += [
             coming.as_value().eq(queue.r_data),
             converter.i.eq(answer.data),
             converter.i_valid.eq(answer.valid),
-            self.write.eq(converter.o_valid),
-            self.vector.eq(converter.o),
-            self.row.eq(head.row),
-            *(getattr(self, name).eq(head[name]) for name in self._copied),
-            self.port.done.eq(self.write & final),
+            vectors.write.eq(converter.o_valid),
+            vectors.vector.eq(converter.o),
+            vectors.row.eq(head.row),
+            *(getattr(vectors, name).eq(head[name]) for name in self._copied),
+            self.port.done.eq(vectors.write & final),
             self.port.done_slot.eq(head.tag.slot),
             self.fault.valid.eq(answer.error),
             self.fault.cause.eq(Fault.BUS_READ),
@@ -117,6 +109,6 @@ class ReadUnit(wiring.Component):
         with m.If(self.port.done | ~present):
             m.d.comb += queue.r_en.eq(1)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
-        with m.Elif(self.write):
+        with m.Elif(vectors.write):
             m.d.sync += [head.row.eq(head.row + step), head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
         return m

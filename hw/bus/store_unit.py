@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.isa import Fault
+from ..spec.memory_ports import client_port
 from ..spec.unit_ports import fault_port, unit_port
 from .burst_splitter import BurstSplitter, burst_request
 
@@ -32,10 +33,8 @@ class StoreUnit(wiring.Component):
     -------
     port : unit port of transfer, in
         See :func:`hw.spec.unit_ports.unit_port`.
-    read : 1, out
-    row : 16, out
-    grant : 1, in
-    vector : vector_width, in
+    buffer : client port without writes, out
+        To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
     burst : stream of bursts, out
     data : stream of bus_width, out
         The beats of the bursts, in order.
@@ -58,10 +57,7 @@ class StoreUnit(wiring.Component):
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
-                "read": Out(1),
-                "row": Out(16),
-                "grant": In(1),
-                "vector": In(vector_width),
+                "buffer": Out(client_port(16, vector_width // 16, writes=False)),
                 "burst": Out(stream.Signature(burst_request(self._address_width))),
                 "data": Out(stream.Signature(bus_width)),
                 "answered": In(1),
@@ -100,32 +96,32 @@ class StoreUnit(wiring.Component):
         # `taken` arrives late in the cycle, so both next states are computed beforehand.
         places, final = Signal(range(self.prefetch + 1), init=self.prefetch), Signal()
         taken, coming, come, leaves, left = Signal(), Signal(), Signal(), Signal(), Signal()
-        m.d.comb += taken.eq(self.read & self.grant)
+        m.d.comb += taken.eq(self.buffer.read & self.buffer.grant)
         m.d.sync += [coming.eq(taken), come.eq(coming), left.eq(leaves)]
         with m.If(taken):
             m.d.sync += [
                 places.eq(places - 1 + left),
                 reading.eq(~final),
-                self.read.eq(~final & ((places != 1) | left)),
+                self.buffer.read.eq(~final & ((places != 1) | left)),
                 rows_left.eq(rows_left - 1),
                 final.eq(rows_left == 2),
-                self.row.eq(self.row + 1),
+                self.buffer.row.eq(self.buffer.row + 1),
             ]
         with m.Else():
             m.d.sync += [
                 places.eq(places + left),
                 reading.eq(accept | reading),
-                self.read.eq((accept | reading) & ((places != 0) | left)),
+                self.buffer.read.eq((accept | reading) & ((places != 0) | left)),
             ]
         with m.If(accept):
-            m.d.sync += [rows_left.eq(op.p.vectors), final.eq(op.p.vectors == 1), self.row.eq(op.p.row)]
+            m.d.sync += [rows_left.eq(op.p.vectors), final.eq(op.p.vectors == 1), self.buffer.row.eq(op.p.row)]
 
         # A vector enters the register `held` first: data of a block RAM arrives late in the cycle, and the RAM may be far away
         # from the queue. From `held` it enters the queue, and also bypasses an empty queue. A bypassed vector is `stale` in the
         # queue and is dropped there.
         beat, held = Signal(range(max(2, ratio))), Signal(self.vector_width, reset_less=True)
         stale, waits = Signal(), Signal()
-        m.d.sync += [held.eq(self.vector), stale.eq(come & ~waits & leaves)]
+        m.d.sync += [held.eq(self.buffer.operand), stale.eq(come & ~waits & leaves)]
         m.d.comb += [
             waits.eq(vectors.r_rdy & ~stale),
             self.data.valid.eq(waits | come),

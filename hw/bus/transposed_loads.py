@@ -5,7 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from ..array.transposer import Transposer
 from ..lib.delay_line import DelayLine
+from ..lib.hierarchy import instantiate
+from ..spec.memory_ports import loads_port
 from ..spec.unit_ports import unit_port
 from .read_unit import ReadUnit
 
@@ -13,9 +16,9 @@ __all__ = ["TransposedLoads"]
 
 
 class TransposedLoads(wiring.Component):
-    """The connection of the dispatcher, the read unit of the loads, a transposer, and the vector port.
+    """The transposer of loads, between the dispatcher, the read unit of the loads, and the vector port.
 
-    Vectors of transposing operations pass through the transposer, which has no stall. All other vectors leave in the cycle in
+    Vectors of transposing operations pass through a transposer, which has no stall. All other vectors leave in the cycle in
     which they arrive. Such an operation begins only after all transposing operations before it have ended. So there is at most
     one vector a cycle for the port. A transposing operation ends when its last vector leaves the transposer.
 
@@ -25,8 +28,6 @@ class TransposedLoads(wiring.Component):
         Lanes, and vectors of a tile.
     transfer : layout
         :func:`hw.spec.operations.transfer_layout`, with `transpose`.
-    latency : int
-        Latency of the transposer in cycles, from the last vector of a tile in to the first vector out.
 
     Members
     -------
@@ -34,44 +35,21 @@ class TransposedLoads(wiring.Component):
         Port to the dispatcher.
     load : unit port of transfer, out
         Port to the read unit.
-    i_write, i_row, i_bias, i_transpose, i_vector
-        A vector from the read unit; see :class:`hw.bus.read_unit.ReadUnit`.
-    tile_valid : 1, out
-        The transposer takes `i_vector`.
-    transposed_valid : 1, in
-    transposed : 16 n, in
-        A vector from the transposer.
-    write, bias : 1, out
-    row : 16, out
-    vector : 16 n, out
-        A vector for the unified buffer or, with `bias`, for the biases.
+    i : loads port, in
+        Vectors from the read unit; see :func:`hw.spec.memory_ports.loads_port`.
+    o : loads port, out
+        Vectors for the unified buffer or, with `bias`, for the biases.
     """
 
-    def __init__(self, *, n, transfer, latency):
-        self.n, self.transfer, self.latency = n, transfer, latency
-        vector = 16 * n
-        super().__init__(
-            {
-                "port": In(unit_port(transfer)),
-                "load": Out(unit_port(transfer)),
-                "i_write": In(1),
-                "i_row": In(16),
-                "i_bias": In(1),
-                "i_transpose": In(1),
-                "i_vector": In(vector),
-                "tile_valid": Out(1),
-                "transposed_valid": In(1),
-                "transposed": In(vector),
-                "write": Out(1),
-                "row": Out(16),
-                "bias": Out(1),
-                "vector": Out(vector),
-            }
-        )
+    def __init__(self, *, n, transfer):
+        self.n, self.transfer, self.latency = n, transfer, Transposer.latency
+        vectors = loads_port(transfer, 16 * n)
+        super().__init__({"port": In(unit_port(transfer)), "load": Out(unit_port(transfer)), "i": In(vectors), "o": Out(vectors)})
 
     def elaborate(self, platform):
         m = Module()
-        port, load, n = self.port, self.load, self.n
+        port, load, i, o, n = self.port, self.load, self.i, self.o, self.n
+        transposer = instantiate(m, platform, lambda: Transposer(n=n), name="transposer", module="tpu_load_transposer")
 
         # Transposing operations that have not ended: in the read unit, or with their last tiles in the transposer.
         most = ReadUnit.under_way + 1 + -(-(self.latency + n) // n)
@@ -90,10 +68,10 @@ class TransposedLoads(wiring.Component):
         slot_width = len(load.done_slot)
         m.submodules.ends = ends = DelayLine(cycles=self.latency + n - 1, width=slot_width)
         m.d.comb += [
-            ends.i_valid.eq(load.done & self.i_transpose),
+            ends.i_valid.eq(load.done & i.transpose),
             ends.i_data.eq(load.done_slot),
             ended.eq(ends.o_valid),
-            port.done.eq(ended | (load.done & ~self.i_transpose)),
+            port.done.eq(ended | (load.done & ~i.transpose)),
             port.done_slot.eq(Mux(ended, ends.o_data, load.done_slot)),
         ]
 
@@ -102,21 +80,25 @@ class TransposedLoads(wiring.Component):
         number = Signal(range(n))
         last, count = Signal(), Signal(bits_for(n - 1))
         m.d.comb += [
-            self.tile_valid.eq(self.i_write & self.i_transpose),
-            last.eq(self.tile_valid & (number == n - 1)),
+            transposer.i_valid.eq(i.write & i.transpose),
+            transposer.i.eq(i.vector),
+            transposer.transpose.eq(1),
+            last.eq(transposer.i_valid & (number == n - 1)),
             rows.i_valid.eq(last),
-            rows.i_data.eq(self.i_row - (n - 1)),
+            rows.i_data.eq(i.row - (n - 1)),
         ]
-        with m.If(self.tile_valid):
+        with m.If(transposer.i_valid):
             m.d.sync += number.eq(number + 1)
         first, present = Signal(16), Signal(16)
         m.d.comb += present.eq(Mux(rows.o_valid, rows.o_data, first))
-        with m.If(self.transposed_valid):
+        with m.If(transposer.o_valid):
             m.d.sync += [first.eq(present), count.eq(count + 1)]
         m.d.comb += [
-            self.write.eq(self.transposed_valid | (self.i_write & ~self.i_transpose)),
-            self.row.eq(Mux(self.transposed_valid, present + count, self.i_row)),
-            self.bias.eq(self.i_bias & ~self.transposed_valid),
-            self.vector.eq(Mux(self.transposed_valid, self.transposed, self.i_vector)),
+            o.write.eq(transposer.o_valid | (i.write & ~i.transpose)),
+            o.row.eq(Mux(transposer.o_valid, present + count, i.row)),
+            o.bias.eq(i.bias & ~transposer.o_valid),
+            o.transpose.eq(transposer.o_valid),
+            o.vector.eq(Mux(transposer.o_valid, transposer.o, i.vector)),
+            *([o.half.eq(i.half)] if "half" in self.transfer.members else []),
         ]
         return m

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from ..lib.delay_line import DelayLine
 from ..lib.skid_buffer import SkidBuffer
+from ..spec.memory_ports import pass_port, tiles_port
 from ..spec.unit_ports import unit_port
 from .pass_generator import PassGenerator
 from .row_issuer import RowIssuer
@@ -45,15 +46,11 @@ class MatmulUnit(wiring.Component):
     held : 1, out
     head_slot : slot, out
         See :class:`hw.matmul.row_issuer.RowIssuer`.
-    coming : 1, in
-        The shadow registers of the array hold a complete tile from the next cycle on.
-    switch : 1, out
-        That tile becomes active; see :class:`hw.array.weight_fifo.WeightFifo`.
+    tiles : tiles port, out
+        To the weight FIFO; see :func:`hw.spec.memory_ports.tiles_port`.
     address : row of the unified buffer, out
-    read_row, write_row : accumulator row, out
-    bias_row : bias row, out
-    start, write : 1, out
-        Control signals of the accumulators: start from the biases; write the sums.
+    sums : pass port, out
+        To the accumulators; see :func:`hw.spec.memory_ports.pass_port`.
     issued : 1, out
         A row is issued in this cycle.
     idle : 1, out
@@ -79,14 +76,9 @@ class MatmulUnit(wiring.Component):
                 "blocked": In(1 << pass_["slot"].width),
                 "held": Out(1),
                 "head_slot": Out(self.slot_shape),
-                "coming": In(1),
-                "switch": Out(1),
+                "tiles": Out(tiles_port()),
                 "address": Out(pass_["buffer"].shape),
-                "read_row": Out(pass_["acc"].shape),
-                "start": Out(1),
-                "bias_row": Out(pass_["bias"].shape),
-                "write": Out(1),
-                "write_row": Out(pass_["acc"].shape),
+                "sums": Out(pass_port(pass_["acc"].shape, pass_["bias"].shape)),
                 "issued": Out(1),
                 "idle": Out(1),
                 "waits_weights": Out(1),
@@ -112,8 +104,8 @@ class MatmulUnit(wiring.Component):
             issuer.blocked.eq(self.blocked),
             self.held.eq(issuer.held),
             self.head_slot.eq(issuer.head_slot),
-            issuer.coming.eq(self.coming),
-            self.switch.eq(issuer.switch),
+            issuer.coming.eq(self.tiles.coming),
+            self.tiles.switch.eq(issuer.switch),
             self.waits_weights.eq(issuer.waits_weights),
             self.waits_sums.eq(issuer.waits_sums),
             self.issued.eq(issuer.row_valid),
@@ -129,7 +121,7 @@ class MatmulUnit(wiring.Component):
             delayed = Signal(sums, name=f"read_{stage}", reset_less=True)
             m.d.sync += delayed.eq(read)
             read = delayed
-        m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
+        m.d.comb += [self.sums.read_row.eq(read.row), self.sums.bias_row.eq(read.bias), self.sums.start.eq(read.start)]
 
         # Rows return in the order and at the rate of their issue. `written_first` and `written_last` come `early` cycles before
         # the write: the pass that they release reads its first sums only `early` cycles later.
@@ -158,6 +150,6 @@ class MatmulUnit(wiring.Component):
             delayed, delayed_row = Signal(name=f"writing_{stage}"), Signal.like(row, name=f"written_row_{stage}", reset_less=True)
             m.d.sync += [delayed.eq(writing), delayed_row.eq(row)]
             writing, row = delayed, delayed_row
-        m.d.comb += [self.write.eq(writing), self.write_row.eq(row)]
+        m.d.comb += [self.sums.write.eq(writing), self.sums.write_row.eq(row)]
         m.d.sync += ended.eq((ended << 1) | (flight.o_valid & leaving.last & leaving.last_pass))
         return m

@@ -17,7 +17,7 @@ def _random_biases(rng, first, *, n, depth, halves):
     sides = [rng.randrange(depth) if first is None else first for _ in range(2 if halves else 1)]
     enables = [int(writes and (first is not None or not halves or rng.getrandbits(1))) for _ in range(2 * n)]
     data = [rng.getrandbits(16 if halves else 32) for _ in range(n)]
-    inputs = {"bias_write": enables if halves else writes, "bias_write_row": sides, "bias_data": data}
+    inputs = {"biases__write": enables if halves else writes, "biases__row": sides, "biases__data": data}
     lanes = []
     for c in range(n):
         mask = 0xFFFF * enables[2 * c] | 0xFFFF0000 * enables[2 * c + 1]
@@ -50,10 +50,11 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
         bias_inputs, bias_writes = _random_biases(rng, first, n=n, depth=bias_depth, halves=bias_halves)
         bottom = [rng.getrandbits(32) for _ in range(n)]
         controls.append(control)
-        ports.set(**control, bottom=bottom, out_row=out_row, out_read=out_read, **bias_inputs)
+        passes = {f"passes__{name}": value for name, value in control.items()}
+        ports.set(**passes, bottom=bottom, results__row=out_row, results__read=out_read, **bias_inputs)
         await ports.settle()
 
-        for name, expected in (("top", tops[0]), ("out", out)):
+        for name, expected in (("top", tops[0]), ("results__data", out)):
             for c, (value, right) in enumerate(zip(ports.lanes(name, n), expected)):
                 if right is not None:
                     assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"

@@ -39,7 +39,7 @@ def next_event(ports, due):
 
     SELECT and MULTIPLY may read before vectors of earlier rows are written, unless they read one of these rows.
     """
-    if not ports.get("read"):
+    if not ports.get("buffer__read"):
         return 0
     place = next((place for place, (is_read, *_) in enumerate(due) if is_read), None)
     assert place is not None and place <= due[place][3], f"cycle {ports.cycle}: reads before all is written"
@@ -64,17 +64,25 @@ def check_done(ports, loads, ended):
 def check_vector(ports, expected, buffer):
     """Checks row, lanes and end of the vector that is written, or read from `buffer`."""
     is_read, row, lanes, _, end = expected
-    found = ports.get("read"), ports.get("row"), buffer[row] if is_read else ports.lanes("vector", len(lanes))
+    found = (
+        ports.get("buffer__read"),
+        ports.get("buffer__row"),
+        buffer[row] if is_read else ports.lanes("buffer__vector", len(lanes)),
+    )
     assert found == (is_read, row, lanes), f"cycle {ports.cycle}: {found}, not {(is_read, row, lanes)}"
     return row, lanes, end
 
 
 async def check_rest(ports, ended):
     """Checks that only `done` follows the last operation."""
-    ports.set(port__op__valid=0, grant=1)
+    ports.set(port__op__valid=0, buffer__grant=1)
     for cycle in range(4):
         await ports.settle()
-        assert not ports.get("write") and not ports.get("read") and ports.get("port__done") == (cycle == 0 and ended is not None)
+        assert (
+            not ports.get("buffer__write")
+            and not ports.get("buffer__read")
+            and ports.get("port__done") == (cycle == 0 and ended is not None)
+        )
         await ports.tick()
 
 
@@ -98,14 +106,14 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             ports.set(port__op__payload=payload(config, offered))
             start = ports.cycle if start is None else start
         grant = int(rng.random() < grants)
-        ports.set(port__op__valid=offered is not None, grant=grant)
+        ports.set(port__op__valid=offered is not None, buffer__grant=grant)
         if read is not None:
-            ports.set(sums=model.sums[read])
+            ports.set(sums__data=model.sums[read])
         # Data of the port is valid only until another unit reads.
-        ports.set(operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
+        ports.set(buffer__operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
         await ports.settle()
 
-        write, reads = ports.get("write"), ports.get("read")
+        write, reads = ports.get("buffer__write"), ports.get("buffer__read")
         assert not (write and reads)
         check_done(ports, loads, ended)
         ended = asked = None
@@ -130,8 +138,8 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             else:
                 asked = row
                 loads += [slot] if slot is not None else []
-        if ports.get("acc_read"):
-            assert (read := ports.get("acc_row")) is None or read < len(model.sums)
+        if ports.get("sums__read"):
+            assert (read := ports.get("sums__row")) is None or read < len(model.sums)
         if offered is not None and ports.get("port__op__ready"):
             offered = None
         await ports.tick()
@@ -158,7 +166,9 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
-        ports.set(port__op__valid=1, port__op__payload=payload(config, interrupted(rng, config)), grant=rng.getrandbits(1))
+        ports.set(
+            port__op__valid=1, port__op__payload=payload(config, interrupted(rng, config)), buffer__grant=rng.getrandbits(1)
+        )
         for _ in range(rng.randrange(1, 5)):
             await ports.settle()
             await ports.tick()

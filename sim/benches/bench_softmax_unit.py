@@ -115,14 +115,14 @@ async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
         ended = False
         while not ended:
             grant = int(rng.random() < grants)
-            ports.set(grant=grant)
+            ports.set(buffer__grant=grant)
             if read is not None:
-                ports.set(sums=accumulators[read])
+                ports.set(sums__data=accumulators[read])
             await ports.settle()
-            write, ended = ports.get("write"), ports.get("port__done")
+            write, ended = ports.get("buffer__write"), ports.get("port__done")
             if write:
                 assert due, f"cycle {ports.cycle}: a vector too many"
-                found = ports.get("row"), ports.lanes("vector", n)
+                found = ports.get("buffer__row"), ports.lanes("buffer__vector", n)
                 assert found == due[0], f"cycle {ports.cycle}: {operation} wrote {found}, not {due[0]}"
             else:
                 assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
@@ -131,13 +131,13 @@ async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
             held = write and not grant
             if write and grant:
                 due.pop(0)
-            if ports.get("acc_read"):
-                read = ports.get("acc_row")
+            if ports.get("sums__read"):
+                read = ports.get("sums__row")
             await ports.tick()
     ports.set(port__op__valid=0)
     for _ in range(40):
         await ports.settle()
-        assert not ports.get("write") and not ports.get("port__done")
+        assert not ports.get("buffer__write") and not ports.get("port__done")
         await ports.tick()
     return ports.cycle - 40 - start, elements, vectors
 
@@ -148,7 +148,7 @@ async def runs(ports, rng, *, count, widest, **sizes):
     elements = 0
     for grants in (1, 0.5, 0.1):
         operation = random_operation(rng, config, widest)
-        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), buffer__grant=1)
         for _ in range(rng.randrange(1, 90)):
             await ports.settle()
             await ports.tick()

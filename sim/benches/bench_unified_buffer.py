@@ -25,7 +25,8 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
             write, read, port_address = 1, 0, cycle
         data = [rng.getrandbits(16) for _ in range(n)]
         addresses.append(address)
-        ports.set(address=address, port_address=port_address, port_write=write, port_read=read, port_i=data)
+        access = {"vectors__address": port_address, "vectors__write": write, "vectors__read": read, "vectors__vector": data}
+        ports.set(address=address, **access)
         await ports.settle()
 
         for r, value in enumerate(ports.lanes("x", n)):
@@ -33,8 +34,8 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
                 assert value == expected[r], f"cycle {cycle}: lane {r} reads {value}, not {expected[r]:#06x}"
                 compared += 1
         if vector is not None:
-            found = ports.lanes("port_o", n)
-            assert found == vector, f"cycle {cycle}: port_o is {found}"
+            found = ports.lanes("vectors__operand", n)
+            assert found == vector, f"cycle {cycle}: vectors.operand is {found}"
             compared += 1
 
         for r in range(n):

@@ -54,11 +54,11 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         room = written % n or written // n - freed < tiles
         write = written < count * n and room and rng.random() < pace
         data = weights[written // n][written % n] if write else [rng.getrandbits(16) for _ in range(n)]
-        ports.set(write=write, write_data=data, switch=0)
+        ports.set(write=write, write_data=data, tiles__switch=0)
         await ports.settle()
         switch = loaded and rng.random() < pace
         if switch:
-            ports.set(switch=1)
+            ports.set(tiles__switch=1)
             await ports.settle()
             assert len(switches) * n < written
             switches.append(cycle)
@@ -84,11 +84,11 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
             assert freed < len(last_read) and cycle >= last_read[freed], f"cycle {cycle}: freed while lane {n - 1} still reads"
             freed += 1
         written += write
-        loaded = ports.get("coming") == 1 and not switch
+        loaded = ports.get("tiles__coming") == 1 and not switch
         await ports.tick()
     assert freed == count and len(switches) == count
     assert shifted == count * n, f"{shifted} cycles of shifting for {count} tiles of {n}"
-    ports.set(write=0, switch=0)
+    ports.set(write=0, tiles__switch=0)
     return switches
 
 
@@ -98,13 +98,13 @@ async def runs(ports, rng, *, n, tiles, skew, count):
     for pace in (0.1, 0.5, 0.9):
         await traffic(ports, rng, **sizes, count=count, pace=pace)
         for _ in range(rng.randrange(3 * n)):  # part of a tile, perhaps shifting, then a reset
-            ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), switch=0)
+            ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), tiles__switch=0)
             await ports.settle()
             await ports.tick()
         ports.set(write=0)
         await ports.reset()
         await ports.settle()
-        assert ports.get("coming") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
+        assert ports.get("tiles__coming") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
     switches = await traffic(ports, rng, **sizes, count=count, pace=1)
     return {"distances": [after - before for before, after in zip(switches, switches[1:])]}
 
@@ -112,17 +112,17 @@ async def runs(ports, rng, *, n, tiles, skew, count):
 async def stocked(ports, rng, *, n, tiles, skew):
     """Returns the distances between tiles from a full FIFO, with each switch as early as possible; they must be n cycles."""
     for _ in range(tiles * n):
-        ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
+        ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()
         await ports.tick()
     ports.set(write=0)
     switches, loaded = [], False
     for _ in range(tiles * n + 4 * n):
-        ports.set(switch=loaded)
+        ports.set(tiles__switch=loaded)
         await ports.settle()
         if loaded:
             switches.append(ports.cycle)
-        loaded = ports.get("coming") == 1 and not loaded
+        loaded = ports.get("tiles__coming") == 1 and not loaded
         await ports.tick()
     assert len(switches) == tiles
     return [after - before for before, after in zip(switches, switches[1:])]
@@ -131,11 +131,11 @@ async def stocked(ports, rng, *, n, tiles, skew):
 async def first_tile(ports, rng, *, n, tiles, skew):
     """Returns the cycles from the last vector of a tile to its `coming`, and to the `freed` of its place."""
     for _ in range(n):
-        ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
+        ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()
         await ports.tick()
     ports.set(write=0)
-    seen = {"coming": [], "freed": []}
+    seen = {"tiles__coming": [], "freed": []}
     for cycle in range(1, 3 * n * (skew + 1)):
         await ports.settle()
         for name, cycles in seen.items():
@@ -143,7 +143,7 @@ async def first_tile(ports, rng, *, n, tiles, skew):
                 cycles.append(cycle)
         await ports.tick()
     assert len(seen["freed"]) == 1
-    return seen["coming"][0], seen["freed"][0]
+    return seen["tiles__coming"][0], seen["freed"][0]
 
 
 @cocotb.test()

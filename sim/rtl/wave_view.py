@@ -154,7 +154,7 @@ class WaveView:
 
         return {
             "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.cycles"), shown("run.busy_cycles")],
-            "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.write")],
+            "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.passes__write")],
             "first cell": [shown(f"array.row_0.cell_0.{name}") for name in _CELL],
             "last cell": [shown(f"array.row_{last}.cell_{last}.{name}") for name in _CELL],
             "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, units_of(self._config))],

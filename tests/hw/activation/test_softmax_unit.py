@@ -83,9 +83,9 @@ def test_pace(n, lanes, tiles):
             "buffer_stride": 1,
             "lanes": lanes,
         }
-        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), buffer__grant=1)
         while not ports.get("port__done"):
-            ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
+            ports.set(sums__data=[0x3F800000 if index == 0 and not ports.get("sums__row") else 0xC2C80000 for index in range(n)])
             await ports.tick()
         return ports.cycle
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The path of biases from the read unit to the accumulators: whole rows and halves, in random order."""
+"""The path of biases from the read unit to the accumulators: whole rows, and halves if there are any, in random order."""
 
 import pytest
 from amaranth.hdl import Module
@@ -8,7 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from amaranth_tpu.hw.array.accumulators import Accumulators
 from amaranth_tpu.hw.array.bias_port import BiasPort
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Half
+from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
@@ -16,40 +18,40 @@ from seeds import seed
 class BiasPath(wiring.Component):
     """The port with accumulators whose sums start from biases: the written biases appear at `top`."""
 
-    def __init__(self, *, n, depth):
-        self.port = BiasPort(n=n, bias_depth=depth)
-        self.accumulators = Accumulators(n=n, depth=4, bias_depth=depth, latency=1, bias_halves=True)
-        members = self.accumulators.signature.members
-        super().__init__(
-            {"load": In(self.port.load.signature.flip()), "bias_row": In(members["bias_row"].shape), "top": Out(32 * n)}
-        )
+    def __init__(self, *, n, depth, halves):
+        transfer = transfer_layout(Config(n=n, training=halves))
+        self.port = BiasPort(n=n, bias_depth=depth, transfer=transfer)
+        self.accumulators = Accumulators(n=n, depth=4, bias_depth=depth, latency=1, bias_halves=halves)
+        bias_row = self.accumulators.passes.bias_row.shape()
+        super().__init__({"load": In(self.port.load.signature.flip()), "bias_row": In(bias_row), "top": Out(32 * n)})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.port, m.submodules.accumulators = port, accumulators = self.port, self.accumulators
         wiring.connect(m, wiring.flipped(self.load), port.load)
-        for name in ("bias_write", "bias_write_row", "bias_data"):
-            m.d.comb += getattr(accumulators, name).eq(getattr(port, name))
-        m.d.comb += [accumulators.bias_row.eq(self.bias_row), accumulators.start.eq(1), self.top.eq(accumulators.top)]
+        wiring.connect(m, port.biases, accumulators.biases)
+        passes = accumulators.passes
+        m.d.comb += [passes.bias_row.eq(self.bias_row), passes.start.eq(1), self.top.eq(accumulators.top)]
         return m
 
 
-async def loads(ports, rng, *, n, depth, count):
+async def loads(ports, rng, *, n, depth, halves, count):
     """Random loads of a few rows, as the read unit brings them, with pauses or without; then every row is read."""
     rows = [[0] * n for _ in range(depth)]
     for index in range(count):
-        half = rng.choice(list(Half)) if index else Half.WHOLE
+        half = rng.choice(list(Half)) if index and halves else Half.WHOLE
         first = rng.randrange(depth) if index else 0
         last = rng.randrange(first, depth) + 1 if index else depth
         pauses = rng.choice((0, 0, 0.4))
         for row in range(first, last):
             words = [rng.getrandbits(16) for _ in range(2 * n if half is Half.WHOLE else n)]
             for beat in range(len(words) // n):
-                ports.set(load__half=half.value, load__row=2 * row + beat)
+                ports.set(load__row=2 * row + beat, **({"load__half": half.value} if halves else {}))
                 while rng.random() < pauses:
-                    ports.set(load__write=0, load__vector=rng.getrandbits(16 * n))
+                    rest = rng.choice(({"load__write": 0}, {"load__bias": 0}))  # a vector for the unified buffer
+                    ports.set(**({"load__write": 1, "load__bias": 1} | rest), load__vector=rng.getrandbits(16 * n))
                     await ports.tick()
-                ports.set(load__write=1, load__vector=words[n * beat : n * (beat + 1)])
+                ports.set(load__write=1, load__bias=1, load__vector=words[n * beat : n * (beat + 1)])
                 await ports.tick()
             for lane, (low, high) in enumerate(zip(words[::2], words[1::2])) if half is Half.WHOLE else ():
                 rows[row][lane] = high << 16 | low
@@ -58,7 +60,7 @@ async def loads(ports, rng, *, n, depth, count):
                 rows[row][lane] = rows[row][lane] & ~(0xFFFF << shift) | word << shift
         ports.set(load__write=0)
         while rng.random() < pauses:
-            junk = {"load__half": rng.randrange(3), "load__row": rng.randrange(2 * depth)}
+            junk = {"load__row": rng.randrange(2 * depth), **({"load__half": rng.randrange(3)} if halves else {})}
             ports.set(load__vector=rng.getrandbits(16 * n), **junk)
             await ports.tick()
     for _ in range(2):  # until the last vector is written
@@ -70,6 +72,8 @@ async def loads(ports, rng, *, n, depth, count):
         assert ports.lanes("top", n) == rows[row], f"row {row}"
 
 
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("n, depth", [(2, 2), (4, 8), (8, 16)])
-def test_random(n, depth):
-    simulate(BiasPath(n=n, depth=depth), loads, seed=seed(), n=n, depth=depth, count=60)
+def test_random(n, depth, halves):
+    path = BiasPath(n=n, depth=depth, halves=halves)
+    simulate(path, loads, seed=seed(), n=n, depth=depth, halves=halves, count=60)

@@ -4,6 +4,8 @@
 import pytest
 
 from amaranth_tpu.hw.array.buffer_port import BufferPort
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
@@ -19,7 +21,9 @@ async def requests(ports, rng, ring):
         asks["results__read"] &= ~asks["results__write"]  # the ring reads where it asks for both
         rows = {who: rng.getrandbits(6) for who in ("load", *both, "store")}
         vectors = {who: rng.getrandbits(64) for who in ("load", *both)}
+        operand = rng.getrandbits(64)
         ports.set(
+            buffer__operand=operand,
             **asks,
             **{f"{who}__row": row for who, row in rows.items()},
             **{f"{who}__vector": vector for who, vector in vectors.items()},
@@ -33,16 +37,17 @@ async def requests(ports, rng, ring):
         winner = next((who for who, asked in wants.items() if asked), None)
         for who in (*both, "store"):
             assert not wants[who] or ports.get(f"{who}__grant") == (winner == who)
+        assert all(ports.get(f"{who}__operand") == operand for who in (*both, "store"))
         writes = winner == "load" or (winner in both and asks[f"{winner}__write"] and not asks[f"{winner}__read"])
-        assert (ports.get("write"), ports.get("read")) == (writes, winner is not None and not writes)
+        assert (ports.get("buffer__write"), ports.get("buffer__read")) == (writes, winner is not None and not writes)
         if winner:
-            assert ports.get("address") == rows[winner]
+            assert ports.get("buffer__address") == rows[winner]
         if writes:
-            assert ports.get("vector") == vectors[winner]
+            assert ports.get("buffer__vector") == vectors[winner]
         seen.add((winner, bool(writes)))
     assert len(seen) == (7 if ring else 5)
 
 
 @pytest.mark.parametrize("ring", [False, True])
 def test_random(ring):
-    simulate(BufferPort(n=4, depth=64, ring=ring), requests, seed=seed(), ring=ring)
+    simulate(BufferPort(n=4, depth=64, transfer=transfer_layout(Config(n=4)), ring=ring), requests, seed=seed(), ring=ring)

@@ -57,13 +57,15 @@ async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=F
             beats.append(word)
             owed -= 1
         written = len(beats) == ratio
-        assert ports.get("write") == written
+        assert ports.get("vectors__write") == written
         last = written and v == entry["vectors"] - 1
         assert ports.get("port__done") == last
         if written:
-            assert ports.get("vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
+            assert ports.get("vectors__vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
             row = entry["row"] + v * (2 if entry.get("half") else 1)  # twice a bias row
-            assert (ports.get("row"), *map(ports.get, ("bias", *extra))) == (row, *(entry[name] for name in ("bias", *extra)))
+            fields = ("bias", *extra)
+            found = ports.get("vectors__row"), *(ports.get(f"vectors__{name}") for name in fields)
+            assert found == (row, *(entry[name] for name in fields))
             assert not last or ports.get("port__done_slot") == entry["tag"]["slot"]
             vectors.pop(0)
             beats = []

@@ -42,8 +42,8 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         ports.set(
             port__op__valid=given < count,
             port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
-            grant=grant,
-            vector=vector,
+            buffer__grant=grant,
+            buffer__operand=vector,
             burst__ready=accepts,
             data__ready=ready,
             answered=answer,
@@ -51,9 +51,9 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         )
         await ports.settle()
         coming = None
-        if ports.get("read"):
+        if ports.get("buffer__read"):
             assert rows, "a read too many"
-            assert ports.get("row") == rows[0], f"cycle {ports.cycle}: row {ports.get('row')}, not {rows[0]}"
+            assert ports.get("buffer__row") == rows[0], f"cycle {ports.cycle}: row {ports.get('buffer__row')}, not {rows[0]}"
             if grant:
                 coming = rows.pop(0)
         assert ports.get("port__done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"

@@ -2,11 +2,7 @@
 """Transposed loads: every vector to its row, tiles transposed, one vector at a time, and ends when all is written."""
 
 import pytest
-from amaranth import Module
-from amaranth.lib import wiring
-from amaranth.lib.wiring import connect, flipped
 
-from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.transposed_loads import TransposedLoads
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.operations import transfer_layout
@@ -14,34 +10,8 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
 
 
-class _WithTransposer(wiring.Component):
-    """The unit connected to a transposer, as in the core."""
-
-    def __init__(self, n):
-        transfer = transfer_layout(Config(n=n, transpose=True))
-        self.n, self.loads = n, TransposedLoads(n=n, transfer=transfer, latency=Transposer.latency)
-        inside = ("tile_valid", "transposed_valid", "transposed")
-        super().__init__({name: member for name, member in self.loads.signature.members.items() if name not in inside})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.loads = loads = self.loads
-        m.submodules.transposer = transposer = Transposer(n=self.n)
-        connect(m, flipped(self.port), loads.port)
-        connect(m, loads.load, flipped(self.load))
-        m.d.comb += [
-            *(
-                getattr(loads, f"i_{name}").eq(getattr(self, f"i_{name}"))
-                for name in ("write", "row", "bias", "transpose", "vector")
-            ),
-            *(getattr(self, name).eq(getattr(loads, name)) for name in ("write", "row", "bias", "vector")),
-            transposer.i_valid.eq(loads.tile_valid),
-            transposer.i.eq(loads.i_vector),
-            transposer.transpose.eq(1),
-            loads.transposed_valid.eq(transposer.o_valid),
-            loads.transposed.eq(transposer.o),
-        ]
-        return m
+def unit(n):
+    return TransposedLoads(n=n, transfer=transfer_layout(Config(n=n, transpose=True)))
 
 
 def written(operation, vectors, n):
@@ -76,13 +46,13 @@ async def traffic(ports, rng, *, n, count, arrives):
         one = coming[0] if write else {"bias": rng.getrandbits(1), "transpose": rng.getrandbits(1), "slot": rng.randrange(16)}
         if write:
             left = len(one["data"])
-            ports.set(i_row=one["row"] + one["vectors"] - left, i_vector=one["data"].pop(0))
-        ports.set(i_write=write, i_bias=one["bias"], i_transpose=one["transpose"])
+            ports.set(i__row=one["row"] + one["vectors"] - left, i__vector=one["data"].pop(0))
+        ports.set(i__write=write, i__bias=one["bias"], i__transpose=one["transpose"])
         ports.set(load__done=left == 1, load__done_slot=one["slot"])
         ports.set(port__op__valid=offered, load__op__ready=len(coming) < 8 and rng.random() < 0.9)
         await ports.settle()
-        if ports.get("write"):
-            found.append(tuple(map(ports.get, ("row", "vector", "bias"))))
+        if ports.get("o__write"):
+            found.append(tuple(map(ports.get, ("o__row", "o__vector", "o__bias"))))
         if ports.get("port__done"):
             ends.append((len(found), ports.get("port__done_slot")))
         if left == 1:
@@ -99,4 +69,4 @@ async def traffic(ports, rng, *, n, count, arrives):
 
 @pytest.mark.parametrize("n, arrives", [(2, 1), (4, 1), (4, 0.5), (8, 0.9)])
 def test_random(n, arrives):
-    assert simulate(_WithTransposer(n), traffic, seed=seed(), n=n, count=40, arrives=arrives) > 1, "none waits behind another"
+    assert simulate(unit(n), traffic, seed=seed(), n=n, count=40, arrives=arrives) > 1, "none waits behind another"

@@ -45,16 +45,14 @@ class MatmulPath(wiring.Component):
         self.accumulators = Accumulators(
             n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
         )
-        self.taken = {
-            "fifo": ("write", "write_data", "freed"),
-            "buffer": ("port_address", "port_write", "port_i"),
-            "unit": ("issued", "write", "write_row"),
-            "array": ("sums_o",),
-            "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data"),
-        }
+        self.taken = {"fifo": ("write", "write_data", "freed"), "unit": ("issued",), "array": ("sums_o",)}
         super().__init__(
             {
                 "port": In(unit_port(matmul_layout(config))),
+                "vectors": self.buffer.signature.members["vectors"],
+                "biases": self.accumulators.signature.members["biases"],
+                "results": self.accumulators.signature.members["results"],
+                "passes": self.unit.signature.members["sums"],
                 **{
                     f"{block}_{port}": getattr(self, block).signature.members[port]
                     for block, ports in self.taken.items()
@@ -69,11 +67,15 @@ class MatmulPath(wiring.Component):
         for name in ("unit", "fifo", "buffer", "array", "accumulators"):
             m.submodules[name] = getattr(self, name)
         connect(m, flipped(self.port), unit.port)
-        m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.coming.eq(fifo.coming)]
-        m.d.comb += [
-            getattr(accumulators, name).eq(getattr(unit, name))
-            for name in ("read_row", "start", "bias_row", "write", "write_row")
-        ]
+        connect(m, unit.tiles, fifo.tiles)
+        connect(m, unit.sums, accumulators.passes, flipped(self.passes))
+        for inside, outside in (
+            (buffer.vectors, self.vectors),
+            (accumulators.biases, self.biases),
+            (accumulators.results, self.results),
+        ):
+            connect(m, inside, flipped(outside))
+        m.d.comb += buffer.address.eq(unit.address)
         pairs = (
             (array.x_i, buffer.x),
             (array.w_i, fifo.w),
@@ -118,11 +120,11 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     ]
     for row in range(max(len(buffer), len(biases))):
         if row < len(buffer):
-            ports.set(buffer_port_write=1, buffer_port_address=row, buffer_port_i=joined(buffer[row], 16))
+            ports.set(vectors__write=1, vectors__address=row, vectors__vector=joined(buffer[row], 16))
         if row < len(biases):
-            ports.set(accumulators_bias_write=1, accumulators_bias_write_row=row, accumulators_bias_data=joined(biases[row], 32))
+            ports.set(biases__write=1, biases__row=row, biases__data=joined(biases[row], 32))
         await ports.tick()
-        ports.set(buffer_port_write=0, accumulators_bias_write=0)
+        ports.set(vectors__write=0, biases__write=0)
 
     # The golden model
     sums = np.zeros((config.accumulator_depth, n), np.float32)
@@ -156,10 +158,11 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         if ports.get("unit_issued"):
             issued.append(ports.cycle)
         returned.append(None)
-        if ports.get("unit_write"):
+        if ports.get("passes__write"):
             assert results, f"cycle {ports.cycle}: a row too many"
             row, returned[-1] = results.pop(0)
-            assert ports.get("unit_write_row") == row, f"cycle {ports.cycle}: writes row {ports.get('unit_write_row')}, not {row}"
+            written_row = ports.get("passes__write_row")
+            assert written_row == row, f"cycle {ports.cycle}: writes row {written_row}, not {row}"
         for column, found in enumerate(ports.lanes("array_sums_o", n)[: len(returned)]):
             right = found if returned[-1 - column] is None else returned[-1 - column][column]
             assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
@@ -179,9 +182,9 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         await ports.tick()
     last_row = [acc for pass_ in passes(matmuls[-1]) for _, acc in rows(pass_)][-1]
     for row in (last_row, *range(config.accumulator_depth)):
-        ports.set(accumulators_out_row=row, accumulators_out_read=1)
+        ports.set(results__row=row, results__read=1)
         await ports.tick()
-        found, right = ports.lanes("accumulators_out", n), sums[row].view(np.uint32).tolist()
+        found, right = ports.lanes("results__data", n), sums[row].view(np.uint32).tolist()
         assert found == right, f"row {row}: {[f'{bits:08x}' for bits in found]}, not {[f'{bits:08x}' for bits in right]}"
     return issued
 

@@ -34,7 +34,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
             ports.set(port__op__payload=pack(layout, **offered))
-        ports.set(port__op__valid=offered is not None, coming=loaded_at <= now + 1)
+        ports.set(port__op__valid=offered is not None, tiles__coming=loaded_at <= now + 1)
         await ports.settle()
 
         row = ports.get("issued")
@@ -58,15 +58,15 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         # The accumulators, as column 0 sees them.
         if now in reads:
             acc, bias = reads.pop(now)
-            assert ports.get("start") == (bias is not None), f"cycle {now}: start"
+            assert ports.get("sums__start") == (bias is not None), f"cycle {now}: start"
             if bias is None:
-                assert ports.get("read_row") == acc, f"cycle {now}: reads row {ports.get('read_row')}, not {acc}"
+                assert ports.get("sums__read_row") == acc, f"cycle {now}: reads row {ports.get('sums__read_row')}, not {acc}"
             else:
-                assert ports.get("bias_row") == bias, f"cycle {now}: bias row {ports.get('bias_row')}, not {bias}"
-        assert ports.get("write") == (now in writes), f"cycle {now}: write is {ports.get('write')}"
+                assert ports.get("sums__bias_row") == bias, f"cycle {now}: bias row {ports.get('sums__bias_row')}, not {bias}"
+        assert ports.get("sums__write") == (now in writes), f"cycle {now}: write is {ports.get('sums__write')}"
         if now in writes:
             acc = writes.pop(now)
-            assert ports.get("write_row") == acc, f"cycle {now}: writes row {ports.get('write_row')}, not {acc}"
+            assert ports.get("sums__write_row") == acc, f"cycle {now}: writes row {ports.get('sums__write_row')}, not {acc}"
 
         # The end of an operation, a cycle before its last sum goes to the last column's memory.
         if ports.get("port__done"):
@@ -75,7 +75,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         assert not ends or now <= ends[0][0], f"cycle {now}: done is late"
         assert not ports.get("idle") or not (due or row), f"cycle {now}: idle with {len(due)} rows to come"
 
-        switched = ports.get("switch") == 1
+        switched = ports.get("tiles__switch") == 1
         if switched:
             assert loaded_at <= now, f"cycle {now}: a switch to a tile that is not loaded"
             loaded_at = now + tile(rng)
@@ -103,10 +103,10 @@ async def operations(ports, rng, *, config, todo, offers, tile):
 async def runs(ports, rng, *, config, todo, offers, tile):
     """The operations; then a reset amid some; then the operations again."""
     await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
-    ports.set(port__op__valid=1, port__op__payload=pack(matmul_layout(config), **todo[0]), coming=1)
+    ports.set(port__op__valid=1, port__op__payload=pack(matmul_layout(config), **todo[0]), tiles__coming=1)
     for _ in range(rng.randrange(8, 20)):
         await ports.tick()
-    ports.set(port__op__valid=0, coming=0)
+    ports.set(port__op__valid=0, tiles__coming=0)
     await ports.reset()
     return await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
 

@@ -1,0 +1,129 @@
+"""The ports of the memories on the chip: unified buffer, accumulators, biases and weight FIFO."""
+
+from amaranth.lib.wiring import In, Out, Signature
+
+__all__ = ["loads_port", "pass_port", "tiles_port", "sums_port", "bias_port", "client_port", "memory_port"]
+
+
+def loads_port(transfer, vector_width):
+    """Vectors from host memory, without backpressure, seen from the unit that reads them.
+
+    Parameters
+    ----------
+    transfer : layout
+        :func:`hw.spec.operations.transfer_layout`.
+    vector_width : int
+        Bits of a vector.
+
+    Members
+    -------
+    write : 1, out
+        `vector` is valid.
+    row : 16, out
+        Its row in the unified buffer, or, with `bias`, twice its bias row, plus 1 for the second vector of a whole row.
+    bias : 1, out
+        The vector is for the biases.
+    half, transpose : Half and 1, out
+        As in the operation; present if the layout has them.
+    vector : vector_width, out
+    """
+    kinds = {name: Out(transfer[name].shape) for name in ("bias", "half", "transpose") if name in transfer.members}
+    return Signature({"write": Out(1), "row": Out(16), **kinds, "vector": Out(vector_width)})
+
+
+def pass_port(row, bias_row):
+    """The sums of the rows of passes in the accumulators, seen from the matrix multiply unit.
+
+    Parameters
+    ----------
+    row, bias_row : shapes
+
+    Members
+    -------
+    read_row : row, out
+        The row that enters the array.
+    start : 1, out
+        Start from the biases of `bias_row`, not from the sums of `read_row`.
+    bias_row : bias_row, out
+    write : 1, out
+        Write the sums that leave the array to `write_row`.
+    write_row : row, out
+    """
+    return Signature({"read_row": Out(row), "start": Out(1), "bias_row": Out(bias_row), "write": Out(1), "write_row": Out(row)})
+
+
+def tiles_port():
+    """Tiles of weights in the array, seen from the matrix multiply unit.
+
+    Members
+    -------
+    coming : 1, in
+        The shadow registers hold a complete tile from the next cycle on.
+    switch : 1, out
+        Make that tile active.
+    """
+    return Signature({"coming": In(1), "switch": Out(1)})
+
+
+def sums_port(row, n):
+    """Rows of sums in the accumulators, seen from the unit that reads them.
+
+    Members
+    -------
+    read : 1, out
+    row : row, out
+    data : 32 n, in
+        The sums, one cycle after `read`, held until the next read.
+    """
+    return Signature({"read": Out(1), "row": Out(row), "data": In(32 * n)})
+
+
+def bias_port(bias_row, n, *, halves):
+    """Writes of biases, seen from the writer.
+
+    Members
+    -------
+    write : 1, out
+    row : bias_row, out
+    data : 32 n, out
+        With `halves`: `write` has 2 n bits, a write enable for the lower and the upper half of each lane; `row` has two rows,
+        the first for the lower n/2 lanes; `data` has 16 bits a lane.
+    """
+    if halves:
+        return Signature({"write": Out(2 * n), "row": Out(2 * bias_row), "data": Out(16 * n)})
+    return Signature({"write": Out(1), "row": Out(bias_row), "data": Out(32 * n)})
+
+
+def client_port(row, n, *, writes=True):
+    """The vector port of the unified buffer, seen from a unit that shares it.
+
+    Members
+    -------
+    write : 1, out
+        Request to write `vector` to `row`. `write` and `vector` exist with `writes`.
+    read : 1, out
+        Request to read `row`.
+    row : row, out
+    vector : 16 n, out
+    grant : 1, in
+        The request is granted in this cycle.
+    operand : 16 n, in
+        Read data, one cycle after `grant`.
+    """
+    written = {"write": Out(1), "vector": Out(16 * n)} if writes else {}
+    return Signature({**written, "read": Out(1), "row": Out(row), "grant": In(1), "operand": In(16 * n)})
+
+
+def memory_port(address, n):
+    """The vector port of the unified buffer, seen from its arbiter. It reads or writes, not both in one cycle.
+
+    Members
+    -------
+    write, read : 1, out
+    address : address, out
+    vector : 16 n, out
+        Write data.
+    operand : 16 n, in
+        Read data, one cycle after `read`, held until the next read.
+    """
+    return Signature({"write": Out(1), "read": Out(1), "address": Out(address), "vector": Out(16 * n), "operand": In(16 * n)})
