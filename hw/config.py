@@ -1,4 +1,4 @@
-"""The configuration of one core: every size that the generator takes, checked once, with named presets."""
+"""The configuration of one core: all parameters of the generator, checked once, with named presets."""
 
 from dataclasses import dataclass, field, fields
 
@@ -8,7 +8,7 @@ __all__ = ["Config", "ConfigError", "PLAIN", "PRESETS", "from_preset"]
 
 
 class ConfigError(ValueError):
-    """A parameter that no core can be made from; the message names it and says what is allowed."""
+    """An invalid parameter. The message names the parameter and its valid range."""
 
 
 def _is_power_of_two(value):
@@ -16,21 +16,21 @@ def _is_power_of_two(value):
 
 
 def _parameter(default, text):
-    """A field, and what it means: the text of the command line's help and of the datasheet's table."""
+    """Returns a field with its text, which the option help and the datasheet show."""
     return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A core. `Config()` is the preset `default`.
+    """The parameters of one core. `Config()` is the preset `default`.
 
-    What each field means, in which unit and range, is its `metadata["help"]`. A field that is None when the object is made gets
-    the value that its text names, so that all fields hold numbers or truth values afterwards. Derived sizes are properties.
+    The `metadata["help"]` of a field gives its meaning, unit and range. The constructor replaces None by the default in that
+    text, so every field of the object holds an int or a bool. Derived sizes are properties.
 
     Raises
     ------
     ConfigError
-        For values that no core can be made from.
+        If a value is out of range.
     """
 
     n: int = _parameter(16, "Rows and columns of the systolic array: a power of two, 2 to 128. A vector is n bfloat16.")
@@ -38,36 +38,36 @@ class Config:
     unified_buffer_depth: int = _parameter(4096, "Vectors in the unified buffer: a power of two, 2 n to 32768.")
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
     bias_depth: int | None = _parameter(
-        None, "Rows of n binary32 biases: a power of two, 2 to 32768. If not given: 64, with `training` 512."
+        None, "Rows of n binary32 biases: a power of two, 2 to 32768. Default: 64, or 512 with `training`."
     )
     weight_fifo_depth: int | None = _parameter(
         None,
-        "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, "
-        "which cells of many stages need to take a tile every n cycles.",
+        "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. Default: 256 / n, at least 8. "
+        "Cells with many stages need 8 tiles for a throughput of one tile every n cycles.",
     )
     bus_width: int | None = _parameter(
-        None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest."
+        None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."
     )
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
     in_flight: int = _parameter(16, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
-    pooling: bool = _parameter(True, "POOL: maxima of windows on the way out of the accumulators.")
+    pooling: bool = _parameter(True, "Add POOL: max pooling of accumulator rows.")
     table_lanes: int | None = _parameter(
         None,
-        "Lanes of a vector that the function table serves, or that are multiplied, in a cycle: a power of two up to n. "
-        "0: no TABLE, LOAD_TABLE and MULTIPLY. If not given: 4, at most n.",
+        "Throughput of the function table and of MULTIPLY, in lanes a cycle: a power of two up to n. "
+        "0: no TABLE, LOAD_TABLE and MULTIPLY. Default: 4, at most n.",
     )
-    softmax: bool = _parameter(True, "SOFTMAX: softmax over rows on the way out of the accumulators.")
+    softmax: bool = _parameter(True, "Add SOFTMAX: softmax over accumulator rows.")
     training: bool = _parameter(
         False,
-        "What gradients and updates take beyond inference: SELECT, transposed tiles, a bias row for each row of sums, halves of "
-        "binary32, indices of maxima. Needs `pooling` and `softmax`.",
+        "Add the hardware for gradients and parameter updates: SELECT, transposed tiles, a bias row for each row of sums, halves "
+        "of binary32, indices of maxima. Needs `pooling` and `softmax`.",
     )
-    transpose: bool = _parameter(False, "LOAD of transposed tiles, so that lanes are positions instead of channels.")
-    ring: bool = _parameter(False, "RING: sums over a ring of up to 8 cores, by AXI4-Stream links.")
+    transpose: bool = _parameter(False, "Add LOAD of transposed tiles, which maps positions to lanes instead of channels.")
+    ring: bool = _parameter(False, "Add RING: all-reduce over a ring of up to 8 cores with AXI4-Stream links.")
     ring_depth: int = _parameter(
         64,
-        "Vectors that the ring unit takes in before it works on them, and so the longest segment: a power of two, 4 to 32768. "
-        "Below the latency of the links in cycles, these idle.",
+        "Input buffer of the ring unit, in vectors; also the longest segment: a power of two, 4 to 32768. "
+        "Make it at least the link latency in cycles, or links idle.",
     )
 
     def __post_init__(self):
@@ -111,7 +111,7 @@ class Config:
 
     def _check_type(self, entry, value):
         if entry.type is bool:
-            # A core's registers and files of parameters have 0 and 1.
+            # Registers and parameter files hold 0 and 1.
             if not isinstance(value, int) or value not in (0, 1):
                 raise ConfigError(f"{entry.name} must be True or False, not {value!r}")
             object.__setattr__(self, entry.name, bool(value))
@@ -120,7 +120,7 @@ class Config:
 
     @property
     def lead(self):
-        """Cycles that an operand enters a cell before the sum that its product joins."""
+        """Cycles from an operand's entry into a cell to the entry of the sum to which its product is added."""
         return split_stages(self.cell_stages)[0]
 
     @property
@@ -130,7 +130,7 @@ class Config:
 
     @property
     def read_latency(self):
-        """Cycles that the accumulators take to read a sum: 2 where the lead has room for a register behind the memory."""
+        """Read latency of the accumulators in cycles: 2 if the lead leaves a cycle for a register after the memory, else 1."""
         return min(2, 1 + self.lead)
 
     @property
@@ -145,21 +145,21 @@ class Config:
 
     @property
     def bus_bytes(self):
-        """Bytes of one bus beat. Host offsets are multiples of it."""
+        """Bytes of one bus beat. Host offsets are multiples of this size."""
         return self.bus_width // 8
 
     @property
     def beats_per_vector(self):
-        """Bus beats that carry one vector."""
+        """Bus beats of one vector."""
         return self.vector_width // self.bus_width
 
     @property
     def instruction_bytes(self):
-        """Distance of two instructions in host memory: 32 bytes, or one beat of a wider bus."""
+        """Distance between two instructions in host memory, in bytes: 32, or one beat of a wider bus."""
         return max(32, self.bus_bytes)
 
 
-#: A core without the functions that are optional.
+#: The parameters of a core without optional functions.
 PLAIN = {"pooling": False, "table_lanes": 0, "softmax": False}
 
 _CHANGES = {
@@ -176,12 +176,12 @@ PRESETS = {name: Config(**changes) for name, changes in _CHANGES.items()}
 
 
 def from_preset(name, **changes):
-    """The :class:`Config` of a preset with some fields changed; what follows from `n` follows from the new one.
+    """Returns the :class:`Config` of a preset with some fields changed. Defaults that depend on `n` use the new `n`.
 
     Raises
     ------
     ConfigError
-        When there is no such preset, and for values that no core can be made from.
+        If the preset does not exist, or a value is out of range.
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")

@@ -14,35 +14,35 @@ from .tpu import Tpu
 
 __all__ = ["Pod"]
 
-#: Members of a core that its place in the ring gives it.
+#: Members of a core that the pod connects itself.
 _INSIDE = ("aclk", "aresetn", "s_axis_ring", "m_axis_ring")
 
 
 class Pod(wiring.Component):
-    """Cores of one kind, the `m_axis_ring` of each at the `s_axis_ring` of the next one, the last one's at the first.
+    """Identical cores in a ring: the `m_axis_ring` of each core drives the `s_axis_ring` of the next, modulo `cores`.
 
-    The core is a module of its own, `tpu`, which whoever exports the pod adds. Core i of the ring is to get rank i.
+    The core is a separate module, `tpu`, which the export adds. Software must give core i the rank i.
 
     Parameters
     ----------
     config : hw.config.Config
-        Of every core, with `ring`.
+        The configuration of each core, with `ring`.
     cores : int
         2 to 8.
     link_latency : int
-        Registers in every link, which cut its paths both ways.
+        Pipeline registers in each link, which cut its paths in both directions.
 
     Members
     -------
     aclk, aresetn : 1, in
-        As of a core.
+        Clock and reset of all cores.
     core0_s_axil, core0_m_axi_read, core0_m_axi_write, core0_irq, core1_s_axil ...
-        The ports of every core.
+        The ports of each core.
 
     Raises
     ------
     ConfigError
-        For another count of cores, a negative latency, or cores without a ring.
+        If `cores` is out of range, the latency is negative, or the cores lack a ring.
     """
 
     def __init__(self, config, *, cores, link_latency=0):
@@ -94,7 +94,7 @@ class Pod(wiring.Component):
         return axi4_stream_signature(data_width=self.config.vector_width, user_width=link_user_layout().size).create(path=(name,))
 
     def _delayed(self, m, index, link):
-        """What a link is behind its registers."""
+        """Returns the end of a link after its registers."""
         for stage in range(self.link_latency):
             following = self._link(f"link{index % self.cores}_{stage}")
             payload, payload_after = (Cat(side.tdata, side.tuser, side.tlast) for side in (link, following))

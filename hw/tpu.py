@@ -49,9 +49,9 @@ _OUTSTANDING_WRITES = 16
 class Tpu(wiring.Component):
     """A bfloat16 tensor processing unit behind an AXI4 manager and an AXI4-Lite subordinate port.
 
-    One clock. Two resets: the registers, the run control and the bus managers answer to `aresetn` alone (domain `bus`);
-    everything else is held in reset outside a run (domain `sync`), so that each run, and each recovery from a fault,
-    begins from the same state, but for the contents of the memories on the chip and the weights in the array.
+    The core has one clock and two resets. Only `aresetn` resets the registers, the run control and the bus managers (domain
+    `bus`). All other blocks are in reset between runs (domain `sync`). So each run, and each recovery from a fault, begins from
+    the same state, except for the contents of the memories on the chip and the weights in the array.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Tpu(wiring.Component):
     irq : 1, out
         High while an enabled interrupt is pending.
     s_axis_ring, m_axis_ring : AXI4-Stream, in and out
-        The links from the core before and to the next one, of a core with `ring`.
+        The links from the previous core and to the next core, in a core with `ring`.
     """
 
     def __init__(self, config):
@@ -127,7 +127,7 @@ class Tpu(wiring.Component):
         )
 
         def block(make, name, domain="sync"):
-            """What grows with n is a module of its own, with its members as ports."""
+            """Adds a block whose size depends on n as a separate module, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
         results = ResultUnits if config.softmax else ActivationUnit
@@ -242,8 +242,11 @@ class Tpu(wiring.Component):
         return m
 
     def _clock(self, m):
-        """The domains of one clock: `bus`; `sync`, which works in a run; `array`, whose reset comes a cycle later, from a
-        register of its own, since the array lies all over the part. Nothing enters the array in the first cycle of a run."""
+        """Defines the clock domains: `bus`; `sync`, in reset between runs; `array`, in reset one cycle later than `sync`.
+
+        The reset of `array` has its own register, since the array spreads over the whole FPGA. Nothing enters the array in the
+        first cycle of a run.
+        """
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
         m.domains.array = array = ClockDomain("array")
@@ -253,8 +256,10 @@ class Tpu(wiring.Component):
         m.d.bus += array.rst.eq(~self._running)
 
     def _weight_vectors(self, block, weights, weight_fifo):
-        """Loads of weights -> weight FIFO, by way of a transposer where there is one. That holds no tile back, and each has its
-        place in the FIFO from when it was asked for."""
+        """Returns the connection of the weight loads to the weight FIFO, in a core with training through a transposer.
+
+        The transposer has no stall. Credits reserve space in the FIFO for each tile when it is requested.
+        """
         if not self.config.training:
             return [weight_fifo.write.eq(weights.vectors.write), weight_fifo.write_data.eq(weights.vectors.vector)]
         transposer = block(lambda: Transposer(n=self.config.n), "transposer")
@@ -267,7 +272,7 @@ class Tpu(wiring.Component):
         ]
 
     def _connect_run(self, m, registers, run, reader, writer):
-        """Commands and status."""
+        """Connects commands, status and counters."""
         config = self.config
         m.d.comb += [
             self._running.eq(run.running),
@@ -308,7 +313,7 @@ class Tpu(wiring.Component):
         ]
 
     def _connect_ring(self, m, ring, registers, run, dispatcher, decoder, port):
-        """Links, operations, vector port, place in the ring and counters of the ring unit."""
+        """Connects the ring unit: links, operations, vector port, position in the ring and counters."""
         place = {name: registers.ring[first : first + width] for name, (first, width, _) in REGISTER["ring"].fields.items()}
         words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
         connect(m, dispatcher.ring, ring.port)
@@ -332,7 +337,7 @@ class Tpu(wiring.Component):
             registers.ring_sent.eq(run.ring_sent << words),
             registers.ring_received.eq(run.ring_received << words),
         ]
-        # What an earlier run left on the links is not for the next one, and only a flush takes it away.
+        # Vectors of an aborted run may still be on the links. RING is refused until a flush discards them.
         refused = Signal()
         abandoned = run.faulted | (run.reset & (run.active | ring.held | ring.offered))
         m.d.bus += refused.eq((refused | abandoned) & ~place["flush"])
@@ -341,8 +346,7 @@ class Tpu(wiring.Component):
         m.d.bus += decoder.ring_ready.eq(is_place & ~place["flush"] & ~(refused & (place["size"] != 1)))
 
     def _connect_faults(self, m, run, decoder, *units):
-        """The first fault of a run ends it; in one cycle, loads come before stores, these before the ring, and that before the
-        decoder."""
+        """Connects the faults. The first fault ends the run. Priority in one cycle: loads, stores, ring, decoder."""
         m.submodules.fault_latch = latch = FaultLatch(sources=len(units) + 1)
         for unit, source in zip(units, latch.i):
             connect(m, unit.fault, source)
@@ -354,7 +358,7 @@ class Tpu(wiring.Component):
         connect(m, latch.o, run.fault)
 
     def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation, *rings):
-        """Why the array takes no row, and whether anything moves at all."""
+        """Connects the stall reasons of the array, and the progress of the run."""
         m.submodules.stalls = stalls = StallReasons(config=self.config)
         m.d.comb += [
             stalls.waits_weights.eq(matmul_unit.waits_weights),

@@ -45,11 +45,11 @@
 /* id (ro): 0x41545055, 'ATPU'. */
 #define TPU_REG_ID 0x000u
 
-/* version (ro): 0x00010001: of what hosts and programs see: major (16 bits), minor (16 bits). */
+/* version (ro): 0x00010001: version of the programming interface: major, minor (16 bits each). */
 #define TPU_REG_VERSION 0x004u
 
-/* config (ro): What was built. n: rows and columns of the array. lead: cell: lead stages. latency: cell:
-   latency of a row. bus_bytes: bytes of one bus beat. in_flight: instructions in flight. */
+/* config (ro): Parameters of the core. n: rows and columns of the array. lead: cell: lead stages. latency:
+   cell: latency. bus_bytes: bytes of one bus beat. in_flight: instructions in flight. */
 #define TPU_REG_CONFIG             0x008u
 #define TPU_CONFIG_N_MASK          0x000000FFu
 #define TPU_CONFIG_N_SHIFT         0u
@@ -62,22 +62,22 @@
 #define TPU_CONFIG_IN_FLIGHT_MASK  0xFF000000u
 #define TPU_CONFIG_IN_FLIGHT_SHIFT 24u
 
-/* unified_buffer_depth (ro): Vectors. */
+/* unified_buffer_depth (ro): Depth of the unified buffer in vectors. */
 #define TPU_REG_UNIFIED_BUFFER_DEPTH 0x00Cu
 
-/* accumulator_depth (ro): Rows. */
+/* accumulator_depth (ro): Depth of the accumulators in rows. */
 #define TPU_REG_ACCUMULATOR_DEPTH 0x010u
 
-/* bias_depth (ro): Rows. */
+/* bias_depth (ro): Depth of the bias memory in rows. */
 #define TPU_REG_BIAS_DEPTH 0x014u
 
-/* weight_fifo_depth (ro): Tiles. */
+/* weight_fifo_depth (ro): Capacity of the weight FIFO in tiles. */
 #define TPU_REG_WEIGHT_FIFO_DEPTH 0x018u
 
-/* features (ro): What the core can do beyond the rest. pooling: POOL. softmax: SOFTMAX. training: SELECT, and
-   the fields, formats and codes that need `training`. ring: RING, and the registers that need `ring`.
-   transpose: LOAD of transposed tiles. table_lanes: lanes of a vector that the function table serves at a
-   time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
+/* features (ro): Optional features of the core. pooling: POOL. softmax: SOFTMAX. training: SELECT, and the
+   fields, formats and codes that need `training`. ring: RING, and the registers that need `ring`. transpose:
+   LOAD of transposed tiles. table_lanes: lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE,
+   MULTIPLY. */
 #define TPU_REG_FEATURES               0x01Cu
 #define TPU_FEATURES_POOLING_MASK      0x00000001u
 #define TPU_FEATURES_POOLING_SHIFT     0u
@@ -92,15 +92,15 @@
 #define TPU_FEATURES_TABLE_LANES_MASK  0x0000FF00u
 #define TPU_FEATURES_TABLE_LANES_SHIFT 8u
 
-/* control (w1): Commands. start: starts a run; ignored while one runs, and after a fault until a reset.
-   reset: ends any run and clears every unit, the status, the fault and a pending interrupt; the rest stays. */
+/* control (w1): Commands. start: starts a run; ignored during a run, and after a fault until a reset. reset:
+   ends the run; clears all units, status, fault and pending interrupt; other registers keep values. */
 #define TPU_REG_CONTROL         0x020u
 #define TPU_CONTROL_START_MASK  0x00000001u
 #define TPU_CONTROL_START_SHIFT 0u
 #define TPU_CONTROL_RESET_MASK  0x00000002u
 #define TPU_CONTROL_RESET_SHIFT 1u
 
-/* status (ro): State of the core. running: a run is going on. done: the last run reached HALT; cleared by
+/* status (ro): State of the core. running: a run is in progress. done: the last run reached HALT; cleared by
    start and reset. fault: the last run ended early; cleared by reset. quiet: no bus transaction is
    outstanding. */
 #define TPU_REG_STATUS           0x024u
@@ -124,10 +124,10 @@
    TIMEOUT, 7 RING. */
 #define TPU_REG_FAULT_CAUSE 0x02Cu
 
-/* fault_pc (ro): Offset in region MODEL of the instruction that faulted. */
+/* fault_pc (ro): Offset in region MODEL of the instruction at fault. */
 #define TPU_REG_FAULT_PC 0x030u
 
-/* timeout (rw): Cycles without any progress that end a run; 0 counts as 1. */
+/* timeout (rw): Cycles without progress after which a run ends with TIMEOUT; 0 counts as 1. */
 #define TPU_REG_TIMEOUT 0x034u
 
 /* pc (rw): Offset in region MODEL of the first instruction. */
@@ -139,7 +139,7 @@
 /* model_base_high (rw): Region MODEL: address, high 32 bits. */
 #define TPU_REG_MODEL_BASE_HIGH 0x044u
 
-/* model_size (rw): Region MODEL: size in bytes; nothing outside is touched. */
+/* model_size (rw): Region MODEL: size in bytes; the core accesses nothing outside. */
 #define TPU_REG_MODEL_SIZE 0x048u
 
 /* input_base_low (rw): Region INPUT: address, low 32 bits. */
@@ -148,7 +148,7 @@
 /* input_base_high (rw): Region INPUT: address, high 32 bits. */
 #define TPU_REG_INPUT_BASE_HIGH 0x054u
 
-/* input_size (rw): Region INPUT: size in bytes; nothing outside is touched. */
+/* input_size (rw): Region INPUT: size in bytes; the core accesses nothing outside. */
 #define TPU_REG_INPUT_SIZE 0x058u
 
 /* output_base_low (rw): Region OUTPUT: address, low 32 bits. */
@@ -157,7 +157,7 @@
 /* output_base_high (rw): Region OUTPUT: address, high 32 bits. */
 #define TPU_REG_OUTPUT_BASE_HIGH 0x064u
 
-/* output_size (rw): Region OUTPUT: size in bytes; nothing outside is touched. */
+/* output_size (rw): Region OUTPUT: size in bytes; the core accesses nothing outside. */
 #define TPU_REG_OUTPUT_SIZE 0x068u
 
 /* scratch_base_low (rw): Region SCRATCH: address, low 32 bits. */
@@ -166,26 +166,26 @@
 /* scratch_base_high (rw): Region SCRATCH: address, high 32 bits. */
 #define TPU_REG_SCRATCH_BASE_HIGH 0x074u
 
-/* scratch_size (rw): Region SCRATCH: size in bytes; nothing outside is touched. */
+/* scratch_size (rw): Region SCRATCH: size in bytes; the core accesses nothing outside. */
 #define TPU_REG_SCRATCH_SIZE 0x078u
 
 /* cycles (ro): Cycles from start to the end of the last run. */
 #define TPU_REG_CYCLES 0x080u
 
-/* busy (ro): Cycles in which the array took a row. */
+/* busy (ro): Cycles in which a row entered the array. */
 #define TPU_REG_BUSY 0x084u
 
-/* stall_fetch (ro): Cycles in which no matmul is queued: instructions are being fetched, decoded or
+/* stall_fetch (ro): Cycles in which no MATMUL is queued: instructions are being fetched, decoded or
    dispatched. */
 #define TPU_REG_STALL_FETCH 0x088u
 
-/* stall_load (ro): Cycles in which the next matmul waits for its operands or biases from host memory. */
+/* stall_load (ro): Cycles in which the next MATMUL waits for operands or biases from host memory. */
 #define TPU_REG_STALL_LOAD 0x08Cu
 
-/* stall_activate (ro): Cycles in which the next matmul waits for the activation unit. */
+/* stall_activate (ro): Cycles in which the next MATMUL waits for the activation unit. */
 #define TPU_REG_STALL_ACTIVATE 0x090u
 
-/* stall_store (ro): Cycles in which the next matmul waits for a store. */
+/* stall_store (ro): Cycles in which the next MATMUL waits for a STORE. */
 #define TPU_REG_STALL_STORE 0x094u
 
 /* stall_weights (ro): Cycles in which the next pass waits for a tile from host memory. */
@@ -194,15 +194,14 @@
 /* stall_shift (ro): Cycles in which the next pass waits for its tile to shift into the array. */
 #define TPU_REG_STALL_SHIFT 0x09Cu
 
-/* stall_accumulate (ro): Cycles in which the next pass waits for sums that are still in the array, or for its
-   turn. */
+/* stall_accumulate (ro): Cycles in which the next pass waits for a read-after-write hazard on the
+   accumulators. */
 #define TPU_REG_STALL_ACCUMULATE 0x0A0u
 
-/* stall_drain (ro): Cycles in which no matmul is left before SYNC or HALT: the last sums, activations and
-   stores. */
+/* stall_drain (ro): Cycles in which no MATMUL is left before SYNC or HALT: the pipeline drains. */
 #define TPU_REG_STALL_DRAIN 0x0A4u
 
-/* stall_ring (ro): Cycles in which the next matmul waits for the ring. */
+/* stall_ring (ro): Cycles in which the next MATMUL waits for the ring unit. */
 #define TPU_REG_STALL_RING 0x0A8u
 
 /* read_beats (ro): Beats read from the bus. */
@@ -211,9 +210,9 @@
 /* write_beats (ro): Beats written to the bus. */
 #define TPU_REG_WRITE_BEATS 0x0C4u
 
-/* ring (rw): The core's place in a ring. It may change while no run goes on. rank: number of this core, below
-   `size`; its `m_axis_ring` leads to the next number, the last one's to 0. size: cores of the ring, 1 to 8.
-   flush: what comes from the link, and what has come, is dropped; RING is then refused. */
+/* ring (rw): Position of the core in a ring. Write only between runs. rank: rank of this core, below `size`;
+   its `m_axis_ring` drives the next rank, modulo `size`. size: number of cores in the ring, 1 to 8. flush:
+   discards the vectors in the link FIFO and all that arrive; RING is refused meanwhile. */
 #define TPU_REG_RING         0x0C8u
 #define TPU_RING_RANK_MASK   0x00000007u
 #define TPU_RING_RANK_SHIFT  0u
@@ -222,18 +221,18 @@
 #define TPU_RING_FLUSH_MASK  0x00010000u
 #define TPU_RING_FLUSH_SHIFT 16u
 
-/* ring_depth (ro): Vectors that the ring unit takes in, and of the longest segment. */
+/* ring_depth (ro): Input buffer of the ring unit in vectors; also the longest segment. */
 #define TPU_REG_RING_DEPTH 0x0CCu
 
-/* ring_sent (ro): Words of 32 bits that the last run sent into the ring. */
+/* ring_sent (ro): 32-bit words sent to the ring in the last run. */
 #define TPU_REG_RING_SENT 0x0D0u
 
-/* ring_received (ro): Words of 32 bits that the last run took from the ring. */
+/* ring_received (ro): 32-bit words received from the ring in the last run. */
 #define TPU_REG_RING_RECEIVED 0x0D4u
 
 /* ring_state (ro): State of the links. held: the link FIFO holds a vector. offered: a vector is offered at
-   `m_axis_ring`. refused: RING needs `flush`, but for `size` 1; set by a fault, and by a reset in a run or
-   with a link in use. */
+   `m_axis_ring`. refused: RING needs a `flush`, except with `size` 1; set by a fault, or a reset in a run or
+   with used links. */
 #define TPU_REG_RING_STATE           0x0D8u
 #define TPU_RING_STATE_HELD_MASK     0x00000001u
 #define TPU_RING_STATE_HELD_SHIFT    0u

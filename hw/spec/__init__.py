@@ -1,1 +1,1 @@
-"""What software and units see of the core: instructions, operations, registers, the serial protocol."""
+"""The programming interface and the ports inside the core: instructions, operations, registers, the serial protocol."""

@@ -1,4 +1,4 @@
-"""The codes of fields: what a number in a field of an instruction word, or in a register, stands for."""
+"""The codes of fields of instruction words and registers."""
 
 from amaranth.lib import enum
 
@@ -6,7 +6,7 @@ __all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "Region", 
 
 
 class FunctionCode(enum.Enum, shape=4):
-    """Activation function; TABLE: what LOAD_TABLE put into the function table."""
+    """Activation functions. TABLE is the function in the function table, which LOAD_TABLE writes."""
 
     NONE = 0
     RELU = 1
@@ -14,9 +14,9 @@ class FunctionCode(enum.Enum, shape=4):
 
 
 class Format(enum.Enum, shape=2):
-    """What is written of a row of results. BFLOAT16: one vector, rounded. BINARY32: two vectors that hold `n` binary32, low lanes
-    first. PLANES: the upper halves of the binary32 in one vector, cut off, and their lower halves in another. INDEX: one vector,
-    of the numbers of the largest rows of windows."""
+    """Formats of a row of results. BFLOAT16: one vector, rounded. BINARY32: two vectors with `n` binary32, low lanes first.
+    PLANES: the truncated upper halves of the binary32 in one vector, the lower halves in another. INDEX: one vector with the
+    indices of the largest rows of windows."""
 
     BFLOAT16 = 0
     BINARY32 = 1
@@ -25,12 +25,12 @@ class Format(enum.Enum, shape=2):
 
     @property
     def height(self):
-        """Vectors that a result takes."""
+        """Vectors of one result."""
         return 2 if self in (Format.BINARY32, Format.PLANES) else 1
 
 
 class Half(enum.Enum, shape=2):
-    """What LOAD_BIAS writes of every binary32 of a bias row."""
+    """Halves of each binary32 of a bias row that LOAD_BIAS writes."""
 
     WHOLE = 0
     UPPER = 1
@@ -38,15 +38,15 @@ class Half(enum.Enum, shape=2):
 
 
 class Condition(enum.Enum, shape=1):
-    """In which lanes SELECT keeps a sum: where the operand, a bfloat16, is above 0, or where its low byte is `number`."""
+    """Conditions of SELECT to keep a sum: its bfloat16 operand is above 0, or the low byte of the operand is `number`."""
 
     POSITIVE = 0
     EQUAL = 1
 
 
 class RingMode(enum.Enum, shape=2):
-    """What RING does with the segments of all cores: adds them up, each core getting all sums, or one segment of them; or gives
-    each core all segments, as they are."""
+    """Collective operations of RING. ALL_REDUCE: each core gets the sums of all segments. REDUCE_SCATTER: each core gets the sum
+    of one segment. ALL_GATHER: each core gets all segments unchanged."""
 
     ALL_REDUCE = 0
     REDUCE_SCATTER = 1
@@ -54,7 +54,7 @@ class RingMode(enum.Enum, shape=2):
 
 
 class Region(enum.Enum, shape=2):
-    """Window of host memory, placed by the region registers; offsets count bytes from its base."""
+    """Regions of host memory. The region registers hold their bases; offsets count bytes from the base."""
 
     MODEL = 0
     INPUT = 1
@@ -62,12 +62,12 @@ class Region(enum.Enum, shape=2):
     SCRATCH = 3
 
 
-#: Whether STORE may write to a region.
+#: True for regions that STORE may write.
 REGION_WRITABLE = {Region.MODEL: False, Region.INPUT: False, Region.OUTPUT: True, Region.SCRATCH: True}
 
 
 class Fault(enum.Enum, shape=4):
-    """Why a run ended early."""
+    """Causes of a fault, which ends a run early."""
 
     NONE = 0
     ILLEGAL = 1
