@@ -42,8 +42,8 @@ class Config:
     )
     weight_fifo_depth: int | None = _parameter(
         None,
-        "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. Default: 256 / n, at least 8. "
-        "Cells with many stages need 8 tiles for a throughput of one tile every n cycles.",
+        "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. Cells with many stages need 8 tiles "
+        "for a throughput of one tile every n cycles. Default: 256 / n, at least 8.",
     )
     bus_width: int | None = _parameter(
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."

@@ -103,11 +103,8 @@ def _codes_of(name, codes):
 def presets():
     """Returns the parameters of a core, and the presets."""
     meanings = markdown_table(
-        ["parameter", "meaning and range", "if not given"],
-        [
-            [f"`{entry.name}`", entry.metadata["help"].partition(" If not given: ")[0], _default(entry)]
-            for entry in fields(Config)
-        ],
+        ["parameter", "meaning and range", "default"],
+        [[f"`{entry.name}`", entry.metadata["help"].partition(" Default: ")[0], _default(entry)] for entry in fields(Config)],
     )
     values = markdown_table(
         ["parameter", *PRESETS],
@@ -121,7 +118,7 @@ def _value(value):
 
 
 def _default(entry):
-    return entry.metadata["help"].partition(" If not given: ")[2].rstrip(".") if entry.default is None else _value(entry.default)
+    return entry.metadata["help"].partition(" Default: ")[2].rstrip(".") if entry.default is None else _value(entry.default)
 
 
 def latencies():

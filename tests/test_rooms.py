@@ -32,7 +32,8 @@ ORDER = """
     hw/pod
     hw/tpu hw/cycles
     hw/activation hw/matmul hw/ring hw/control
-    hw/bus hw/array
+    hw/bus
+    hw/array
     hw/arithmetic
     hw/config
     hw/spec hw/lib hw/tools
