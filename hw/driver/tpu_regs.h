@@ -232,7 +232,7 @@
 
 /* ring_state (ro): State of the links. held: the link FIFO holds a vector. offered: a vector is offered at
    `m_axis_ring`. refused: RING needs a `flush`, except with `size` 1; set by a fault, or a reset in a run or
-   with used links. */
+   with busy links. */
 #define TPU_REG_RING_STATE           0x0D8u
 #define TPU_RING_STATE_HELD_MASK     0x00000001u
 #define TPU_RING_STATE_HELD_SHIFT    0u
