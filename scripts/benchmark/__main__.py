@@ -10,11 +10,35 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.rtl.runner import SimulationError
 
 from ..cli.command_line import run_app
-from . import fpga, inference, mlperf_tiny, node_tests, parameter_server, processors, rings, speed, summary, training
+from . import (
+    fpga,
+    inference,
+    master_rounding,
+    mlperf_tiny,
+    node_tests,
+    parameter_server,
+    processors,
+    rings,
+    speed,
+    summary,
+    training,
+)
 from .common import app
 
 #: Modules that add their commands to `app`.
-TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, node_tests, summary)
+TABLES = (
+    inference,
+    mlperf_tiny,
+    training,
+    master_rounding,
+    speed,
+    rings,
+    parameter_server,
+    fpga,
+    processors,
+    node_tests,
+    summary,
+)
 
 if __name__ == "__main__":
     run_app(app, (ToolError, CompileError, ModelError, SimulationError, OSError))
