@@ -103,7 +103,8 @@ def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
 
 
 def cycle_texts(config):
-    """Opcode to how long it keeps its unit, and when its results are there. `b` are the bus beats of a vector."""
+    """Returns, by opcode, how long an instruction keeps its unit, and when its results are there: counted from the last cycle in
+    which the row keeps the unit. `b` are the bus beats of a vector."""
     return {
         Opcode.HALT: ("-", "until all before it have ended"),
         Opcode.SYNC: ("-", "until all before it have ended"),
@@ -133,7 +134,7 @@ def cycle_texts(config):
                 "1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as "
                 "many more as BINARY32"
             ),
-            f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE",
+            f"4 cycles later; {4 + FunctionTable.latency} + n / `table_lanes` with TABLE",
         ),
         Opcode.SOFTMAX: (
             f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
@@ -150,6 +151,6 @@ def cycle_texts(config):
         Opcode.RING: ("what [Ring](#ring) says", "with it"),
         Opcode.SELECT: (
             "2 a row; 6 where its operand is the result of the row before",
-            "5 cycles later; behind other instructions of its unit 8, behind a SELECT 9",
+            "4 cycles later; behind other instructions of its unit 7, behind a SELECT 8",
         ),
     }

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.cycles import pass_cycles, row_cycles
+from amaranth_tpu.hw.control.decoder import decode_cycles
+from amaranth_tpu.hw.cycles import cycle_texts, pass_cycles, row_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Half, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
@@ -141,6 +142,29 @@ def test_cycles(rng, lanes):
     cycles = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 4})["runs"]]
     for (opcode, _, how), short, long in zip(_ROWS, cycles[::2], cycles[1::2]):
         assert long - short == 8 * row_cycles(config, opcode, **how), f"{opcode.name} {how}"
+
+
+@pytest.mark.slow
+def test_results_are_there_later(rng):
+    """A row of an instruction of the activation unit takes, beside its decoding and the table's cycles, as many as its results
+    come later, and for all instructions the same number more."""
+    config = Config(n=4, table_lanes=2, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
+    host, runs, expected = MemoryBuilder(rng, 1 << 20), [], []
+    places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
+    for opcode, fields, how in _ROWS:
+        if INSTRUCTIONS[opcode].unit is not Unit.ACTIVATE:
+            continue
+        count = "rows0" if opcode in (Opcode.POOL, Opcode.SELECT) else "rows"
+        image = image_of(config, [op(opcode, **fields, **{count: 1}), op(Opcode.HALT)])
+        runs.append({"regions": {**places, "MODEL": host.place(image)}})
+        text = cycle_texts(config)[opcode][1]
+        later = text.split("; ")[-1] if how.get("table") else text
+        later = re.match(r"(\d*)(?: \+ n / `table_lanes`)?", later)
+        later = int(later[1] or 0) + (config.n // config.table_lanes if "+" in later[0] else 0)
+        row = row_cycles(config, opcode, **how)
+        expected.append(decode_cycles(config)[opcode] + row + later)
+    cycles = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 4})["runs"]]
+    assert len({found - least for found, least in zip(cycles, expected)}) == 1, [*zip(cycles, expected)]
 
 
 @pytest.mark.slow
