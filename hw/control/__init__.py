@@ -1,1 +1,1 @@
-"""From words in host memory to operations of the units: fetch, decode, dispatch, run, registers."""
+"""Control path, from words in host memory to unit operations: fetch, decode, dispatch, run control, registers."""

@@ -1,4 +1,4 @@
-"""The AXI4-Lite slave: the register map of :mod:`hw.spec.registers` in hardware."""
+"""The AXI4-Lite subordinate: the register map of :mod:`hw.spec.registers` in hardware."""
 
 from functools import reduce
 from operator import or_
@@ -15,14 +15,15 @@ __all__ = ["ControlRegisters", "region_registers"]
 
 
 def region_registers():
-    """The registers that place a region, 32 bits each, as the core sees them."""
+    """Returns the signature of the registers of a region, 32 bits each, from the side of the core."""
     return Signature({"base_low": Out(32), "base_high": Out(32), "size": Out(32)})
 
 
 class ControlRegisters(wiring.Component):
-    """One access at a time for each direction; every access is answered OKAY, and what is not mapped reads as 0.
+    """AXI4-Lite registers with one outstanding read and one outstanding write. The response is always OKAY.
 
-    A write is taken one cycle after both its address and its data are there; a read answers two cycles after its address.
+    Unmapped addresses read as 0. A write is accepted one cycle after both its address and its data are valid. Read data follow
+    two cycles after the address.
 
     Parameters
     ----------
@@ -32,19 +33,19 @@ class ControlRegisters(wiring.Component):
     -------
     bus : AXI4-Lite, in
     <name> : 32, in
-        For each `ro` register, and for `interrupt`: what a read gives.
+        For each `ro` register, and for `interrupt`: the value that a read returns.
     <name> : 32, out
-        For each other `rw` register: what it holds.
+        For each other `rw` register: its value.
     regions : array of region registers, out
         See :func:`region_registers`; in the order of `Region`.
     stalls : array of 32, in
         The counters, in the order of :func:`hw.spec.registers.stalls_of`.
     <name>_written : 1, out
-        For each `w1` register, and for `interrupt`: a write, in the cycle of `written_data`.
+        For each `w1` register, and for `interrupt`: 1 in the cycle in which `written_data` is written to it.
     written_data : 32, out
     """
 
-    #: `rw` registers whose state lives elsewhere.
+    #: `rw` registers whose state is stored in another unit.
     _elsewhere = ("interrupt",)
 
     def __init__(self, *, config):
@@ -71,7 +72,7 @@ class ControlRegisters(wiring.Component):
         return register.access == "rw" and register.name not in self._elsewhere
 
     def _value(self, register):
-        """The member that is, or holds, a register's value."""
+        """Returns the member, or the part of a member, with the value of a register."""
         name, *steps = register.group or (register.name,)
         value = getattr(self, name)
         for step in steps:
@@ -83,7 +84,7 @@ class ControlRegisters(wiring.Component):
         bus = self.bus
         m.d.comb += [bus.bresp.eq(OKAY), bus.rresp.eq(OKAY)]
 
-        # AXI wants no path from an input to an output: every ready is a register, or depends on registers alone.
+        # AXI forbids combinational paths from inputs to outputs: each ready is a register, or depends on registers alone.
         write = Signal()
         m.d.sync += write.eq(bus.awvalid & bus.wvalid & ~write & ~bus.bvalid)
         m.d.comb += [bus.awready.eq(write), bus.wready.eq(write)]
@@ -97,7 +98,7 @@ class ControlRegisters(wiring.Component):
         m.d.sync += read.eq(bus.arvalid & bus.arready)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
-        # The address is decoded in one cycle, the register taken in the next.
+        # One cycle decodes the address. The next cycle reads the register.
         readable = [register for register in self.registers if register.access != "w1"]
         selected = Signal(len(readable))
         m.d.sync += selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable))

@@ -1,4 +1,4 @@
-"""Instruction decode: every check that can be made before anything happens, and the footprint of what remains."""
+"""Instruction decode: all checks that can precede execution, and the footprint of each valid instruction."""
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream, wiring
@@ -18,19 +18,24 @@ __all__ = ["Decoder", "decode_cycles"]
 
 
 def decode_cycles(config):
-    """Opcode to the cycles of its check: one to take the instruction, those of its spans, and one for the verdict."""
+    """Returns the decode latency of each opcode: one cycle to fetch, the cycles of its spans, and one for the verdict."""
     return {opcode: 2 + extent_cycles(record) for opcode, record in records(config).items()}
 
 
 class Decoder(wiring.Component):
-    """Checks one instruction at a time, for :func:`decode_cycles`. What it hands on stands in registers, so the next instruction
-    is checked while this one waits for its place.
+    """Checks one instruction at a time; each takes :func:`decode_cycles`. The output is registered: the next instruction is
+    checked while the last one waits for the dispatcher.
 
-    In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or code of a field, codes
-    that exclude each other, a wrong count of lanes (ILLEGAL); a count of 0, or above what there is room for (LENGTH); a ring of
-    which this core is no part (RING); a place outside a memory of the chip or a region, a beat that is not aligned, a STORE to a
-    region that may not be written, the end of region MODEL (ADDRESS). The first that fails raises `fault` for ever once what came
-    before it is handed on; nothing comes out of it, nor of what follows a HALT.
+    The checks, in order of priority, after the end of region MODEL (ADDRESS):
+
+    - BUS_READ: the instruction could not be read.
+    - ILLEGAL: a reserved bit, an unknown opcode or field code, codes that exclude each other, or a wrong number of lanes.
+    - LENGTH: a count of 0, or a count above its maximum in the core.
+    - RING: a ring that this core is not part of.
+    - ADDRESS: a place outside an on-chip memory or a region, an unaligned beat, or a STORE to a read-only region.
+
+    The first check that fails raises `fault`, which stays 1, as soon as the preceding instruction has left `o`. The faulty
+    instruction is not output, nor is any instruction after a HALT.
 
     Parameters
     ----------
@@ -39,9 +44,19 @@ class Decoder(wiring.Component):
 
     Members
     -------
-    bases, sizes : of the regions, in order.
-    ring_size, ring_ready : the cores of the ring, and that this is one of them; in a core that can be in one.
-    fault, cause : the instruction at `pc` is not to be executed.
+    i : stream of instructions, in
+        :func:`hw.spec.operations.instruction_layout`.
+    o : stream of decoded instructions, out
+        :func:`hw.control.description.decoded_layout`.
+    bases, sizes : arrays of address_width and 32, in
+        Base address and size in bytes of each region, in the order of `Region`.
+    ring_size, ring_ready : 4 and 1, in
+        Number of cores in the ring, and a flag that this core is one of them. Only in a core with a ring.
+    fault : 1, out
+    cause : Fault, out
+        The instruction at `pc` must not be executed, and the reason.
+    pc : 32, out
+        Offset in region MODEL of the instruction that is checked.
     """
 
     def __init__(self, *, config):
@@ -66,7 +81,7 @@ class Decoder(wiring.Component):
         m.submodules.extents = extents = SpanExtents(config=self.config)
         m.d.comb += [extents.word.eq(bits), extents.match.eq(match)]
         legal, counts = check_word(word)
-        # Of each opcode a register; the word's own is chosen behind them.
+        # One register per opcode. The verdict selects by the opcode of the word after these registers.
         checked_legal = {opcode: Signal(name=f"legal_{opcode.name.lower()}", reset_less=True) for opcode in legal}
         checked_counts = {opcode: Signal(name=f"counts_{opcode.name.lower()}", reset_less=True) for opcode in counts}
         if self.config.ring:
@@ -91,7 +106,7 @@ class Decoder(wiring.Component):
                         m.d.sync += self.cause.eq(Fault.BUS_READ)
                         m.next = "FAULT"
                     with m.Else():
-                        if self.config.training:  # in CHECK, out of a register
+                        if self.config.training:  # registered: 1 in CHECK
                             m.d.sync += extents.start.eq(1)
                         m.next = "CHECK"
 
@@ -128,15 +143,16 @@ class Decoder(wiring.Component):
                             m.next = "END"
 
             with m.State("END"):
-                pass  # nothing more is taken, so that no further instructions are fetched
+                pass  # accepts no instruction, so that fetching stops
 
             with m.State("FAULT"):
                 m.d.comb += self.fault.eq(~self.o.valid)
         return m
 
     def _host_span(self, m, word, start):
-        """Base of the region, offset of the first byte behind what is transferred, and whether all of that may be; from the cycle
-        after `start` on."""
+        """Returns the base address of the region, the offset of the first byte after the transfer, and the check of the transfer.
+
+        All three are valid from the cycle after `start`."""
         config, transfer = self.config, word[Opcode.LOAD]
         base, size, host_end = Signal(config.address_width), Signal(32), Signal(48)
         vector_shift = exact_log2(config.vector_bytes)

@@ -1,4 +1,4 @@
-"""What a checked instruction word becomes: its footprint, and the operation for its unit."""
+"""Decoded form of a checked instruction word: its footprint, and the operation for its unit."""
 
 from functools import cache, reduce
 from operator import or_
@@ -13,13 +13,13 @@ from ..spec.operations import activate_layout, matmul_layout, ring_layout, trans
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
 
-#: Memories that instructions share, but the host's.
+#: On-chip memories that instructions share.
 _SPACES = ("buffer", "acc", "bias")
 
 
 @cache
 def footprint_layout(config):
-    """The places that a checked instruction touches: for each space, first and last place, and whether it is read or written."""
+    """Returns the layout of a footprint: for each memory, the first and last place accessed, and flags for read and write."""
 
     def span(width):
         return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
@@ -32,7 +32,7 @@ def footprint_layout(config):
 
 @cache
 def decoded_layout(config):
-    """A checked instruction. Of the operations, the one for `footprint.unit` counts."""
+    """Returns the layout of a checked instruction. Only the operation for `footprint.unit` is valid."""
     return data.StructLayout(
         {
             "halt": 1,
@@ -46,17 +46,17 @@ def decoded_layout(config):
 
 
 def describe(m, o, word, *, pc, base, host_end, extents):
-    """Wires the fields of an :class:`.InstructionWord` to where the units look for them.
+    """Connects the fields of an :class:`.InstructionWord` to the footprint and the operations of the units.
 
     Parameters
     ----------
     m : Module
     o : View of decoded_layout
-        What is driven, in the same cycle.
+        Driven combinationally.
     pc : Signal
         Offset of the instruction in region MODEL.
     base, host_end : Signal
-        Base of the region, and offset of the first byte behind what is transferred.
+        Base address of the region, and offset of the first byte after the transfer.
     extents : SpanExtents
     """
     matmul = word[Opcode.MATMUL]
@@ -102,7 +102,7 @@ def _describe_use(m, use, word, space, behind):
         }
         if uses:
             m.d.comb += side.eq(word.choose(uses))
-    # Opcodes with their span's beginning at the same place of the word share it.
+    # Opcodes whose spans begin with a field at the same bits of the word share one input of the mux.
     places = {}
     for opcode, spans in touching.items():
         bits = {field.name: field.first for field in word.records[opcode].fields}
@@ -112,7 +112,7 @@ def _describe_use(m, use, word, space, behind):
         view, spans = word[opcodes[0]], touching[opcodes[0]]
         first = view[spans[0].base]
         if len(spans) == 2:
-            # One span has to do for what is read and what is written.
+            # One span covers both the rows read and the rows written.
             first = Mux(behind, first, view[spans[1].base])
         firsts.append(Mux(word.one_of(*opcodes), first, 0))
     m.d.comb += use.first.eq(reduce(or_, firsts))
@@ -138,7 +138,7 @@ def _describe_transfer(m, operation, word, base):
         m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]
         if word.config.training:
             m.d.comb += operation.half.eq(word[Opcode.LOAD_BIAS].half)
-    if word.config.transpose:  # it stands where that of LOAD_WEIGHTS does, and where LOAD_BIAS has `half`
+    if word.config.transpose:  # the same bit in LOAD and LOAD_WEIGHTS; in LOAD_BIAS it is `half`
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD].transpose & ~word.one_of(Opcode.LOAD_BIAS))
     elif word.config.training:
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD_WEIGHTS].transpose)
@@ -204,7 +204,7 @@ def _describe_activate(m, operation, word):
 
 
 def _describe_select(m, operation, word):
-    """SELECT, whose loops are those of POOL with windows of one row, and the steps between results."""
+    """Connects the fields of SELECT, and the steps between results. SELECT loops like POOL with windows of one row."""
     select, activate = word[Opcode.SELECT], word[Opcode.ACTIVATE]
     m.d.comb += [
         operation.equal.eq(select.condition == Condition.EQUAL),

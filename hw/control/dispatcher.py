@@ -1,4 +1,4 @@
-"""Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
+"""Dispatch of instructions to the units, with the interlocks for hazards between instructions."""
 
 from functools import reduce
 from operator import or_
@@ -17,28 +17,29 @@ from .scoreboard import Scoreboard
 
 __all__ = ["Dispatcher", "units_of"]
 
-#: The units, with their operation's name in :func:`hw.control.description.decoded_layout`, in the order of `Unit`.
+#: Units, each with the name of its operation in :func:`hw.control.description.decoded_layout`, in the order of `Unit`.
 _UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
 
 
 def units_of(config):
-    """The units that a core has, with their operation's name in :func:`hw.control.description.decoded_layout`, in the order of
-    :class:`hw.spec.instruction.Unit`."""
+    """Returns the units of a core, each with the name of its operation in :func:`hw.control.description.decoded_layout`.
+
+    The order is the order of :class:`hw.spec.instruction.Unit`."""
     return {**_UNITS, "ring": "ring"} if config.ring else _UNITS
 
 
-#: What instructions share.
+#: Memories that instructions share.
 _SPACES = ("host", "buffer", "acc", "bias")
 
 
 class Dispatcher(wiring.Component):
-    """Holds up to `in_flight` instructions, in the order of the program for each unit.
+    """Holds up to `in_flight` instructions, in program order within each unit.
 
-    A new instruction is compared with those of other units in flight, one a cycle, and placed four cycles after the last.
-    It waits, in its unit's queue, for those that touch what it touches, where one of the two writes; an operation leaves
-    the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
-    tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
-    wait for all.
+    A new instruction is compared with the instructions in flight of other units, one a cycle. It enters the queue of its unit
+    four cycles after the last comparison begins. Two instructions conflict if both access a place and at least one writes it.
+    An operation issues from its queue when all earlier instructions that conflict with it have ended. A MATMUL issues before
+    that, so that its loops are already set up: `blocked` tells the matmul unit which slots still wait. Instructions of one unit
+    keep their order and need no comparison. SYNC and HALT wait for all instructions in flight.
 
     Parameters
     ----------
@@ -49,22 +50,22 @@ class Dispatcher(wiring.Component):
     i : stream of decoded instructions, in
         :func:`hw.control.decoder.decoded_layout`.
     load, weights, store, matmul, activate, ring : unit port, out
-        Of the units that the core has; see :func:`hw.spec.unit_ports.unit_port`.
+        One for each unit of the core; see :func:`hw.spec.unit_ports.unit_port`.
     halted : 1, out
-        HALT was reached, and every instruction has ended.
+        HALT was reached, and all instructions have ended.
     accepted : 1, out
         An instruction was dispatched.
     at_end : 1, out
         SYNC or HALT waits.
     matmul_queued : 1, out
-        A MATMUL is not yet handed over.
+        A MATMUL waits in the queue.
     blocked : slots, out
-        The instructions, by slot, that wait for other units.
+        Slots whose instructions wait for other units.
     held : 1, in
     held_slot : slot, in
-        The MATMUL in this slot would begin if it were not blocked.
+        The MATMUL in `held_slot` would begin if it were not blocked.
     waits : units, out
-        The units that it waits for, two cycles ago: one bit each, in the order of :func:`units_of`.
+        Units that this MATMUL waits for, two cycles late: one bit each, in the order of :func:`units_of`.
     """
 
     queue_depth = 4
@@ -98,7 +99,7 @@ class Dispatcher(wiring.Component):
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(self.config), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
-        # The slots of the operations that end, by unit. The end of one on the bus counts one cycle later.
+        # Slots of the operations that end, by unit. The end of a bus operation counts one cycle later.
         on_bus = ("load", "weights", "store")
         ended, any_late = {unit: Signal(slots, name=f"ended_by_{unit}") for unit in self.units}, Signal()
         for unit, ends in ended.items():
@@ -107,8 +108,8 @@ class Dispatcher(wiring.Component):
         m.d.sync += any_late.eq(Cat(getattr(self, unit).done for unit in on_bus).any())
         m.d.comb += board.ended.eq(reduce(or_, ended.values()))
 
-        # A pipeline over the occupied slots, one a cycle: choose a slot, read its footprint, compare the spans, judge. Slots of
-        # the instruction's own unit are skipped, except for the first.
+        # A pipeline over the occupied slots, one a cycle: select a slot, read its footprint, compare the spans, judge the result.
+        # Slots of the instruction's own unit are skipped, except if such a slot is the first.
         footprint = self.i.p.footprint
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in self.units}
         own = Signal(slots)
@@ -146,14 +147,14 @@ class Dispatcher(wiring.Component):
             with m.If(~board.occupied[s]):
                 m.d.sync += slot.eq(s)
 
-        # Registers, from the cycle before: `compared`: no slot is left to compare. `mine`: the instruction's unit. `room`: its
-        # queue and the scoreboard have room. `clear`: it waits for no slot. The instruction has been there for a cycle by then.
-        # Until it is placed, room only grows, and slots that it waits for only end.
+        # Registered conditions of the previous cycle. `compared`: no slot is left to compare. `mine`: unit of the instruction.
+        # `room`: its queue and the scoreboard have room. `clear`: it waits for no slot. The instruction has then been valid for
+        # a cycle. Until it is placed, room only grows, and the slots that it waits for only end.
         compared, mine, room, clear = Signal(), Signal(len(self.units)), Signal(), Signal()
         is_sync, is_halt = Signal(), Signal()
         rooms = {unit: Signal(name=f"{unit}_room") for unit in self.units}
         none, placed, accept = Signal(), Signal(), Signal()
-        alone = Signal()  # no more than one slot was occupied
+        alone = Signal()  # at most one slot was occupied
         is_control = footprint.unit == Unit.CONTROL
         m.d.sync += [
             alone.eq((board.occupied & (board.occupied - 1)) == 0),
@@ -207,8 +208,8 @@ class Dispatcher(wiring.Component):
                     self.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
-                # `out` is a register; an operation leaves the queue one cycle after it is in `out`. An operation that has none
-                # before it, and that waits for no slot, goes past the queue.
+                # `out` is a register. An operation leaves the queue one cycle after `out` takes it. An operation bypasses the
+                # queue if the queue and `out` are empty and the operation waits for no slot.
                 at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
                 m.d.comb += [
                     at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),
@@ -227,7 +228,7 @@ class Dispatcher(wiring.Component):
                 m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 
         m.d.comb += self.blocked.eq(board.blocked)
-        # For the counters: two cycles old.
+        # For the counters, two cycles late.
         pending = Signal(slots)
         m.d.sync += [
             pending.eq(Mux(self.held, Array(board.waiting)[self.held_slot], 0)),
@@ -236,7 +237,7 @@ class Dispatcher(wiring.Component):
         return m
 
     def _by_unit(self, values, unit):
-        """That of the `values`, by name, which belongs to a unit; of no meaning for CONTROL."""
+        """Returns the entry of `values`, a dict by unit name, for `unit`; undefined for CONTROL."""
         values = list(values.values())
         return Array(values[: Unit.CONTROL.value] + values[Unit.CONTROL.value - 1 :] if "ring" in self.units else values)[
             unit.as_value()

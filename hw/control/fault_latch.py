@@ -1,4 +1,4 @@
-"""The fault that ends a run."""
+"""Register for the fault that ends a run."""
 
 from amaranth import Cat, Module
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ __all__ = ["FaultLatch"]
 
 
 class FaultLatch(wiring.Component):
-    """Hands on a fault one cycle later; of several in one cycle, that of the first source.
+    """Forwards a fault one cycle later. If several sources report in one cycle, the first source has priority.
 
     Parameters
     ----------

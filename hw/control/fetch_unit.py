@@ -1,4 +1,4 @@
-"""Instruction fetch."""
+"""Instruction prefetch from host memory."""
 
 from amaranth import Cat, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, stream, wiring
@@ -15,23 +15,24 @@ __all__ = ["FetchUnit"]
 
 
 class FetchUnit(wiring.Component):
-    """Prefetches instructions from `pc` on, which it takes over in reset, `group` at a time.
+    """Prefetches instructions in groups of `group`, from `pc` on. `pc` is sampled in reset.
 
-    Nothing outside the first `size` bytes of the region at `base` is read: past its end comes one instruction with
-    `overrun` set, and at once if the first one is not aligned to the bus.
+    Reads stay within the first `size` bytes of the region at `base`. After the end of the region, the output is an instruction
+    with `overrun` set. If the first instruction is not aligned to the bus, `overrun` follows at once.
 
     Parameters
     ----------
     address_width, bus_width : int
         Bits.
     instruction_bytes : int
-        Distance between two instructions; what exceeds an instruction is ignored.
+        Stride between instructions. Bytes beyond the instruction are ignored.
 
     Members
     -------
     base : address_width, in
+        Base address of region MODEL.
     size : 32, in
-        Of region MODEL, in bytes.
+        Bytes of region MODEL.
     pc : 32, in
         Offset of the first instruction in the region.
     host : read client, out
@@ -68,14 +69,14 @@ class FetchUnit(wiring.Component):
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.host.request))
 
-        # What is left of the region from `address` on: `groups` and a `tail` of instructions. In two cycles of
-        # reset it follows the registers, so that long sums are ready when the run begins.
+        # Rest of the region from `address` on: `groups`, and a `tail` of instructions. Two cycles of reset load them from the
+        # control registers, so that the wide sums are ready when the run starts.
         address = Signal(self._address_width, reset_less=True)
         present_pc = Signal(32, reset_less=True)
         rest = Signal(33)
         groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
-        full = Signal(reset_less=True)  # there are groups
-        # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
+        full = Signal(reset_less=True)  # `groups` is not 0
+        # `ahead` counts instructions requested but not yet taken. It never exceeds the depth of the queue.
         ahead = Signal(range(self.depth + 1))
         count = Signal(range(self.group + 1))
         aligned, asked, taken = Signal(), Signal(), Signal()
@@ -106,7 +107,7 @@ class FetchUnit(wiring.Component):
             with m.Else():
                 m.d.sync += tail.eq(0)
 
-        # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
+        # A word with a read error is passed on as `failed`: the error counts only if the instruction is to be executed.
         earlier_failed, failed = Signal(), Signal()
         m.d.comb += failed.eq(earlier_failed | answer.error)
         with m.If(converter.o_valid):

@@ -1,4 +1,4 @@
-"""An instruction word, seen as each of the instructions that the core has."""
+"""An instruction word, viewed as each instruction of the core."""
 
 from functools import cache, reduce
 from operator import or_
@@ -13,14 +13,16 @@ __all__ = ["InstructionWord", "match_layout", "match_word"]
 
 @cache
 def match_layout(config):
-    """Which of the core's instructions a word is: a bit for each; none, if it has another opcode. With `training` also whether
-    it is one that reads results, whether it writes two vectors for each row of them, and whether its rows lie apart."""
+    """Returns the layout of a decoded opcode: one bit for each instruction of the core; all 0 for an unknown opcode.
+
+    With `training`, three more bits: `results`, the instruction reads results; `tall`, it writes two vectors for each row of
+    results; `apart`, its rows are not contiguous."""
     shared = ("results", "tall", "apart") if config.training else ()
     return data.StructLayout({name: 1 for name in (*(opcode.name.lower() for opcode in records(config)), *shared)})
 
 
 def match_word(config, bits):
-    """The fields of :func:`match_layout` for a word, by name."""
+    """Returns the fields of :func:`match_layout` for a word, by name."""
     match = {opcode: bits[:8] == opcode.value for opcode in records(config)}
     named = {opcode.name.lower(): now for opcode, now in match.items()}
     if not config.training:
@@ -43,24 +45,24 @@ def match_word(config, bits):
 
 @cache
 def _results(config):
-    """Opcodes of the instructions that read results."""
+    """Returns the opcodes of the instructions that read results."""
     return tuple(code for code, record in records(config).items() if any(span.use == "r" for span in record.spans_of("acc")))
 
 
 class InstructionWord:
-    """Names for the bits of a word; no hardware of its own but choices by its opcode.
+    """Named fields of a word. Its only hardware is multiplexers selected by the opcode.
 
     Parameters
     ----------
     config : Config
     word : Signal
     match : View of match_layout
-        What the word is, in registers beside it: from the opcode's bits it would be three levels of logic before everything.
+        Decoded opcode, registered with the word. Decoding it from the bits would add three levels of logic to every path.
     """
 
     def __init__(self, config, word, match):
         self.config, self.bits, self._match = config, word, match
-        #: Opcode to its record, and to its view of the word.
+        #: Record of each opcode. `_views` has its view of the word.
         self.records = records(config)
         self._views = {opcode: data.View(layout(record), word) for opcode, record in self.records.items()}
 
@@ -68,30 +70,30 @@ class InstructionWord:
         return self._views[opcode]
 
     def half(self, opcode):
-        """Whether a transfer moves half, by its word; None if it never does."""
+        """Returns 1 if the word transfers half the vectors; None if `opcode` never does."""
         record = self.records[opcode]
         return self[opcode][record.transfer.half].any() if record.transfer.half in record.widths else None
 
     @property
     def tall(self):
-        """With `training`: whether two vectors are written for each row of results."""
+        """Two vectors are written for each row of results. Only with `training`."""
         return self._match.tall
 
     @property
     def apart(self):
-        """With `training`: whether rows of results are not written one behind the other."""
+        """Rows of results are written with a stride. Only with `training`."""
         return self._match.apart
 
     def one_of(self, *opcodes):
-        """Whether the word's opcode is one of these, of which the core need not have all."""
+        """Returns 1 if the opcode of the word is one of `opcodes`. Opcodes that the core lacks are ignored."""
         if self.config.training and {*opcodes} == {*_results(self.config)}:
             return self._match.results
         return Cat(self._match[opcode.name.lower()] for opcode in opcodes if opcode in self.records).any()
 
     def where(self, condition):
-        """Whether the `condition` holds for the opcode's record."""
+        """Returns 1 if `condition` holds for the record of the word's opcode."""
         return self.one_of(*(opcode for opcode, record in self.records.items() if condition(record)))
 
     def choose(self, values):
-        """The value of the word's opcode, of a dict; 0 for others."""
+        """Selects from `{opcode: value}` by the opcode of the word; 0 for opcodes that are not in it."""
         return reduce(or_, (Mux(self.one_of(opcode), value, 0) for opcode, value in values.items()))

@@ -1,4 +1,4 @@
-"""A short queue of operations; its flags, and the slot of its first operation, come from registers."""
+"""A short queue of operations, with registered flags and a registered slot of the first operation."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -11,9 +11,9 @@ __all__ = ["OperationQueue"]
 
 
 class OperationQueue(wiring.Component):
-    """Holds `depth` payloads in memory, and their slots in registers that move up.
+    """Holds `depth` payloads in memory, and their slots in a shift register.
 
-    As :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` must be 0 while `w_rdy` is 0, and `r_en` while `r_rdy` is 0.
+    Ports as in :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` must be 0 while `w_rdy` is 0, and `r_en` while `r_rdy` is 0.
 
     Parameters
     ----------
@@ -27,17 +27,17 @@ class OperationQueue(wiring.Component):
     w_en : 1, in
         Adds `w_payload` and `w_slot`.
     w_rdy : 1, out
-        There is room; from a register.
+        The queue has room. Registered.
     w_payload : payload, in
     w_slot : slot, in
     r_en : 1, in
         Removes the first operation.
     r_rdy : 1, out
-        There is an operation; from a register.
+        The queue holds an operation. Registered.
     r_payload : payload, out
-        That of the first operation.
+        Payload of the first operation.
     r_slot : slot, out
-        Its slot, from a register.
+        Slot of the first operation. Registered.
     """
 
     def __init__(self, *, payload, slot, depth):
@@ -72,7 +72,7 @@ class OperationQueue(wiring.Component):
         with m.Elif(self.r_en & ~self.w_en):
             m.d.sync += there.eq(there >> 1)
 
-        # A free register follows `w_slot`, also while `w_en` is 0: `there` tells which registers hold slots.
+        # A free register loads `w_slot` in every cycle, even while `w_en` is 0. `there` marks the registers that hold slots.
         slots = [Signal.like(self.w_slot, name=f"slot_{i}", reset_less=True) for i in range(self.depth)]
         for i in range(self.depth):
             last = i == self.depth - 1

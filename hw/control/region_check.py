@@ -1,4 +1,4 @@
-"""Whether a region of host memory lies within the bus' addresses."""
+"""Check of a region of host memory against the address space of the bus."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,14 +10,14 @@ __all__ = ["RegionCheck"]
 
 
 class RegionCheck(wiring.Component):
-    """The base of a region, and its size, which counts as 0 when the region leaves the addresses of the bus.
+    """Outputs the base and the size of a region. The size is 0 if the region exceeds the address space of the bus.
 
-    `size` follows the registers two cycles later, `base` at once.
+    `size` has a latency of two cycles from the registers. `base` is combinational.
 
     Parameters
     ----------
     address_width : int
-        Bits of an address of the bus, 32 to 64.
+        Bits of a bus address, 32 to 64.
 
     Members
     -------
@@ -36,7 +36,7 @@ class RegionCheck(wiring.Component):
         m = Module()
         region, whole = self.region, Cat(self.region.base_low, self.region.base_high)
         base, size = whole[: self.address_width], region.size
-        # A region may end where the addresses end: the sum then carries, and is 0. That it is 0 shows without its carries.
+        # A region may end at the top of the address space: the sum then carries and is 0. The test for 0 needs no carry chain.
         beyond, carries, sum_zero = Signal(), Signal(), Signal()
         m.d.sync += [
             beyond.eq(whole[self.address_width :].any()),

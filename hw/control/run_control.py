@@ -1,4 +1,4 @@
-"""The life of a run: start, end, fault, interrupt, and the counters that account for each of its cycles."""
+"""Control of a run: start, end, fault, interrupt, and the counters that account for each cycle."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
@@ -12,24 +12,24 @@ __all__ = ["RunControl"]
 
 
 class State(enum.Enum, shape=2):
-    """Of a run: none; waiting for the bus managers to come to rest; going on."""
+    """State of a run: no run; waiting for the bus managers to become quiet; running."""
 
     IDLE = 0
     QUIET = 1
     RUN = 2
 
 
-#: Counters of a core with a ring: how often which event comes.
+#: Counters of a core with a ring, each with the event that it counts.
 _RING_COUNTERS = {"ring_sent": "ring_sends", "ring_received": "ring_takes"}
 
 
 class RunControl(wiring.Component):
-    """Starts and ends runs, and counts.
+    """Starts and ends runs, and counts cycles and events.
 
-    Outside a run all units are held in reset (`running` is 0), for two cycles at least, and the bus managers drain. A start waits
-    until they are `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run
-    ends with the fault TIMEOUT, whatever it waits for. What is counted, and `progress`, is taken one cycle late, so that no
-    block's path ends in a counter.
+    Outside a run all units are held in reset (`running` is 0) for at least two cycles, and the bus managers drain. A start waits
+    until both managers are `quiet`. A run ends with `halted`, with a fault, or by `reset`. After `timeout` cycles without
+    `progress`, a run ends with the fault TIMEOUT, whatever it waits for. Counted events and `progress` are registered first, so
+    that no path from another block ends in a counter.
 
     Parameters
     ----------
@@ -40,36 +40,37 @@ class RunControl(wiring.Component):
     start, reset, acknowledge : 1, in
         Commands; `acknowledge` clears `pending`.
     enable_written, enable : 1, in
-        Sets `enabled`.
+        Writes `enable` to `enabled`.
     timeout : 32, in
         Cycles.
     reader_quiet, writer_quiet : 1, in
-        The bus managers lack no answer.
+        The bus manager has no outstanding response.
     progress, halted : 1, in
     fault : fault port, in
         See :func:`hw.spec.unit_ports.fault_port`.
     present_pc : 32, in
-        The `fault_pc` of a TIMEOUT.
+        Becomes `fault_pc` after a TIMEOUT.
     running : 1, out
-        The units may work.
+        Releases the units from reset.
     active, done, faulted, quiet : 1, out
-        Status; `quiet` is both managers', one cycle late.
+        Status. `quiet` covers both managers, one cycle late.
     fault_cause : Fault, out
     fault_pc : 32, out
     pending, enabled, irq : 1, out
-        A run has ended; the interrupt is enabled; both.
+        A run has ended; the interrupt is enabled; both of these.
     busy : 1, in
         A row entered the array in this cycle.
     stall : reasons, in
-        Else why not, one bit each in the order of :func:`hw.spec.registers.stalls_of`; the lowest counts.
+        Reasons why no row entered, one bit each in the order of :func:`hw.spec.registers.stalls_of`. The lowest set bit counts.
     read_beat, write_beat : 1, in
-        A beat on the bus.
+        A beat is transferred on the bus.
     cycles, busy_cycles, read_beats, write_beats : 32, out
     stall_cycles : array of 32, out
-        The counters.
+        Counters.
     ring_sends, ring_takes : 1, in
+        A vector was sent to the ring, or taken from it. Only in a core with a ring.
     ring_sent, ring_received : 32, out
-        Of a core with a ring: a vector that went into it, or that was taken from it; counters of vectors.
+        Counters of these vectors.
     """
 
     def __init__(self, *, config):
@@ -150,10 +151,10 @@ class RunControl(wiring.Component):
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)
         m.d.sync += self.quiet.eq(self.reader_quiet & self.writer_quiet)
-        ran = Signal()  # in the cycle before
+        ran = Signal()  # `running` in the previous cycle
         m.d.sync += ran.eq(self.running)
 
-        # A cycle old too: the comparison is long.
+        # Registered too, because the comparison is wide.
         expired = Signal()
         m.d.comb += self.active.eq(state != State.IDLE)
         m.d.sync += [

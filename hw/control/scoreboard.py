@@ -1,4 +1,4 @@
-"""The scoreboard: which instructions in flight must end before another may begin."""
+"""Scoreboard of the dependencies between instructions in flight."""
 
 from amaranth import Module
 from amaranth.lib import wiring
@@ -8,30 +8,30 @@ __all__ = ["Scoreboard"]
 
 
 class Scoreboard(wiring.Component):
-    """A matrix of waits between the slots of the instructions in flight.
+    """Dependency matrix between the slots of the instructions in flight.
 
-    A slot that has ended is free, and no other slot waits for it any more.
+    When the instruction of a slot ends, the slot is free and no other slot waits for it.
 
     Parameters
     ----------
     slots : int
-        Instructions in flight.
+        Maximum number of instructions in flight.
 
     Members
     -------
     allocate : 1, in
-        Occupies `slot`, and makes it wait for the slots in `waits_for`.
+        Occupies `slot`, which waits for the slots in `waits_for`.
     slot : slot, in
     waits_for : slots, in
     clear : 1, in
-        With `allocate`: `waits_for` is 0. It may be 0 in spite of that, which blocks the slot for one cycle.
+        With `allocate`: `waits_for` is 0. `clear` may be 0 even if `waits_for` is 0, which blocks the slot for one cycle.
     ended : slots, in
-        The slots that end.
+        Slots whose instructions end.
     occupied : slots, out
     blocked : slots, out
-        Slot s waits for another slot, or was allocated without `clear` in the cycle before.
+        Bit s: slot s waits for another slot, or was allocated without `clear` in the previous cycle.
     waiting : array of slots, out
-        The slots that slot s waits for.
+        Entry s: the slots that slot s waits for.
     """
 
     def __init__(self, *, slots):

@@ -1,4 +1,4 @@
-"""The last rows of the on-chip memories that an instruction touches, and whether they exist."""
+"""Last rows that an instruction accesses in the on-chip memories, with their bounds check."""
 
 import functools
 import operator
@@ -16,36 +16,36 @@ from .instruction_word import InstructionWord, match_layout
 
 __all__ = ["SpanExtents", "extent_cycles"]
 
-#: Bits of a row's number: enough for every instruction word.
+#: Bits of a row address: enough for every instruction word.
 _EXTENT_WIDTH = 36
 
-#: The same of rows that lie together, without a product: the sum of a place and of two counts.
+#: Bits of a row address for contiguous rows without a product: the sum of a base and two counts.
 _PLAIN_WIDTH = 18
 
-#: Factor of a product: the cores of the ring.
+#: Factor of a product: number of cores in the ring.
 _CORES = "cores of the ring"
 
-#: Memories on the chip that instructions share, as spans name them.
+#: On-chip memories that instructions share, as spans name them.
 _SPACES = ("buffer", "acc", "bias")
 
 
-#: Where the second of two spans is kept that are not alike: of what has such spans, none touches a bias row.
+#: Register for the second of two spans that are not alike. No instruction with such spans accesses bias rows.
 _SPARE = "bias"
 
 
 def _loops(record, span):
-    """Loops of a span, with that from one of its rows to the next, if the core has steps, and that over the cores of a ring."""
+    """Returns the loops of a span: its own, the loop over its rows if the core has steps, and the loop over the ring's cores."""
     around = ((_CORES, span.around[0]),) if span.around else ()
     return span.loops + (((span.rows[0], span.step),) if span.step in record.widths else ()) + around
 
 
 def _are_alike(one, other):
-    """Whether two spans have the same rows, which lie together."""
+    """Returns True if two spans have the same number of rows, and the rows are contiguous."""
     return one.rows == other.rows and not any((one.loops, other.loops, one.step, other.step))
 
 
 def _places(record):
-    """`(name, span)` of those whose last rows are found from their fields; not of two that are alike."""
+    """Yields `(name, span)` for spans whose last rows are computed from their fields. Two spans that are alike are excluded."""
     for space in _SPACES:
         spans = record.spans_of(space)
         if len(spans) == 1 or spans and not _are_alike(*spans):
@@ -53,8 +53,9 @@ def _places(record):
 
 
 def _products(record):
-    """What has to be multiplied for an instruction, as `(field, field, name)`: first the rows of a span that lie together, where
-    they are a product; then the (rounds - 1) * stride of each loop."""
+    """Returns the products of an instruction as `(field, field, name)`.
+
+    The first are the contiguous rows of a span, if their number is a product. Then follow (rounds - 1) * stride for each loop."""
     together = [(*span.rows, name) for name, span in _places(record) if len(span.rows) == 2]
     return together + [(count, stride, name) for name, span in _places(record) for count, stride in _loops(record, span)]
 
@@ -64,19 +65,20 @@ def _has_product_of_rows(record):
 
 
 def _pairs(record):
-    """Spaces with two spans: what the instruction reads, and what it writes."""
+    """Returns the memories with two spans: the rows that the instruction reads, and the rows that it writes."""
     return [space for space in _SPACES if len(record.spans_of(space)) == 2]
 
 
 def extent_cycles(record):
-    """Cycles from `start` on until the rows of an instruction stand: one; a product each, and two more; one more for the later of
-    two spans."""
+    """Returns the cycles from `start` until the last rows of an instruction are valid.
+
+    One cycle; one for each product, and two more if there are products; one for each memory with two spans."""
     products = len(_products(record))
     return 1 + (products + 2 if products else 0) + len(_pairs(record))
 
 
 class SpanExtents(wiring.Component):
-    """Finds the last row of each space, from the spans in an instruction's record, with one multiplier.
+    """Computes the last row of each memory from the spans in the record of an instruction, with one multiplier.
 
     Parameters
     ----------
@@ -84,14 +86,24 @@ class SpanExtents(wiring.Component):
 
     Members
     -------
-    word : In(256), match : In(match_layout). An instruction, and which one it is. They stand still from `start` on.
-    start : In(1).
-    cores : In(4). Of the ring, in a core that can be in one.
-    more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
-    last_<space> : Out(16) each, of the buffer, the accumulators (acc) and the biases; 0 where nothing is touched.
-    behind : Out(1). Of two spans of the unified buffer, the second one lies behind the first.
-    rows : Out. Of a MATMUL, rows of a pass, if they are `inside`.
-    inside : Out(1). All these rows exist, and those of the function table.
+    word : 256, in
+    match : match_layout, in
+        An instruction, and its decoded opcode. Both are stable from `start` on.
+    start : 1, in
+    cores : 4, in
+        Number of cores in the ring. Only in a core with a ring.
+    more : 1, out
+        The instruction takes more than one cycle.
+    ends : 1, out
+        This is the last of these cycles.
+    last_<space> : 16, out
+        Last row accessed in the buffer, the accumulators (acc) and the biases; 0 without an access.
+    behind : 1, out
+        The second of two spans in the unified buffer begins after the first.
+    rows : out
+        Rows per pass of a MATMUL; valid if they are `inside`.
+    inside : 1, out
+        All these rows exist, and so do the rows of the function table.
     """
 
     def __init__(self, *, config):
@@ -115,7 +127,7 @@ class SpanExtents(wiring.Component):
         m = Module()
         word = InstructionWord(self.config, self.word, self.match)
         places = {opcode: dict(_places(record)) for opcode, record in word.records.items()}
-        ranked = [  # their spans are compared in the end
+        ranked = [  # their spans are compared in the last cycle
             opcode for opcode, spans in places.items() if any(span.space != name for name, span in spans.items())
         ]
         last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
@@ -125,14 +137,14 @@ class SpanExtents(wiring.Component):
         )
 
         products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
-        step = Signal(max(map(len, products.values())) + 2)  # of the products; one bit of it
+        step = Signal(max(map(len, products.values())) + 2)  # one-hot, over the products
         following = Mux(self.start, word.one_of(*products), step << 1)
         second = Signal()  # the later of two spans
         multiplied = {opcode: word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()}
         alike = self.start & word.where(lambda record: _pairs(record) and not _products(record))
         m.d.sync += [
             step.eq(following),
-            # `step` may still hold a bit of the word before when the next one starts.
+            # `step` may still hold a bit of the previous word when the next word starts.
             second.eq(functools.reduce(operator.or_, (multiplied[opcode] & ~self.start for opcode in ranked), alike)),
         ]
         m.d.comb += [
@@ -152,7 +164,7 @@ class SpanExtents(wiring.Component):
         with m.Elif(second):
             self._take_later(m, word, last)
         with m.Else():
-            # Other cores go without what is shared, so that not a letter of their text changes.
+            # Only cores with `training` share the enables, so that the Verilog of other cores stays the same.
             if self.config.training:
                 self._add_shared(m, word, products, places, step, last, product)
             else:
@@ -164,7 +176,7 @@ class SpanExtents(wiring.Component):
         return m
 
     def _add_shared(self, m, word, products, places, step, last, product):
-        """Adds the product where it belongs: opcodes share what says so."""
+        """Adds the product to its row address. Opcodes share the enables of these additions."""
         adds = {name: [] for name in last}
         for opcode, terms in products.items():
             for i, (_, _, name) in enumerate(terms):
@@ -178,14 +190,15 @@ class SpanExtents(wiring.Component):
                 m.d.sync += row.eq(row + product)
 
     def _slides(self, word, opcode, span):
-        """Whether a span is taken more than once, each time a row later; None if it never is."""
+        """Returns 1 if the word repeats a span, each time one row later; None if the span never repeats."""
         if span.slide is None or span.slide[0] not in word.records[opcode].widths:
             return None
         return word[opcode][span.slide[0]] & (word[opcode][span.only_if] if span.only_if else 1)
 
     def _begin(self, m, word, spans, last):
-        """The last row of those that lie together at the spans' beginnings, by opcode. Opcodes with the same fields at the same
-        place share an adder."""
+        """Computes the last of the contiguous rows at the beginning of each span, by opcode.
+
+        Opcodes with the same fields at the same bits of the word share an adder."""
         groups = {}
         for opcode, span in spans.items():
             bits = {field.name: field.first for field in word.records[opcode].fields}
@@ -199,15 +212,15 @@ class SpanExtents(wiring.Component):
             with m.If(word.one_of(*group) & touched):
                 if not span.rows:
                     m.d.sync += last.eq(view[span.base])
-                elif len(span.rows) == 2:  # the product follows
+                elif len(span.rows) == 2:  # the product is added later
                     m.d.sync += last.eq(view[span.base] - 1)
-                elif slides is not None:  # here it may follow
+                elif slides is not None:  # the product is added later if the span repeats
                     m.d.sync += last.eq(view[span.base] + view[span.rows[0]] - Mux(slides, 2, 1))
-                else:  # of no meaning for 0 rows, so its sign is left away
+                else:  # negative only for 0 rows, which is a fault: the sign is dropped
                     m.d.sync += last.eq((view[span.base] + self._rows(word, group) - 1)[:_PLAIN_WIDTH])
 
     def _rows(self, word, group):
-        """Rows that lie together, of opcodes with the same field for them: where they do not, those of the first result."""
+        """Returns the contiguous rows for opcodes that share the row field. With a step: the rows of the first result."""
         opcode, span = next(iter(group.items()))
         rows = word[opcode][span.rows[0]]
         stepped = [code for code, other in group.items() if other.step in word.records[code].widths]
@@ -233,13 +246,13 @@ class SpanExtents(wiring.Component):
                     m.d.sync += last[space].eq(Mux(self.behind, view[other.base], view[one.base]) + view[one.rows[0]] - 1)
                 else:
                     with m.If(word.one_of(opcode)):
-                        # The later one, which is outside if either is.
+                        # The later of both rows. It is out of bounds if either is.
                         one, other = last[space], last[_SPARE]
                         later, beyond = Mux(other[:16] > one[:16], other[:16], one[:16]), other[16:] | one[16:]
                         m.d.sync += [one.eq(Cat(later, beyond)), other.eq(0)]
 
     def _table_holds(self, m, word):
-        """Whether the words of the function table exist that are touched, which begin a row of n; a cycle after `start`."""
+        """Returns the check of the function table, a cycle after `start`: the words exist, and the first begins a row of n."""
         holds = Const(1)
         for opcode, record in word.records.items():
             for span in record.spans_of("table"):
@@ -249,8 +262,9 @@ class SpanExtents(wiring.Component):
         return holds
 
     def _multiply(self, m, word, products, step, following):
-        """One product a cycle: operands in step i, product in i + 1, so that the sum stands behind i + 2. `following` will be
-        `step` in the next cycle."""
+        """Computes one product a cycle: operands in step i, product in i + 1, sum valid after i + 2.
+
+        `following` is the value of `step` in the next cycle."""
         left, right, product = (
             Signal(width, name=name, reset_less=True) for name, width in (("left", 16), ("right", 16), ("product", 32))
         )
@@ -272,8 +286,10 @@ class SpanExtents(wiring.Component):
         return product
 
     def _shared_factor(self, m, word, products, following, side):
-        """A factor of the present step, with fields at one place of the word taken once, whatever the opcodes. What chooses it is
-        found a cycle ahead: from the opcode through the choice into the multiplier would be the longest path of a small core."""
+        """Returns a factor of the current step. Opcodes share one mux input for fields at the same bits of the word.
+
+        The select signals are computed a cycle ahead. Otherwise the path from the opcode through the mux into the multiplier
+        would be the critical path of a small core."""
         uses = {}
         for opcode, terms in products.items():
             bits = {field.name: (field.first, field.width) for field in word.records[opcode].fields}
@@ -289,7 +305,7 @@ class SpanExtents(wiring.Component):
         return functools.reduce(operator.or_, chosen)
 
     def _factor(self, word, opcode, term, side):
-        """A factor of a product; of the cores of a ring 1, where the segment is one core's."""
+        """Returns a factor of a product. The number of cores in the ring counts as 1 if the segment belongs to one core."""
         if term[side] != _CORES:
             return word[opcode][term[side]]
         span = dict(_places(word.records[opcode]))[term[2]]

@@ -1,4 +1,4 @@
-"""Why the array takes no row."""
+"""Stall reasons of the systolic array."""
 
 from amaranth import Cat, Module
 from amaranth.lib import wiring
@@ -11,10 +11,10 @@ __all__ = ["StallReasons"]
 
 
 class StallReasons(wiring.Component):
-    """The reasons why no row enters the array in a cycle; combinational. The first one in the order of
-    :func:`hw.spec.registers.stalls_of` counts.
+    """Computes the reasons why no row enters the array in a cycle. Combinational.
 
-    There is always one. The inputs mean nothing in a cycle in which a row enters the array.
+    The first reason in the order of :func:`hw.spec.registers.stalls_of` counts. At least one reason is always set. The inputs are
+    ignored in cycles in which a row enters the array.
 
     Parameters
     ----------
@@ -23,19 +23,19 @@ class StallReasons(wiring.Component):
     Members
     -------
     waits_weights, waits_sums : 1, in
-        The next pass waits for its tile, or for sums; see :class:`hw.matmul.row_issuer.RowIssuer`.
+        The next pass waits for its weight tile, or for sums; see :class:`hw.matmul.row_issuer.RowIssuer`.
     shifting : 1, in
-        A tile shifts into the array.
+        A weight tile shifts into the array.
     waits : units, in
-        The units that the next MATMUL waits for, one bit each, in the order of :func:`hw.control.dispatcher.units_of`.
+        Units that the next MATMUL waits for, one bit each, in the order of :func:`hw.control.dispatcher.units_of`.
     idle : 1, in
         The matmul unit has no operation.
     matmul_queued : 1, in
-        A MATMUL is dispatched, and not yet in the matmul unit.
+        A MATMUL is dispatched, but the matmul unit has not taken it.
     at_end : 1, in
-        SYNC or HALT waits for what came before it.
+        SYNC or HALT waits for the preceding instructions.
     stall : reasons, out
-        One bit each, in that order.
+        One bit each, in the order of :func:`hw.spec.registers.stalls_of`.
     """
 
     def __init__(self, *, config):

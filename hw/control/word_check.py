@@ -1,4 +1,4 @@
-"""The checks of an instruction that need nothing but its word."""
+"""The checks of an instruction that depend on its word alone."""
 
 from functools import reduce
 from operator import and_
@@ -10,15 +10,15 @@ __all__ = ["check_word"]
 
 
 def check_word(word):
-    """The checks of an :class:`.InstructionWord`.
+    """Computes the checks of an :class:`.InstructionWord`.
 
     Returns
     -------
     legal : dict of Value
-        By opcode, if the word has that: the core has all codes of its fields, no reserved bit is set, no codes stand together
-        that may not, and `lanes` is 1 to n.
+        By opcode; valid if the word has that opcode. The core has all codes of the fields, no reserved bit is set, no two codes
+        exclude each other, and `lanes` is 1 to n.
     counts : dict of Value
-        The same: no count is 0, none above what the core has room for, and rows that are tiles are whole tiles.
+        By opcode, like `legal`. No count is 0, no count exceeds its maximum in the core, and rows of tiles are whole tiles.
     """
     legal, counts = {}, {}
     for opcode, record in word.records.items():
