@@ -13,16 +13,16 @@ __all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "result_cycles", "
 #: Passes whose rows can be in the array, of :class:`hw.matmul.row_issuer.RowIssuer`.
 PASSES = 8
 
-#: Vectors of LOAD_TABLE wait for the one before: cycles from there to its place in the table.
+#: Each vector of LOAD_TABLE waits for the previous vector: additional cycles until that vector is in the table.
 _ENTRIES_WAIT = 4
-#: The first operand of SELECT and MULTIPLY waits for all vectors before it, and its row is a step longer on the way than others.
+#: The first operand of SELECT and MULTIPLY waits for all earlier vectors, and its row takes one step more than other rows.
 _OPERAND_START = 4
 
 
 def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
-    """Cycles for which one more row, vector, window or tile keeps an instruction's unit, with a bus that gives a beat a cycle.
+    """Returns the cycles for which one more row, vector, window or tile occupies an instruction's unit.
 
-    Not of MATMUL and SOFTMAX, whose rows are not alike.
+    The bus is assumed to transfer one beat per cycle. MATMUL and SOFTMAX are excluded: the cycles of their rows differ.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
     window : int
         Accumulator rows of a window.
     half : bool
-        Whether LOAD_BIAS brings one half of its rows.
+        Whether LOAD_BIAS loads only one half of each row.
     """
     if INSTRUCTIONS[opcode].transfer:
         return INSTRUCTIONS[opcode].vectors(config.n, {"half": int(half)}) * config.beats_per_vector
@@ -53,19 +53,19 @@ def in_array(config):
 
 
 def pass_cycles(config, rows, keep):
-    """Returns the cycles from a pass of `rows` rows to the next one, where both wait for nothing; a fraction is a mean of
-    several passes."""
+    """Returns the cycles from a pass of `rows` rows to the next one, without stalls. A fraction is a mean of several passes."""
     return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
 
 
 def result_cycles(config, opcode, fields):
-    """Returns `(cycles, vectors)` of an instruction of the activation unit: its cycles without stalls, and its vectors at the
-    vector port: results and operands.
+    """Returns `(cycles, vectors)` of an instruction of the activation unit.
+
+    `cycles` excludes stalls. `vectors` counts the results and operands at the vector port.
 
     Parameters
     ----------
     fields : dict
-        Of the instruction, by name; those that are missing are 0.
+        Fields of the instruction, by name. Missing fields are 0.
     """
     assert INSTRUCTIONS[opcode].unit is Unit.ACTIVATE
     height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is FunctionCode.TABLE
@@ -87,15 +87,16 @@ def result_cycles(config, opcode, fields):
 
 
 def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
-    """Cycles of a RING in cores that begin it together and have the vector port to themselves, without those until its first
-    vector and behind its last one.
+    """Returns the cycles of a RING in cores that start it together, with no other access to the vector port.
+
+    The cycles before the first vector and after the last vector are excluded.
 
     Parameters
     ----------
     size : int
-        Cores of the ring.
+        Number of cores in the ring.
     link_latency : int
-        Cycles that a vector takes from core to core.
+        Latency of a link between two cores, in cycles.
     """
     hop = max(segment, link_latency + config.latency + 1)
     steps = 2 if mode is RingMode.ALL_REDUCE else 1
@@ -103,26 +104,28 @@ def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
 
 
 def cycle_texts(config):
-    """Returns, by opcode, how long an instruction keeps its unit, and when its results are there: counted from the last cycle in
-    which the row keeps the unit. `b` are the bus beats of a vector."""
+    """Returns, by opcode, the cycles for which an instruction occupies its unit, and when its results are available.
+
+    The results count from the last cycle in which the row occupies the unit. `b` is the number of bus beats of a vector.
+    """
     return {
-        Opcode.HALT: ("-", "until all before it have ended"),
-        Opcode.SYNC: ("-", "until all before it have ended"),
+        Opcode.HALT: ("-", "when all earlier instructions have ended"),
+        Opcode.SYNC: ("-", "when all earlier instructions have ended"),
         Opcode.LOAD: (
-            "`b` a vector; without `transpose`, it begins when those with it before it have ended",
+            "`b` a vector; without `transpose`, it starts when all earlier LOADs with `transpose` have ended",
             f"the memory's latency later; with `transpose` n + {Transposer.latency - 1} more",
         ),
         Opcode.LOAD_BIAS: ("2 `b` a row; `b` with `half`", "the memory's latency later"),
         Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
-        Opcode.STORE: ("`b` a vector", "with the answer to its last burst; a cycle more between two bursts"),
+        Opcode.STORE: ("`b` a vector", "with the response to its last burst; 1 cycle more between two bursts"),
         Opcode.MATMUL: (
             (
-                "R a pass of R rows, but n if it takes a tile and R is less; with `keep`, 2 or (R + `lead` + n `latency`) / "
-                f"{PASSES} if R is less: {PASSES} passes are in the array"
+                "R a pass of R rows, at least n if it takes a tile; with `keep`, at least 2 and (R + `lead` + n `latency`) / "
+                f"{PASSES}, as at most {PASSES} passes are in the array"
             ),
             (
-                f"1 + `lead` + n `latency` ({in_array(config)}) cycles after a row was "
-                "issued, in column 0; a cycle later in each next one"
+                f"1 + `lead` + n `latency` ({in_array(config)}) cycles after the issue of a row "
+                "in column 0; one cycle later in each further column"
             ),
         ),
         Opcode.ACTIVATE: (
@@ -131,26 +134,26 @@ def cycle_texts(config):
         ),
         Opcode.POOL: (
             (
-                "1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as "
-                "many more as BINARY32"
+                "1 a row of a window, and 1 more as BINARY32; with TABLE, at least n / `table_lanes` a window, and "
+                "n / `table_lanes` more as BINARY32"
             ),
             f"4 cycles later; {4 + FunctionTable.latency} + n / `table_lanes` with TABLE",
         ),
         Opcode.SOFTMAX: (
-            f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
+            f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, see [Softmax](#softmax)",
             f"{SoftmaxUnit.end_latency} cycles later",
         ),
         Opcode.MULTIPLY: (
             (
                 f"n / `table_lanes` a row, or {product_cycles(1, 1)} if `table_lanes` is n; n / `table_lanes` + "
-                f"{FunctionTable.latency + 5} where its operand is the result of one of the {UNDER_WAY} rows before"
+                f"{FunctionTable.latency + 5} if its operand is the result of one of the previous {UNDER_WAY} rows"
             ),
-            f"{4 + FunctionTable.latency + 1} cycles later; behind other instructions of its unit 3 more",
+            f"{4 + FunctionTable.latency + 1} cycles later; 3 more after another instruction of its unit",
         ),
         Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
-        Opcode.RING: ("what [Ring](#ring) says", "with it"),
+        Opcode.RING: ("see [Ring](#ring)", "with it"),
         Opcode.SELECT: (
-            "2 a row; 6 where its operand is the result of the row before",
-            "4 cycles later; behind other instructions of its unit 7, behind a SELECT 8",
+            "2 a row; 6 if its operand is the result of the previous row",
+            "4 cycles later; 7 after another instruction of its unit, 8 after a SELECT",
         ),
     }

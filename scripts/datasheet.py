@@ -34,17 +34,17 @@ BOARDS_GUIDE = DATASHEET.parent / "boards" / "README.md"
 
 _FAULT_TEXTS = {
     Fault.NONE: "no fault",
-    Fault.ILLEGAL: "an opcode or a code that the core or the instruction does not have, codes that do not go together, a "
-    "reserved bit that is set, `lanes` of 0 or above n",
-    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
-    "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
-    Fault.LENGTH: "a count of 0, a segment above `ring_depth`, or `transpose` of a LOAD whose `rows` are not whole tiles",
+    Fault.ILLEGAL: "an opcode or code that the core or the instruction does not support; an invalid combination of codes; a "
+    "reserved bit that is set; `lanes` of 0 or above n",
+    Fault.ADDRESS: "an address outside an on-chip memory or a region; an offset that is not a multiple of the bus beat; a `word` "
+    "that is not a multiple of n; a STORE to MODEL or INPUT; an instruction outside region MODEL",
+    Fault.LENGTH: "a count of 0; a segment above `ring_depth`; a LOAD with `transpose` whose `rows` are not a multiple of n",
     Fault.BUS_READ: "an error response to a read",
     Fault.BUS_WRITE: "an error response to a write",
-    Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile, a RING "
-    "to which another core does not come",
-    Fault.RING: "a RING in a core that is no part of a ring, or whose links need a flush or are flushed; a vector of another "
-    "segment, mode or round than the core's own, or a segment that ends elsewhere",
+    Fault.TIMEOUT: "no progress for `timeout` cycles: the bus does not respond, a MATMUL has no tile, or another core of the "
+    "ring does not execute its RING",
+    Fault.RING: "a RING in a core outside a ring, or while the links need a flush or are flushed; a received vector that differs "
+    "from the core's own in segment, mode or round, or in the end of its segment",
 }
 
 
@@ -95,13 +95,13 @@ def codes():
 
 
 def _codes_of(name, codes):
-    """Returns a table of the values of the fields with this name."""
+    """Returns the table of the codes of field `name`, with the instructions that accept each code."""
     users = {code: [op.name for op, record in INSTRUCTIONS.items() if code in record.codes_of(name)] for code in codes}
-    return markdown_table([name, "code", "of"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
+    return markdown_table([name, "code", "used by"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
 
 
 def presets():
-    """Returns the parameters of a core, and the presets."""
+    """Returns the tables of the parameters of a core, and of the presets."""
     meanings = markdown_table(
         ["parameter", "meaning and range", "default"],
         [[f"`{entry.name}`", entry.metadata["help"].partition(" Default: ")[0], _default(entry)] for entry in fields(Config)],
@@ -122,7 +122,7 @@ def _default(entry):
 
 
 def latencies():
-    """Returns the latencies of cell and array by pipeline stages."""
+    """Returns the table of the latencies of cell and array, by pipeline stages of a cell."""
     rows = []
     for stages in STAGES:
         lead, latency = split_stages(stages)
@@ -131,7 +131,7 @@ def latencies():
 
 
 def functions():
-    """Returns the functions by lookup table: the table's range, and the largest errors for all bfloat16 and random binary32."""
+    """Returns the table of functions by lookup table: table range, and largest errors for all bfloat16 and random binary32."""
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
     for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
@@ -163,7 +163,7 @@ def functions():
 
 
 def softmax():
-    """Returns the largest error of softmax over random rows: normally distributed numbers with several means and deviations."""
+    """Returns the largest errors of softmax on random rows, normally distributed with several means and deviations."""
     rng = np.random.default_rng(1)
     rows = []
     for width in (2, 10, 100, 1000, 8000):
@@ -178,19 +178,19 @@ def softmax():
 
 _OPERATION_TEXTS = {
     Operation.IDENTIFY: "the words below; the request's count and address are ignored",
-    Operation.READ: "`count` words from `address` on",
-    Operation.WRITE: "the request's data go to `address` and on; no data come back",
+    Operation.READ: "`count` words, starting at `address`",
+    Operation.WRITE: "no data; the data of the request are written, starting at `address`",
 }
 
 _STATUS_TEXTS = {
     Status.OK: "done",
-    Status.REFUSED: "unknown operation, no words, or an address that is not a multiple of 4: no effect",
-    Status.BUS_ERROR: "an access was answered with an error; earlier ones were made",
-    Status.BUS_TIMEOUT: "an access was not answered in time; earlier ones were made",
-    Status.LINE: "a byte without a stop bit, or a first byte that begins no request",
-    Status.LENGTH: "a count above what a frame may hold",
-    Status.INCOMPLETE: "silence in the middle",
-    Status.CHECKSUM: "a wrong checksum",
+    Status.REFUSED: "unknown operation, a word count of 0, or an address that is not a multiple of 4; no effect",
+    Status.BUS_ERROR: "error response to an access; earlier accesses took effect",
+    Status.BUS_TIMEOUT: "no response to an access in time; earlier accesses took effect",
+    Status.LINE: "a byte without a stop bit, or an invalid first byte",
+    Status.LENGTH: "a word count above the maximum of a frame",
+    Status.INCOMPLETE: "the request stopped before its end",
+    Status.CHECKSUM: "the checksum does not match",
 }
 
 
@@ -204,7 +204,7 @@ def serial():
                 [[s.name, s.value, _STATUS_TEXTS[s], "no" if s in NOT_RECEIVED else "yes"] for s in Status],
             ),
             markdown_table(["word of IDENTIFY", "meaning"], [[f"`{name}`", text] for name, text in IDENTITY.items()]),
-            f"A request begins with 0x{REQUEST:02X}, an answer with 0x{ANSWER:02X}.",
+            f"A request starts with 0x{REQUEST:02X}, an answer with 0x{ANSWER:02X}.",
         ]
     )
 
@@ -245,7 +245,7 @@ FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent 
 
 
 def main():
-    """Write all sections and files, and the copies of recipes and tables in guides."""
+    """Writes all sections and files, and the copies of recipes and tables in guides."""
     argparse.ArgumentParser(prog="python -m amaranth_tpu.scripts.datasheet", description=__doc__).parse_args()
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())

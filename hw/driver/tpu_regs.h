@@ -1,14 +1,14 @@
-/* Registers of the core: offsets in bytes, masks in their place.
-   Made from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`: change it there. */
+/* Registers of the core: offsets in bytes, shifted masks.
+   Generated from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`. Do not edit. */
 
 #ifndef TPU_REGS_H
 #define TPU_REGS_H
 
-/* What the registers id and version of a core read that this file describes. */
+/* Values of the registers id and version of a matching core. */
 #define TPU_IDENTIFIER        0x41545055u
 #define TPU_INTERFACE_VERSION 0x00010001u
 
-/* Bytes that the registers take. */
+/* Size of the register space in bytes. */
 #define TPU_REGISTER_BYTES 0x200u
 
 /* Values of fault_cause. */
@@ -21,7 +21,7 @@
 #define TPU_FAULT_TIMEOUT   6u
 #define TPU_FAULT_RING      7u
 
-/* Regions of host memory, and bytes from the registers of one to those of the next. */
+/* Regions of host memory, and the stride of their registers in bytes. */
 #define TPU_REGION_MODEL   0u
 #define TPU_REGION_INPUT   1u
 #define TPU_REGION_OUTPUT  2u
@@ -29,7 +29,7 @@
 #define TPU_REGIONS     4u
 #define TPU_REGION_STEP 0x10u
 
-/* The counters stall_*, in order, and bytes from one to the next. */
+/* Indices of the counters stall_*, and their stride in bytes. */
 #define TPU_STALL_FETCH      0u
 #define TPU_STALL_LOAD       1u
 #define TPU_STALL_ACTIVATE   2u

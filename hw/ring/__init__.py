@@ -1,1 +1,1 @@
-"""The ring between cores: segments of the unified buffer summed, or handed on, over AXI4-Stream links."""
+"""The ring between cores: reductions and gathers of unified-buffer segments over AXI4-Stream links."""

@@ -1,4 +1,4 @@
-"""What comes from the link, until the ring unit works on it."""
+"""The input buffer of the ring unit: vectors received from the link."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -11,25 +11,25 @@ __all__ = ["LinkFifo"]
 
 
 class LinkFifo(wiring.Component):
-    """A FIFO in block RAM that holds `depth` elements, and takes one only when it has a place for it.
+    """A FIFO in block RAM with a capacity of `depth` elements. It accepts an element only if it is not full.
 
-    One element a cycle; through an empty FIFO in one cycle. `i.ready` is a register; a full FIFO takes again in the second cycle
-    after one has left.
+    The throughput is one element per cycle. The latency through an empty FIFO is one cycle. `i.ready` is a register: a full FIFO
+    accepts again in the second cycle after an element has left.
 
     Parameters
     ----------
     width : int
         Bits.
     depth : int
-        Elements: a power of two.
+        Capacity in elements, a power of two.
 
     Members
     -------
     i, o : stream of width, in and out
     flush : 1, in
-        Everything is taken and dropped, and what is there too.
+        Discards the stored elements, and all elements that arrive.
     holds : 1, out
-        It holds an element, or held one in the cycle before.
+        The FIFO holds an element, or held one in the previous cycle.
     """
 
     def __init__(self, *, width, depth):
@@ -42,16 +42,16 @@ class LinkFifo(wiring.Component):
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
 
-        # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
-        # other element is behind it, nor in it; and the memory's output. So no element waits for the memory unless two are
-        # before it. `o.ready` comes late: it decides what flags of the first two places become, but no sum, and nothing of the
-        # memory. So the memory's output leaves whenever the place before it is free, and a place counts as free a cycle after it
-        # is left.
+        # Three registers form the head of the FIFO, in this order: `o`, `spare`, and the output of the memory. `spare` accepts an
+        # arriving element if `spare`, the memory and its output are empty. So an element waits for the memory only if two
+        # elements are ahead of it. `o.ready` arrives late in the cycle: it drives the flags of the first two registers, but no
+        # adder and no port of the memory. So the memory's output advances when `spare` is empty, and a place counts as free one
+        # cycle after its element has left.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
-        held, one_held, left = Signal(), Signal(), Signal()  # in the memory are any, one; one left in the cycle before
-        level, level_next = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in all places, with what has just left
-        free, comes, kept, fetches = Signal(), Signal(), Signal(), Signal()  # to the first places; in the memory; out of it
+        spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # flags: `spare`, the memory's output are valid
+        held, one_held, left = Signal(), Signal(), Signal()  # the memory holds any, exactly one; one left in the previous cycle
+        level, level_next = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # elements, and the one that just left
+        free, comes, kept, fetches = Signal(), Signal(), Signal(), Signal()  # `o` accepts; into registers, memory; out of memory
         behind = spared | fetched | held
         following = Mux(fetched, read.data, self.i.payload)
         m.d.comb += [
@@ -62,7 +62,7 @@ class LinkFifo(wiring.Component):
             one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
             level_next.eq(level + arrives - left),
             self.holds.eq(level.any()),
-            write.en.eq(arrives),  # into a free row; it counts if it is kept
+            write.en.eq(arrives),  # into a free row; the write takes effect if `kept`
             write.data.eq(self.i.payload),
             read.en.eq(fetches),
         ]

@@ -1,4 +1,4 @@
-"""One binary32 of the vectors that go through the ring unit."""
+"""One binary32 lane of the ring unit."""
 
 from amaranth import EnableInserter, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,22 +10,23 @@ __all__ = ["RingLane"]
 
 
 class RingLane(wiring.Component):
-    """The sum of what is received and what is the core's own, or one of them with its bits unchanged, `latency` cycles later.
+    """An adder lane: the sum of the received and the own word, or one of the two words unchanged, after `latency` cycles.
 
     Parameters
     ----------
     latency : int
-        Cycles, those in which it does not advance not counted.
+        Pipeline stages. Cycles without `advance` do not count.
 
     Members
     -------
     own, received : 32, in
+        Operands from the core's unified buffer, and from the link.
     take_own : 1, in
-        What is not added is the core's own.
+        Passes `own` rather than `received` where nothing is added.
     advance : 1, in
-        The work goes on.
+        Enables all pipeline stages.
     added : 1, in
-        What comes out is a sum.
+        Selects the sum as the result at `o`.
     o : 32, out
     """
 

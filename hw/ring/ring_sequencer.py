@@ -15,9 +15,12 @@ __all__ = ["RingSequencer", "ring_task"]
 
 
 def ring_task(config):
-    """What is done with one vector: `own` is read from row `source` of the unified buffer, `receive` takes one from the link; if
-    both, they are added. The result is sent, or written to row `target`, or both. `last` is the end of a segment, `end` that of
-    the operation. `user` is the `tuser` of the vector that is received, and of the vector that is sent."""
+    """Returns the layout of a task, the work on one vector.
+
+    `own` reads a vector from row `source` of the unified buffer, and `receive` takes one from the link. With both, the two are
+    added. The result is sent, or written to row `target`, or both. `last` marks the last vector of a segment, and `end` the last
+    vector of the operation. `user` is the `tuser` of the received and of the sent vector.
+    """
     row = ring_layout(config)["buffer"].shape
     return data.StructLayout(
         {
@@ -30,12 +33,17 @@ def ring_task(config):
 
 
 class RingSequencer(wiring.Component):
-    """Turns an operation into tasks, one for each vector; the first comes four cycles after the operation was taken.
+    """A sequencer that splits an operation into tasks, one per vector. The first task follows four cycles after the operation.
 
-    In step t of a round, the core works on segment rank - t mod size. In step 0 it sends its own. In the steps up to size - 1 it
-    adds its own to what comes, and sends the sum on; the last of these is complete, and written too. In the steps after that it
-    writes what comes and sends it on, but for step 2 size - 2, the last one. REDUCE_SCATTER ends in step size - 1, where it
-    does not send; ALL_GATHER begins there, with a segment of its own. A reset begins the count of rounds anew.
+    In step t of a round, the core works on segment (rank - t) mod size. The steps of an all-reduce are:
+
+    - Step 0: the core sends its own segment.
+    - Steps 1 to size - 1: it adds its own segment to the received one, and sends the sum. The sum of step size - 1 is complete,
+      and is also written.
+    - Steps size to 2 size - 2: it writes the received segment, and sends it on, except in the last step.
+
+    REDUCE_SCATTER ends with step size - 1, in which it does not send. ALL_GATHER starts with step size - 1, with a segment of its
+    own. A reset restarts the round number at 0.
 
     Parameters
     ----------
@@ -46,7 +54,7 @@ class RingSequencer(wiring.Component):
     i : stream of operations, in
         :func:`hw.spec.operations.ring_layout`.
     rank : In(range(8)), size : In(range(9))
-        Of the ring.
+        Rank of the core, and number of cores in the ring.
     o : stream of tasks, out
         :func:`ring_task`.
     """
@@ -70,16 +78,17 @@ class RingSequencer(wiring.Component):
         scatters, gathers = op.mode == RingMode.REDUCE_SCATTER, op.mode == RingMode.ALL_GATHER
         top = Signal(range(MOST_CORES))  # number of the last segment
 
-        # What follows of the operation, before its first task: stride times a number of at most three bits, twice.
+        # Values derived from the operation before its first task. The product of the stride and a factor of at most three bits is
+        # needed twice.
         factor, product = Signal(range(MOST_CORES)), Signal(row)
         m.d.sync += product.eq(
             functools.reduce(operator.add, (Mux(bit, op.stride << place, 0) for place, bit in enumerate(factor)))
         )
         first_step, last_step, first_segment = Signal(4), Signal(4), Signal(range(MOST_CORES))
         apart = Signal(row)
-        wrap, back = Signal(row), Signal(row)  # rows back to the segment before, from the first segment and from others
+        wrap, back = Signal(row), Signal(row)  # rows back to the previous segment, from segment 0 and from others
 
-        # Where the work is.
+        # Position of the current task.
         step, segment, index, rounds = Signal(4), Signal(range(MOST_CORES)), Signal(layout["segment"].shape), Signal(16)
         last_index = Signal.like(index)
         place, local, round_start = Signal(row), Signal(row), Signal(row)
@@ -109,7 +118,7 @@ class RingSequencer(wiring.Component):
                 index.eq(Mux(last, 0, index + 1)),
                 place.eq(Mux(ends_round, round_start + op.segment, place - Mux(last, Mux(segment == 0, wrap, back), ~0))),
             ]
-            # Of ALL_GATHER what is read, of REDUCE_SCATTER what is written, lies together.
+            # ALL_GATHER reads consecutive rows, and REDUCE_SCATTER writes consecutive rows.
             with m.If(Mux(gathers, own, writes)):
                 m.d.sync += local.eq(local + 1)
             with m.If(last):

@@ -1,4 +1,4 @@
-"""The unit behind RING: a core's place in a ring of cores."""
+"""The unit that executes RING and connects a core to a ring of cores."""
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
@@ -19,11 +19,11 @@ __all__ = ["RingUnit"]
 
 
 class RingUnit(wiring.Component):
-    """Executes RING operations, one after the other. One is `done` when its last vector is written and sent.
+    """The unit that executes RING operations, one at a time. An operation is `done` when its last vector is written and sent.
 
-    A vector goes through in `latency` + 1 cycles, from where it is taken at `received` to where it is offered at `sent`. Each own
-    vector is read once, and each result written once. What it works with follows `running`, but for the link: what has come
-    stays, since the next core may be ahead by a run, and what is offered stays offered.
+    The latency of a vector is `latency` + 1 cycles, from the handshake at `received` until it is offered at `sent`. Each own
+    vector is read once, and each result is written once. While `running` is 0, all state but the link's is reset. Received
+    vectors are kept, since the neighbour may be one run ahead, and an offered vector stays offered.
 
     Parameters
     ----------
@@ -32,29 +32,29 @@ class RingUnit(wiring.Component):
     Members
     -------
     running : 1, in
-        Outside a run there is no operation, and no port of the unified buffer is used.
+        A run is in progress. Outside a run, the unit accepts no operation and does not access the unified buffer.
     rank, size, flush : in
-        Of the ring. With `flush`, everything that comes is taken and dropped.
+        Rank of the core, and number of cores in the ring. `flush` discards all received vectors.
     port : unit port of :func:`hw.spec.operations.ring_layout`, in
     write, read : 1, out
-        Asks to write `row` with `vector`, or to read it; with both, to read.
+        Requests a write of `vector` to `row`, or a read of `row`. With both, the request is a read.
     row : 16, out
     grant : 1, in
-        It may do so in this cycle.
+        Grants the request in this cycle.
     vector : 16 n, out
     operand : 16 n, in
-        What was read, one cycle after `grant`.
+        Read data, one cycle after `grant`.
     received, sent : AXI4-Stream of 16 n bits, in and out
         `tuser` is :func:`hw.spec.operations.link_user_layout`.
     held, offered : 1, out
-        A vector has come and was not taken; one is offered at `sent`.
+        The input buffer holds a received vector; a vector is offered at `sent`.
     fault : fault port, out
-        What comes is of another segment, mode or round than the task, or its segment ends elsewhere: RING.
+        RING: a received vector differs from the task in segment, mode or round, or in the end of its segment.
     sends, takes, moves : 1, out
-        A vector went into the link; one was taken from what had come; anything moved.
+        In the previous cycle, a vector was sent; a received vector was used; the unit made any progress.
     """
 
-    #: Tasks whose own vector is read ahead.
+    #: Tasks whose own vectors are read ahead.
     prefetch = 4
 
     def __init__(self, *, config):
@@ -89,7 +89,7 @@ class RingUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        active = Signal()  # `running`, near to what it holds up
+        active = Signal()  # `running`, registered near the logic that it gates
         m.d.sync += active.eq(self.running)
         in_run = ResetInserter(~active)
         width = self.config.vector_width
@@ -105,7 +105,7 @@ class RingUnit(wiring.Component):
             self.offered.eq(self.sent.tvalid),
         ]
 
-        # One operation at a time, whose writes come before the next one's reads.
+        # One operation at a time: all of its writes precede the reads of the next operation.
         busy, tag = Signal(), Signal(self.layout["tag"].shape)
         m.submodules.sequencer = in_run(sequencer := RingSequencer(config=self.config))
         m.d.comb += [
@@ -118,8 +118,8 @@ class RingUnit(wiring.Component):
         with m.If(self.port.op.valid & self.port.op.ready):
             m.d.sync += [busy.eq(1), tag.eq(self.port.op.p.tag)]
 
-        # Own vectors are read ahead, while their tasks stand in line: so a late `grant` holds up no task. There are no more
-        # vectors than tasks in line.
+        # Own vectors are read ahead while their tasks are queued, so that a late `grant` stalls no task. The vectors never
+        # outnumber the queued tasks, so their FIFO cannot overflow.
         task = sequencer.o.p
         flags = data.StructLayout({name: shape for name, shape in ring_task(self.config).members.items() if name != "source"})
         m.submodules.tasks = in_run(tasks := SyncFIFOBuffered(width=flags.size, depth=self.prefetch))
@@ -141,12 +141,12 @@ class RingUnit(wiring.Component):
         ]
         m.d.sync += coming.eq(granted)
 
-        # A task begins when all that it needs is there, and all of them go on together, but in cycles with `spared`.
+        # A task starts when its operands are available. All tasks in the pipeline advance together, unless `spared` is 1.
         head = data.View(flags, tasks.r_data)
         stages = [Signal(flags, name=f"stage_{stage}") for stage in range(self.latency)]
         valid = [Signal(name=f"valid_{stage}") for stage in range(self.latency)]
         begins, misplaced = Signal(), Signal()
-        spared, advance, may_begin = Signal(), Signal(init=1), Signal()  # a register each, as many see them
+        spared, advance, may_begin = Signal(), Signal(init=1), Signal()  # one register each, due to the fan-out
         there = tasks.r_rdy & (~head.own | vectors.r_rdy) & (~head.receive | link.o.valid)
         m.d.comb += [
             misplaced.eq(there & head.receive & (link.o.payload[width:] != Cat(head.user, head.last))),
@@ -162,12 +162,12 @@ class RingUnit(wiring.Component):
                 *(following.eq(before) for before, following in zip(in_line, valid)),
             ]
 
-        # What leaves is sent and written, in either order. Reads come first: they run ahead as far as there is room, so that the
-        # port is never idle between them and the writes. A vector that does not leave at once is spared, and only then does all
-        # behind it stand still: `grant` and `tready` come late.
-        result, spare = Signal(width), Signal(width, reset_less=True)  # at the last stage; what is spared
+        # The oldest vector is sent and written, in either order. Reads have priority over writes: they run ahead while their FIFO
+        # has room, so that the port is never idle between reads and writes. `grant` and `tready` arrive late in the cycle: a
+        # vector that does not leave at once moves to the skid register `spare`, and the pipeline stalls from the next cycle.
+        result, spare = Signal(width), Signal(width, reset_less=True)  # of the last stage; the skid register
         spare_flags, out = Signal(flags), Signal(flags)
-        to_send, to_write = Signal(), Signal()  # what is still to be done with the oldest vector
+        to_send, to_write = Signal(), Signal()  # pending for the oldest vector
         written, leaves, ends = Signal(), Signal(), Signal()
         m.d.comb += [
             out.eq(Mux(spared, spare_flags, stages[-1])),

@@ -1,4 +1,4 @@
-"""From an instruction's fields to its word, and back; what the fields are, :mod:`hw.spec.opcodes` says."""
+"""Encoder and decoder of instruction words. :mod:`hw.spec.opcodes` defines the fields."""
 
 from amaranth.lib import enum
 
@@ -8,12 +8,12 @@ __all__ = ["decode", "encode"]
 
 
 def encode(opcode, **values):
-    """The 256-bit word, as an int, of one instruction. Fields not named are 0.
+    """Returns the 256-bit word of an instruction, as an int. Missing fields are 0.
 
     Raises
     ------
     ValueError
-        For a field that the opcode does not have, or a value that does not fit.
+        If the opcode does not have a field, or a value does not fit its field.
     """
     word = opcode.value
     for field in INSTRUCTIONS[opcode].fields:
@@ -28,18 +28,18 @@ def encode(opcode, **values):
 
 
 def decode(word, config=None):
-    """`(opcode, fields)` of a 256-bit word. Fields that the core lacks are 0.
+    """Returns `(opcode, fields)` of a 256-bit word. Fields that the core lacks are 0.
 
     Parameters
     ----------
     word : int
     config : Config or None
-        The core. None: one that has everything.
+        Configuration of the core. None: a core with all features.
 
     Raises
     ------
     ValueError
-        For an opcode that does not exist, or a reserved bit that is set.
+        If the opcode does not exist, or a reserved bit is set.
     """
     opcode, known = Opcode(word & 0xFF), INSTRUCTIONS if config is None else records(config)
     if opcode not in known:

@@ -1,4 +1,4 @@
-"""What the record of an instruction says; :mod:`hw.spec.opcodes` has one for each opcode."""
+"""The types of an instruction's record. :mod:`hw.spec.opcodes` defines the record of each opcode."""
 
 from dataclasses import dataclass
 from math import prod
@@ -12,7 +12,7 @@ INSTRUCTION_WIDTH = 256
 
 
 class Unit(enum.Enum, shape=3):
-    """Who executes an instruction."""
+    """The unit that executes an instruction."""
 
     LOAD = 0
     WEIGHTS = 1
@@ -30,16 +30,17 @@ class Field:
     Attributes
     ----------
     meaning : str
-        Without the full stop.
+        Description, without a full stop.
     count : bool
         Whether a value of 0 is refused (LENGTH).
     codes : tuple of enum members
-        The values that are not refused (ILLEGAL), of those that the core has; none: all are allowed.
+        Accepted values, if the core has them; all others are refused (ILLEGAL). Empty: all values are accepted.
     needs : str or None
-        Field of :class:`hw.config.Config` without which only the lowest `plain` bits are there; the others are reserved.
+        Field of :class:`hw.config.Config`. If it is off, only the lowest `plain` bits exist, and the others are reserved.
     plain : int
+        Bits without `needs`.
     most : str or None
-        Field of :class:`hw.config.Config` above which a value is refused (LENGTH).
+        Field of :class:`hw.config.Config` with the largest accepted value; larger values are refused (LENGTH).
     """
 
     name: str
@@ -62,11 +63,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Span:
-    """Rows of one memory on the chip that an instruction touches.
+    """Rows of one on-chip memory that an instruction accesses.
 
-    It begins in row `base`. From there, and from all rows that the `loops` lead to from there, it takes the product of `rows`
-    rows, one behind the other. What is checked and interlocked is everything between the first row and the last. A field that
-    is missing counts as 0.
+    The first block starts at row `base`, and the `loops` add the starts of further blocks. Each block has as many consecutive
+    rows as the product of `rows`. Range check and hazard detection cover all rows from the first to the last. A missing field
+    counts as 0.
 
     Attributes
     ----------
@@ -75,22 +76,23 @@ class Span:
     use : str
         `r` read, `w` written.
     base : str
-        Field. That of space `table` counts words, of which a row has n, and begins a row.
+        Field with the first row. In space `table` it counts words, n per row, and must be a multiple of n.
     rows : tuple of str
-        Fields.
+        Fields whose product is the number of rows.
     loops : tuple of (str, str)
-        Fields with the rounds of a loop, and with the rows from one round to the next.
+        Fields with the iterations of a loop, and with its stride in rows.
     tall : bool
-        Whether `rows` counts results, of which one takes as many rows as the format says.
+        Whether `rows` counts results. The format defines the rows per result.
     step : str or None
-        Field with the rows from one of `rows`, which is one field, to the next; 0: they lie one behind the other.
+        Field with the stride of `rows`, which is then a single field. 0: consecutive rows.
     slide : (str, tuple of str) or None
-        Field; where it is 1, the rows are taken once for each of the product of the fields that follow, each time a row later.
+        Field, and fields with counts. If the field is 1, the access repeats as often as the product of the counts, each time one
+        row later.
     only_if : str or None
-        Field that is 0 where nothing of this is touched.
+        Field that is 0 if the instruction does not access the span.
     around : (str, tuple of enum members) or None
-        Field with the rows from one segment to the next one, and the codes of `mode` where there is a segment for every core of
-        the ring; else there is one.
+        Field with the stride of segments in rows, and the codes of `mode` with one segment per core of the ring. Other modes have
+        one segment.
     """
 
     space: str
@@ -105,11 +107,11 @@ class Span:
     around: tuple | None = None
 
     def is_touched(self, values):
-        """`values` : fields of the instruction, by name."""
+        """Returns whether an instruction accesses the span. `values` : fields of the instruction, by name."""
         return self.only_if is None or bool(values[self.only_if])
 
     def length(self, values, cores=1):
-        """Rows from the first to the last, both included. `cores` : of the ring."""
+        """Returns the rows from the first to the last, both included. `cores` : number of cores in the ring."""
         height, rows = values["format"].height if self.tall else 1, prod(values[name] for name in self.rows)
         together = height + (rows - 1) * (values.get(self.step) or height)
         if self.slide and values.get(self.slide[0]):
@@ -121,16 +123,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What goes between host memory and the chip: `rows` times `vectors` vectors, from `offset` in `region` on.
+    """A transfer between host memory and the chip: `rows` times `vectors` vectors, starting at `offset` in `region`.
 
     Attributes
     ----------
     use : str
-        Of host memory: `r` read, `w` written.
+        Access to host memory: `r` read, `w` written.
     vectors : int or None
-        None: n of them, a tile.
+        Vectors per row. None: n, a tile.
     half : str or None
-        Field; where it is not 0, half of them.
+        Field. If it is not 0, half of the vectors are transferred.
     """
 
     use: str
@@ -140,25 +142,25 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction.
+    """The record of an instruction.
 
     Attributes
     ----------
     unit : Unit
     effect : str
-        What it does.
+        Description of the effect.
     fields : tuple of Field
-        All other bits but those of the opcode are reserved, and must be 0.
+        Fields of the word, without the opcode. All remaining bits are reserved, and must be 0.
     spans : tuple of Span
     transfer : Transfer or None
     task : Task or None
-        What the activation unit does, if not results of sums.
+        Work of the activation unit, unless it computes results from sums.
     excluded : tuple of tuples of (str, enum member)
-        Fields and codes that may not stand together (ILLEGAL).
+        Combinations of fields and codes that are refused (ILLEGAL).
     tiled : str or None
-        Field; where it is 1, `rows` that are not a multiple of n are refused (LENGTH).
+        Field. If it is 1, `rows` must be a multiple of n (LENGTH).
     needs : str or None
-        Field of :class:`hw.config.Config` without which a core does not have the instruction.
+        Field of :class:`hw.config.Config` that the instruction requires.
     """
 
     unit: Unit
@@ -177,11 +179,11 @@ class Instruction:
 
     @property
     def widths(self):
-        """Field to its bits."""
+        """The width of each field in bits, by name."""
         return {field.name: field.width for field in self.fields}
 
     def codes_of(self, name):
-        """What a field may hold; nothing if it is not there."""
+        """Returns the accepted values of a field; empty if the instruction does not have the field."""
         return next((field.codes for field in self.fields if field.name == name), ())
 
     @property
@@ -198,8 +200,10 @@ class Instruction:
         return [span for span in self.spans if span.space == space]
 
     def vectors(self, n, values=None):
-        """Vectors that one of `rows` moves from or to host memory. `values` : fields of the instruction, by name; those that are
-        missing are 0."""
+        """Returns the vectors per row that are transferred from or to host memory.
+
+        `values` : fields of the instruction, by name. Missing fields are 0.
+        """
         if self.transfer is None:
             return 0
         vectors = n if self.transfer.vectors is None else self.transfer.vectors

@@ -1,5 +1,7 @@
-"""The instruction set as a core has it, for the decoder, the compiler, the instruction-level model and the datasheet: one
-256-bit word an instruction."""
+"""The instruction set of a core, for the decoder, the compiler, the instruction-level model and the datasheet.
+
+An instruction is one 256-bit word.
+"""
 
 import functools
 from dataclasses import replace
@@ -30,18 +32,18 @@ __all__ = [
     "records",
 ]
 
-#: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
+#: Entries of the function table, addressed by the sign, one of 16 binades, and 7 bits of fraction.
 TABLE_ENTRIES = 4096
 
-#: Their 16-bit words: of each entry the value, then the slope.
+#: 16-bit words of the function table. Each entry is a value, then a slope.
 TABLE_WORDS = 2 * TABLE_ENTRIES
 
-#: What a code needs, a field of :class:`hw.config.Config`; of opcodes their records say it.
+#: Field of :class:`hw.config.Config` that a code requires. The records of opcodes have their own `needs`.
 _NEEDS = {FunctionCode.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}
 
 
 def space_depth(config, space):
-    """Rows of the memory that a :class:`Span` names."""
+    """Returns the rows of the memory `space` of a :class:`Span`."""
     return {
         "buffer": config.unified_buffer_depth,
         "acc": config.accumulator_depth,
@@ -51,13 +53,13 @@ def space_depth(config, space):
 
 
 def exists(config, code):
-    """Whether a core has this code of a field, or Opcode."""
+    """Returns whether a core has a code of a field, or an Opcode."""
     needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
     return needs is None or bool(getattr(config, needs))
 
 
 def _narrowed(config, field):
-    """The field as a core has it; of width 0 if it does not."""
+    """Returns the field with the width and codes of a core; width 0 if the core lacks the field."""
     width = field.width if field.needs is None or getattr(config, field.needs) else field.plain
     return replace(field, width=width, codes=tuple(code for code in field.codes if exists(config, code)))
 
@@ -70,12 +72,12 @@ def _record_of(config, record):
 
 @functools.cache
 def records(config):
-    """Opcode to its :class:`Instruction` as a core has it: without the opcodes, fields, bits and codes that it lacks."""
+    """Returns the :class:`Instruction` of each Opcode, without the opcodes, fields, bits and codes that the core lacks."""
     return {opcode: _record_of(config, record) for opcode, record in INSTRUCTIONS.items() if exists(config, opcode)}
 
 
 def layout(record):
-    """Amaranth layout of the word of an instruction."""
+    """Returns the Amaranth layout of an instruction word."""
     return data.FlexibleLayout(
         INSTRUCTION_WIDTH,
         {"opcode": data.Field(8, 0), **{field.name: data.Field(field.width, field.first) for field in record.fields}},

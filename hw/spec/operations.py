@@ -1,4 +1,4 @@
-"""What the controller hands to the units: decoded, checked operations, one layout for each unit."""
+"""Layouts of the decoded and checked operations that the controller issues, one for each unit."""
 
 from functools import cache
 
@@ -23,24 +23,30 @@ __all__ = [
 
 @cache
 def tag_layout(config, *, faults=False):
-    """The identity of an operation: its slot among the instructions in flight, and, for a unit that `faults`, the offset of its
-    instruction in region MODEL."""
+    """Returns the layout of a tag, the identity of an operation.
+
+    It contains the slot among the instructions in flight. For a unit that `faults`, it also contains the offset of the
+    instruction in region MODEL.
+    """
     return data.StructLayout({"slot": bits_for(config.in_flight - 1), **({"pc": 32} if faults else {})})
 
 
 @cache
 def instruction_layout():
-    """A fetched instruction. `overrun` says that it would lie outside region MODEL, `failed` that the bus could not read it;
-    `word` is then undefined."""
+    """Returns the layout of a fetched instruction.
+
+    `overrun`: the instruction is outside region MODEL. `failed`: the bus could not read it. In both cases `word` is undefined.
+    """
     return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1, "failed": 1})
 
 
 @cache
 def transfer_layout(config):
-    """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip.
+    """Returns the layout of LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE.
 
-    With `bias`, `row` is twice the bias row: a row takes two vectors, or with `half` one, which only a core with training has.
-    `transpose` is that of LOAD_WEIGHTS in a core with training, and that of LOAD in one with transpose.
+    The operation transfers `vectors` vectors from or to host `address`. `row` is the first row on the chip. With `bias`, `row` is
+    twice the bias row: a row takes two vectors, or one vector with `half`. Only a core with training has `half`. `transpose`
+    applies to LOAD_WEIGHTS in a core with training, and to LOAD in a core with transpose.
     """
     transposes = config.training or config.transpose
     return data.StructLayout(
@@ -58,7 +64,7 @@ def transfer_layout(config):
 
 @cache
 def matmul_layout(config):
-    """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`. Only a core with training has `bias_rows`."""
+    """Returns the layout of MATMUL. A pass has `rows` rows, `rows0 * rows1`. Only a core with training has `bias_rows`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
 
     return data.StructLayout(
@@ -87,8 +93,10 @@ def matmul_layout(config):
 
 @cache
 def pass_layout(config):
-    """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them,
-    `slot` that of its operation."""
+    """Returns the layout of one pass of a MATMUL: the rows that are multiplied by one tile of weights.
+
+    `end` is the accumulator row after the last row of the pass. `slot` is the slot of the operation.
+    """
     matmul = matmul_layout(config)
     names = ("start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")
     return data.StructLayout(
@@ -103,14 +111,16 @@ def pass_layout(config):
 
 @cache
 def activate_layout(config):
-    """ACTIVATE; POOL and SELECT, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and
-    `rows1_stride`; MULTIPLY and LOAD_TABLE. Fields are there if the core has what needs them.
+    """Returns the layout of ACTIVATE, POOL, SELECT, SOFTMAX, MULTIPLY and LOAD_TABLE.
 
-    `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
-    buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0; of what has no such field
-    it is the vectors of a result, but for PLANES, whose two are `rows` apart: 1. SELECT has the function NONE, the format
-    BFLOAT16, n lanes and windows of one row. `twice` says that the last row of a window is read twice: for an operand, and for
-    results of two vectors.
+    A field exists only if the core has a feature that needs it. The `rows0` of POOL and SELECT is `rows`. The `tiles` and
+    `acc_stride` of SOFTMAX are `rows1` and `rows1_stride`.
+
+    `single` marks the counts `rows`, `rows1`, `window0` and `window1` that are 1. `operand` is the first row of the unified
+    buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0. For instructions without
+    such a field, it is the number of vectors of a result; for PLANES, whose two vectors are `rows` apart, it is 1. SELECT has the
+    function NONE, the format BFLOAT16, n lanes and windows of one row. `twice` means that the last row of a window is read
+    twice: for an operand, and for results of two vectors.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
     outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
@@ -151,7 +161,7 @@ def activate_layout(config):
 
 @cache
 def ring_layout(config):
-    """RING."""
+    """Returns the layout of RING."""
     row = bits_for(config.unified_buffer_depth - 1)
     return data.StructLayout(
         {
@@ -168,9 +178,9 @@ def ring_layout(config):
 
 @cache
 def link_user_layout():
-    """`tuser` of the links between cores: the vector's segment, its RING's mode, and the number of its round in the run.
+    """Returns the layout of `tuser` on the links between cores: segment, mode of the RING, and number of the round in the run.
 
-    `round` starts at 0, and grows by 1 with each round and by 1 more with each RING, modulo 8: so a round of one RING never
-    matches a round of the next.
+    `round` starts at 0. It is incremented modulo 8 by each round, and once more by each RING. So a round of one RING never
+    matches a round of the next RING.
     """
     return data.StructLayout({"segment": range(MOST_CORES), "mode": RingMode, "round": 3})

@@ -1,10 +1,10 @@
-"""What goes over a board's serial line, described once: bridge, driver and datasheet read it here.
+"""The protocol of a board's serial line, for the bridge, the driver and the datasheet.
 
-A request is the byte `REQUEST`, then 32-bit words, least significant byte first: head, address, data (of a WRITE), CRC-32.
-The answer is the byte `ANSWER`, then: head, data (of a READ or an IDENTIFY that went well), CRC-32.
+A request is the byte `REQUEST`, then 32-bit words, least significant byte first: header, address, data (of a WRITE), CRC-32.
+The answer is the byte `ANSWER`, then: header, data (of a successful READ or IDENTIFY), CRC-32.
 
-A head is an operation or a status (8 bits), a tag that the answer gives back (8), and a count of data words (16). The
-CRC-32 is the one of Ethernet and zlib, over every byte but the first and its own.
+A header has an operation or a status (8 bits), a tag that the answer repeats (8 bits), and the number of data words (16 bits).
+The CRC-32 is the CRC of Ethernet and zlib. It covers all bytes except the first byte and its own bytes.
 """
 
 from amaranth.lib import enum
@@ -26,14 +26,14 @@ ANSWER = 0x5A
 #: "TPUB" in ASCII, first letter in the high byte.
 BRIDGE_IDENTIFIER = 0x54505542
 BRIDGE_VERSION = 1
-#: The core's registers lie from here on, the memory from 0.
+#: Address of the core's registers. The memory starts at 0.
 REGISTERS_BASE = 1 << 31
 
 #: The words of the answer to an IDENTIFY.
 IDENTITY = {
     "identifier": "0x54505542, 'TPUB'",
     "version": "version of this protocol",
-    "words": "the most data words of a frame",
+    "words": "maximum number of data words in a frame",
     "memory": "bytes of memory",
     "clock": "Hz of the core's clock",
 }
@@ -46,7 +46,7 @@ class Operation(enum.Enum, shape=8):
 
 
 class Status(enum.Enum, shape=8):
-    """How a request ended."""
+    """The outcome of a request."""
 
     OK = 0
     REFUSED = 1
@@ -58,5 +58,5 @@ class Status(enum.Enum, shape=8):
     CHECKSUM = 7
 
 
-#: The request did not arrive whole, and had no effect: it can be sent again.
+#: Outcomes of a request that did not arrive whole. It had no effect, and can be sent again.
 NOT_RECEIVED = (Status.LINE, Status.LENGTH, Status.INCOMPLETE, Status.CHECKSUM)

@@ -1,4 +1,4 @@
-"""The ports between the controller and the units: operations and their ends, and faults."""
+"""The ports between the controller and the units: issue and completion of operations, and faults."""
 
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
@@ -9,7 +9,7 @@ __all__ = ["unit_port", "fault_port"]
 
 
 def unit_port(operation):
-    """A unit as the dispatcher sees it.
+    """Returns the signature of a unit's port, as seen from the dispatcher.
 
     Parameters
     ----------
@@ -19,11 +19,11 @@ def unit_port(operation):
     Members
     -------
     op : stream of operations, out
-        They begin in order.
+        Operations start in order.
     done : 1, in
         An operation has ended.
     done_slot : in
-        Its slot.
+        Slot of the operation that has ended.
     """
     return Signature(
         {"op": Out(stream.Signature(operation)), "done": In(1), "done_slot": In(operation["tag"].shape["slot"].shape)}
@@ -31,12 +31,12 @@ def unit_port(operation):
 
 
 def fault_port():
-    """A fault as its source tells it.
+    """Returns the signature of a fault report, as seen from the source of the fault.
 
     Members
     -------
     valid : 1, out
-        There is a fault in this cycle.
+        A fault is reported in this cycle.
     cause : Fault, out
     pc : 32, out
         Offset in region MODEL of the instruction at fault.

@@ -25,7 +25,7 @@ def _modules():
 # --- Ports --------------------------------------------------------------------------------------------------------
 
 _PORT_TEXTS = {
-    "aclk": "The only clock; its rising edges count.",
+    "aclk": "The only clock, rising edge.",
     "aresetn": "Reset, active low, synchronous.",
     "s_axil_awaddr": "Bits 1:0 are ignored.",
     "s_axil_araddr": "Bits 1:0 are ignored.",
@@ -36,10 +36,10 @@ _PORT_TEXTS = {
     "m_axi_arid": "Changes with a reset.",
     "m_axi_bid": "The `awid` of the burst.",
     "m_axi_rid": "The `arid` of the burst.",
-    "m_axi_wstrb": "All 1; all 0 in beats of a burst that is given up.",
+    "m_axi_wstrb": "All 1; all 0 in beats of a cancelled burst.",
     "m_axi_bresp": "Not 0: fault BUS_WRITE.",
     "m_axi_rresp": "Not 0: fault BUS_READ.",
-    "m_axi_rlast": "Has to be right.",
+    "m_axi_rlast": "Must be 1 in the last beat of a burst, and 0 in all others.",
     "irq": "Level: 1 while an enabled interrupt is pending.",
 }
 
@@ -94,20 +94,20 @@ _MEMORY_TEXTS = {
     ("tpu_accumulator_column", "biases"): "biases, one column: `bias_depth` words",
     ("tpu_function_pair", "values"): "function table, two lanes: values",
     ("tpu_function_pair", "slopes"): "function table, two lanes: slopes",
-    ("tpu_matmul_flight", "ring"): "accumulator rows of what is in the array",
+    ("tpu_matmul_flight", "ring"): "accumulator rows of the passes in the array",
     ("tpu_matmul_slots", "storage"): "slots of the MATMULs in the array",
-    ("tpu_store_vectors", "storage"): "vectors that wait for the bus",
-    ("tpu_store_owners", "storage"): "write bursts without an answer",
-    ("tpu_load_expected", "storage"): "loads whose data is on its way",
-    ("tpu_weights_expected", "storage"): "loads of weights whose data is on its way",
-    ("tpu_reader_owners", "storage"): "read bursts without an answer",
-    ("tpu_fetch_words", "storage"): "instructions that are fetched",
-    ("tpu_dispatcher", "footprints"): "places that instructions in flight touch: `in_flight` words",
+    ("tpu_store_vectors", "storage"): "vectors waiting for the bus",
+    ("tpu_store_owners", "storage"): "write bursts in flight",
+    ("tpu_load_expected", "storage"): "loads in flight",
+    ("tpu_weights_expected", "storage"): "loads of weights in flight",
+    ("tpu_reader_owners", "storage"): "read bursts in flight",
+    ("tpu_fetch_words", "storage"): "fetched instructions",
+    ("tpu_dispatcher", "footprints"): "rows accessed by the instructions in flight: `in_flight` words",
     ("tpu_dispatcher_load_queue", "storage"): "queue of LOAD and LOAD_BIAS",
     ("tpu_dispatcher_weights_queue", "storage"): "queue of LOAD_WEIGHTS",
     ("tpu_dispatcher_store_queue", "storage"): "queue of STORE",
     ("tpu_dispatcher_matmul_queue", "storage"): "queue of MATMUL",
-    ("tpu_dispatcher_activate_queue", "storage"): "queue of ACTIVATE and the like",
+    ("tpu_dispatcher_activate_queue", "storage"): "queue of the activation unit",
     ("tpu_transaction_id", "kept"): "the ID of the last reset",
 }
 
@@ -128,7 +128,7 @@ def _instances():
 def _memory_ports(body, name):
     """Returns `(ports, clocked, collision)` of a memory in a module's text.
 
-    `clocked` is True for synchronous reads. `collision` is True if a read of a row that is being written must be defined.
+    `clocked` is True for synchronous reads. `collision` is True if a read during a write to the same row must be defined.
     """
     place = rf"(?<![\w$]){re.escape(name)} ?\[([^]]*)\]"
     writes = re.findall(rf"^ +{place} <= ", body, re.MULTILINE)
@@ -153,12 +153,12 @@ def memories():
                 counts[module],
                 f"{int(last) + 1:,} x {int(width or 0) + 1}",
                 kinds,
-                "clocked" if clocked else "at once",
-                "the old word" if matters else "anything",
+                "synchronous" if clocked else "asynchronous",
+                "old word" if matters else "undefined",
                 _MEMORY_TEXTS[module, name],
             ]
     rows = [found[key] for key in _MEMORY_TEXTS if key in found]
-    return markdown_table(["memory", "of them", "words x bits", "ports", "read", "read of what is being written", "holds"], rows)
+    return markdown_table(["memory", "instances", "words x bits", "ports", "read", "read during write", "contents"], rows)
 
 
 # --- Cycles -------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def instruction_cycles():
     """Returns the table of the cycles of each instruction."""
     texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True, ring=True))
     return markdown_table(
-        ["instruction", "decoded in", "keeps its unit for", "its results are there"],
+        ["instruction", "decoded in", "occupies its unit for", "results available"],
         [
             [
                 opcode.name,

@@ -8,9 +8,9 @@ from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, 
 
 __all__ = ["MADE_BY", "c_header", "svd"]
 
-MADE_BY = "Made from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`: change it there."
+MADE_BY = "Generated from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`. Do not edit."
 _ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
-#: Reset value of registers whose description has none.
+#: Reset values of registers that have none in the register map.
 _RESET = {"id": IDENTIFIER, "version": VERSION, "status": REGISTER["status"].pack(running=0, done=0, fault=0, quiet=1)}
 #: Registers whose value depends on the configuration of the core.
 _BUILT = ("config", "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "features", "ring_depth")
@@ -57,17 +57,17 @@ def _group_step(name):
 def c_header():
     """Returns the text of `hw/driver/tpu_regs.h`: offsets in bytes, shifted masks."""
     parts = [
-        "/* Registers of the core: offsets in bytes, masks in their place.",
+        "/* Registers of the core: offsets in bytes, shifted masks.",
         f"   {MADE_BY} */\n",
         "#ifndef TPU_REGS_H\n#define TPU_REGS_H\n",
-        _comment("What the registers id and version of a core read that this file describes."),
+        _comment("Values of the registers id and version of a matching core."),
         _defines([("TPU_IDENTIFIER", f"0x{IDENTIFIER:08X}u"), ("TPU_INTERFACE_VERSION", f"0x{VERSION:08X}u")]) + "\n",
-        _comment("Bytes that the registers take."),
+        _comment("Size of the register space in bytes."),
         f"#define TPU_REGISTER_BYTES 0x{1 << ADDRESS_WIDTH:X}u\n",
         _codes("FAULT", Fault, "Values of fault_cause.") + "\n",
-        _codes("REGION", Region, "Regions of host memory, and bytes from the registers of one to those of the next."),
+        _codes("REGION", Region, "Regions of host memory, and the stride of their registers in bytes."),
         _defines([("TPU_REGIONS", f"{len(Region)}u"), ("TPU_REGION_STEP", f"0x{_group_step('regions'):X}u")]) + "\n",
-        _comment("The counters stall_*, in order, and bytes from one to the next."),
+        _comment("Indices of the counters stall_*, and their stride in bytes."),
         _defines([(f"TPU_STALL_{name.upper()}", f"{index}u") for index, name in enumerate(STALLS)]),
         _defines([("TPU_STALLS", f"{len(STALLS)}u"), ("TPU_STALL_STEP", f"0x{_group_step('stalls'):X}u")]) + "\n",
         *(_register(register) + "\n" for register in REGISTERS),
