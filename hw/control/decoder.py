@@ -51,7 +51,7 @@ class Decoder(wiring.Component):
     bases, sizes : arrays of address_width and 32, in
         Base address and size in bytes of each region, in the order of `Region`.
     ring_size, ring_ready : 4 and 1, in
-        Number of cores in the ring, and a flag that this core is one of them. Only in a core with a ring.
+        Number of cores in the ring; 1 if the ring includes this core. Only in a core with a ring.
     fault : 1, out
     cause : Fault, out
         The instruction at `pc` must not be executed, and the reason.

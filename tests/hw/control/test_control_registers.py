@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The registers over AXI4-Lite against a dict: access kinds, strobes, holes, and a master that takes its time."""
+"""The registers over AXI4-Lite against a dict: access kinds, strobes, unmapped addresses, and a manager that pauses."""
 
 import pytest
 
@@ -16,7 +16,7 @@ COMMANDS = [REGISTER["control"], REGISTER["interrupt"]]
 
 
 def member(register):
-    """The name of the port that is, or holds, a register."""
+    """Returns the name of the port with the value of a register."""
     return "__".join(map(str, register.group or (register.name,)))
 
 
@@ -25,7 +25,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
     held = {register.name: register.reset for register in HELD if register in registers}
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
     write, read = None, None  # [address shown, data shown, offset, data, strobe]; offset
-    answers, expected = 0, []  # answers due: writes; values of reads
+    answers, expected = 0, []  # outstanding responses: number of writes; values of reads
     strobes, asked = {}, None
     counts = [0, 0]
     for _ in range(cycles):
@@ -94,13 +94,13 @@ async def accesses(ports, rng, *, config, eager, cycles):
 
 
 @pytest.mark.parametrize("eager, ring", [(1, True), (0.5, False), *slow((0.1, True))])
-def test_random(eager, ring):
+def test_random_accesses_agree_with_a_dict(eager, ring):
     config, cycles = Config(ring=ring), int(1200 / eager**0.5)
     counts = simulate(ControlRegisters(config=config), accesses, seed=seed(), config=config, eager=eager, cycles=cycles)
     assert min(counts) > (350 if eager == 1 else 30), "accesses are slower than one in three cycles" if eager == 1 else counts
 
 
-def test_fields():
+def test_fields_are_packed_into_a_word():
     assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8) == 0x08201210
     assert (
         REGISTER["features"].pack(pooling=True, softmax=False, training=False, ring=False, transpose=False, table_lanes=4)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The decoder against the machine model: the same refusals and the same footprints, which the test finds by executing the
+"""The decoder against the machine model: the same faults and the same footprints. The test computes footprints by executing the
 loops."""
 
 import bisect
@@ -31,7 +31,7 @@ CONFIGS = [
 
 
 def random_word(rng, config, sizes, cores):
-    """Instructions that are good about as often as not, with places near their bounds."""
+    """Returns an instruction that is valid in about half of the cases, with places near their bounds."""
     if rng.random() < 0.05:
         return rng.getrandbits(256)
     opcode, values = rng.choice(list(Opcode)), {}
@@ -77,15 +77,15 @@ def random_word(rng, config, sizes, cores):
         f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.ring:d}-{config.transpose:d}"
     ),
 )
-def test_random(config):
+def test_random_words_decode_as_in_the_machine_model(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4  # RING is an instruction and a fault
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds, make=random_word)
     assert len(seen) == kinds, f"something never happened: {seen}"
 
 
 @pytest.mark.parametrize("config", [CONFIGS[6], *slow(CONFIGS[7])], ids=lambda config: f"n{config.n}-{config.ring:d}")
-def test_word_behind_word(config):
-    """The decoded footprint does not depend on the instruction before, at any distance in time."""
+def test_footprint_does_not_depend_on_the_preceding_instruction(config):
+    """The decoded footprint does not depend on the preceding instruction, at any distance in cycles."""
     opcodes = [opcode for opcode in records(config) if opcode is not Opcode.HALT]
     in_turn = iter([opcode for first in opcodes for second in opcodes for opcode in (first, second) * 4])
 
@@ -103,8 +103,10 @@ EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring
 
 
 def edges(config):
-    """Yields `(opcode, space, field, first)`: every field that moves the end of a span, to row `first` or the one before. Rows
-    are counted in 16 bits where they are used, and in more where they are checked. Without a space, the field itself."""
+    """Yields `(opcode, space, field, first)` for each field that moves the end of a span to row `first` or the preceding row.
+
+    Rows have 16 bits where they are used, and more bits where they are checked. If `space` is None, `first` is a value of the
+    field itself."""
     for opcode, record in records(config).items():
         yield from ((opcode, None, field.name, getattr(config, field.most) + 1) for field in record.fields if field.most)
         for space in ("buffer", "acc", "bias", "table"):
@@ -117,8 +119,9 @@ def edges(config):
 
 
 def at_edge(rng, config, cores, opcode, space, name, first, before):
-    """Returns a word whose span ends at row `first` or beyond by as little as field `name` can do; with `before` 1, one step of
-    the field before that. All other fields are drawn, and small, but for strides of ends that are far."""
+    """Returns a word with the smallest value of field `name` whose span ends at row `first` or later.
+
+    With `before` 1, the field is one step smaller. All other fields are random and small, except strides for distant ends."""
     record = records(config)[opcode]
     fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
     fields |= {one: rng.randrange(4) for one in record.widths if one not in ("offset", "transpose", "word")}
@@ -148,8 +151,8 @@ def at_edge(rng, config, cores, opcode, space, name, first, before):
     [EDGED, *slow(CONFIGS[9], Config(n=2, unified_buffer_depth=1 << 15, training=True, ring=True))],
     ids=lambda config: f"n{config.n}-{config.training:d}-{config.ring:d}",
 )
-def test_edges(config):
-    """Each span ends in the last row of its memory, in the next one, and where 16 bits say that it ends near the first."""
+def test_spans_are_checked_to_the_row(config):
+    """Spans end in the last row of their memory, in the next row, and at rows that wrap in 16 bits to a row near the first."""
     cases = [(*edge, before) for edge in edges(config) for before in (1, 0)] * 2
     todo = iter(cases)
 

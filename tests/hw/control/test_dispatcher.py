@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The dispatcher: instructions issue after their dependencies have ended, and no later than they must; ends are awaited."""
+"""The dispatcher: instructions issue when their dependencies have ended, not earlier or later; SYNC and HALT wait for all."""
 
 import pytest
 
@@ -16,7 +16,7 @@ NAMES = {unit.value: unit.name.lower() for unit in Unit}
 
 
 def conflict(a, b):
-    """Returns whether two instructions touch the same place and at least one writes it."""
+    """Returns True if two instructions access the same place and at least one writes it."""
 
     def shares(space):
         if space == "host" and a["region"] != b["region"]:
@@ -35,7 +35,7 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
-    """One of `units`; `operations` are their layouts, `spaces` the names of the memories with their places."""
+    """Returns an instruction for one of `units`. `operations` are their layouts; `spaces` are the memories with their depths."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,
@@ -52,19 +52,19 @@ def random_instruction(rng, number, operations, units, spaces, *, space, density
 
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
-    """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
+    """Dispatches random instructions. None ends before operations of `least` units overlap, except if nothing moves."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
     depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
     kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))
     todo = [random_instruction(rng, number, *kinds, space=space, density=density, control=control) for number in range(count)]
     todo.append({**random_instruction(rng, count, *kinds, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
-    given, running, ended = 0, {}, set()  # instructions handed in; slot -> (number, unit) in the units; numbers ended
+    given, running, ended = 0, {}, set()  # instructions accepted; slot -> (number, unit) in the units; numbers ended
     expected, together = {unit: [] for unit in units}, 0
     for number, footprint in enumerate(footprints):
         if footprint["unit"] != Unit.CONTROL.value:
             expected[NAMES[footprint["unit"]]].append(number)
-    handed = {}  # slot -> number of MATMULs that their unit has, and that may be blocked
+    handed = {}  # slot -> number, for MATMULs that were issued but may be blocked
 
     waits_for = [
         {
@@ -74,8 +74,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         }
         for number, footprint in enumerate(footprints)
     ]
-    queued = {unit: [] for unit in units}  # accepted, and not handed over
-    # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
+    queued = {unit: [] for unit in units}  # accepted but not issued
+    # Cycles since the next instruction arrived, less one for each comparison; cycles since there is room for it.
     compared = room = 0
     # The head of each queue, of issued MATMULs too, and the cycles since its last dependency ended.
     free = dict.fromkeys([*units, "handed"], ([], 0))
@@ -109,7 +109,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
         assert in_flight <= config.in_flight
         moved = bool(done)
-        # A MATMUL that is handed over begins when it is not blocked any more.
+        # An issued MATMUL begins when it is no longer blocked.
         blocked = ports.get("blocked")
         while handed and not blocked >> next(iter(handed)) & 1:
             slot = next(iter(handed))
@@ -130,7 +130,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                     begins(tag["slot"], number, unit)
                 moved = True
                 queued[unit].remove(number)
-        # Nothing waits too long.
+        # No instruction waits too long.
         firsts = {unit: queue[:1] if not ports.get(f"{unit}__op__valid") else [] for unit, queue in queued.items()}
         for unit, first in {**firsts, "handed": list(handed.values())[:1]}.items():
             if not first or not waits_for[first[0]] <= known:
@@ -175,7 +175,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
 
 
 DENSE = dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02)
-SPARSE = dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0)  # hardly ever in each other's way
+SPARSE = dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0)  # few conflicts
 TIGHT = dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)
 
 
@@ -184,7 +184,7 @@ TIGHT = dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)
     all_but([(4, 1, DENSE), (16, 0, SPARSE), (32, 0, TIGHT)], (4, 16, 32), (0, 1), (DENSE, SPARSE, TIGHT)),
     ids=lambda value: f"space{value['space']}" if isinstance(value, dict) else None,
 )
-def test_random(in_flight, ring, case):
+def test_instructions_issue_in_the_order_of_their_hazards(in_flight, ring, case):
     config = Config(n=4, in_flight=in_flight, ring=ring, **PLAIN)
     least = 4 if case["space"] == 200 and in_flight > 4 else 0
     together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, least=least, **case)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The fault latch: a cycle later, the fault of the first source that has one."""
+"""The fault latch: one cycle later, the fault of the first source that reports one."""
 
 from amaranth_tpu.hw.control.fault_latch import FaultLatch
 from amaranth_tpu.hw.spec.isa import Fault
@@ -22,5 +22,5 @@ async def faults(ports, rng, *, sources):
     assert together > 30
 
 
-def test_random():
+def test_first_source_has_priority():
     simulate(FaultLatch(sources=4), faults, seed=seed(), sources=4)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The fetch unit: the words of region MODEL in order, nothing read outside it, nothing lost, and its end."""
+"""The fetch unit: the words of region MODEL in order and complete, no read outside the region, and its end."""
 
 import pytest
 
@@ -10,12 +10,13 @@ from amaranth_tpu.sim.rtl.ports import simulate, unpack
 from seeds import seed
 from suites import slow
 
-BASE = 0x1F80  # a page's end is near
+BASE = 0x1F80  # near the end of a page
 
 
 async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=None, base=BASE):
-    """Fetches to the end of the region. A beat at `fail` (offset) is answered with an error; returns the instructions that
-    came, and those of them that failed."""
+    """Fetches to the end of the region. The beat at offset `fail` gets an error response.
+
+    Returns the number of instructions and the offsets of the failed instructions."""
     memory = {offset: rng.getrandbits(8) for offset in range(-64, size + 256)}
     ports.set(base=base, size=size, pc=pc)
     for _ in range(2):
@@ -57,7 +58,7 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
 
 @pytest.mark.parametrize("bus_bytes, step", [(4, 32), *slow((8, 32), (32, 32)), (64, 64)])
 @pytest.mark.parametrize("takes, answers", [(1, 1), (0.1, 0.9), (1, 0.1)])
-def test_random(bus_bytes, step, takes, answers):
+def test_words_of_the_region_arrive_in_order(bus_bytes, step, takes, answers):
     for size, pc in (
         (40 * step, 0),
         (7 * step + step // 2, 2 * step),
@@ -72,13 +73,13 @@ def test_random(bus_bytes, step, takes, answers):
 
 
 @pytest.mark.parametrize("base, pc", [(BASE, 4), (BASE, 33), (BASE + 4, 0)])
-def test_what_is_not_aligned_is_the_end(base, pc):
+def test_unaligned_start_is_the_end(base, pc):
     unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
     assert simulate(unit, fetch, seed=seed(), size=640, pc=pc, base=base, bus_bytes=8, step=32, takes=1, answers=1) == (0, [])
 
 
-def test_error():
-    """An instruction with a beat that could not be read is marked; those around it are not."""
+def test_read_error_marks_only_its_instruction():
+    """A read error marks the instruction with the failed beat, but not its neighbours."""
     unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
     assert simulate(unit, fetch, seed=seed(), size=640, pc=32, bus_bytes=8, step=32, takes=0.5, answers=0.5, fail=136) == (
         19,

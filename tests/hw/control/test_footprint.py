@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Footprints and operations have no bits that nothing reads."""
+"""Layouts of footprints and operations: no unused bits."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The queue of operations against a list: order, slots, room, in every mixture of coming and going."""
+"""The queue of operations against a list: order, slots and room, for random reads and writes."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def traffic(ports, rng, *, offers, takes, depth):
 
 @pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1, 1)])
 @pytest.mark.parametrize("depth", [2, 4])
-def test_random(offers, takes, depth):
+def test_queue_agrees_with_a_list(offers, takes, depth):
     queue = OperationQueue(payload=12, slot=4, depth=depth)
     levels = simulate(queue, traffic, seed=seed(), offers=offers, takes=takes, depth=depth)
     assert levels == set(range(depth + 1)) or offers != takes or offers == 1

@@ -9,7 +9,7 @@ from seeds import seed
 
 
 async def regions(ports, rng, *, width):
-    """Regions around the end of the addresses, and others."""
+    """Checks random regions, many near the end of the address space."""
     end, inside = 1 << width, 0
     for _ in range(300):
         size = rng.choice((0, 1, 32, rng.getrandbits(32), (1 << 32) - 1))
@@ -27,5 +27,5 @@ async def regions(ports, rng, *, width):
 
 
 @pytest.mark.parametrize("width", [32, 40, 64])
-def test_random(width):
+def test_region_beyond_the_addresses_has_size_0(width):
     simulate(RegionCheck(address_width=width), regions, seed=seed(), width=width)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The run control: how runs start and end, faults that stay, the time limit to the cycle, and where every cycle goes."""
+"""The run control: start and end of runs, sticky faults, the timeout to the cycle, and the counters of all cycles."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 from suites import slow
 
-#: A state, and the events of one cycle in it: one of two counts, or none.
+#: A state, and events that coincide in it: one of them takes effect, or none.
 MEET = {
     *(("RUN", *pair) for pair in (("fault", "halted"), ("fault", "expired"), ("halted", "expired"))),
     *(("QUIET", *events) for events in (("fault",), ("halted",), ("fault", "expired"), ("expired", "quiet"))),
@@ -19,8 +19,9 @@ MEET = {
 
 
 async def life(ports, rng, *, cycles, timeout, least):
-    """Checks random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and
-    after a cycle, and whether the time is up; or a state, and the events of a cycle in it."""
+    """Checks random events against the rules of a run, for at least `cycles` and until all cases in `least` have been seen.
+
+    A case is the states before and after a cycle, with a flag for a timeout; or a state, with the events of a cycle in it."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = ran = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
@@ -30,7 +31,7 @@ async def life(ports, rng, *, cycles, timeout, least):
     while ports.cycle < cycles or not least <= seen:
         cycle = ports.cycle
         if cycle % 40 == 0:
-            calm = rng.random() < 0.3  # nothing moves for a while
+            calm = rng.random() < 0.3  # no progress for a while
         ends = rng.random() < (0.6 if due else 0.2 if state == "QUIET" else 0.01)
         e = {
             "start": rng.random() < 0.1,
@@ -99,7 +100,7 @@ async def life(ports, rng, *, cycles, timeout, least):
 
 
 @pytest.mark.parametrize("timeout", [*slow(1), 7, *slow(25)])
-def test_random(timeout):
+def test_random_events_follow_the_rules_of_a_run(timeout):
     simulate(
         RunControl(config=Config(ring=True)),
         life,
@@ -111,7 +112,7 @@ def test_random(timeout):
 
 
 async def silence(ports, rng, *, timeout, quiet):
-    """A start, and then nothing: the cycles until it ends."""
+    """Returns the cycles from a start without further events until the run ends."""
     ports.set(timeout=timeout, reader_quiet=quiet, writer_quiet=1, stall=1)
     await ports.tick()
     ports.set(start=1)
@@ -125,5 +126,5 @@ async def silence(ports, rng, *, timeout, quiet):
 
 @pytest.mark.parametrize("quiet", [0, 1])
 @pytest.mark.parametrize("timeout", [1, 2, 100])
-def test_timeout_is_to_the_cycle(timeout, quiet):
+def test_timeout_counts_cycles_to_within_one(timeout, quiet):
     assert abs(simulate(RunControl(config=Config(ring=True)), silence, seed=seed(), timeout=timeout, quiet=quiet) - timeout) <= 1

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The scoreboard against sets: who is there, who waits for whom, also when ends and allocations coincide."""
+"""The scoreboard against sets: occupied slots and their dependencies, even if ends and allocations coincide."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from suites import slow
 
 
 async def traffic(ports, rng, *, slots, ends):
-    waiting, unclear = {}, None  # `unclear`: the slot that was allocated in the last cycle without `clear`
+    waiting, unclear = {}, None  # `unclear`: the slot that was allocated without `clear` in the previous cycle
     for _ in range(1500):
         free = [slot for slot in range(slots) if slot not in waiting]
         ended = {slot for slot in waiting if not waiting[slot] and rng.random() < ends}
@@ -39,5 +39,5 @@ async def traffic(ports, rng, *, slots, ends):
 
 
 @pytest.mark.parametrize("slots, ends", [(4, 0.5), *slow((16, 0.1)), (32, 0.9)])
-def test_random(slots, ends):
+def test_dependencies_agree_with_sets(slots, ends):
     simulate(Scoreboard(slots=slots), traffic, seed=seed(), slots=slots, ends=ends)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The reasons of a stall: for all that the units may say, the one that counts is the one that the register map names."""
+"""The stall reasons: for all inputs from the units, the reason that counts is the one in the register map."""
 
 from itertools import product
 
@@ -45,7 +45,7 @@ async def combinations(ports, rng, config):
 
 
 @pytest.mark.parametrize("ring", [False, True])
-def test_all(ring):
+def test_every_input_gives_its_reason(ring):
     config = Config(ring=ring)
     assert ("ring" in stalls_of(config)) == ring and [*STALLS][: len(stalls_of(config))] == [*stalls_of(config)]
     simulate(StallReasons(config=config), combinations, seed=seed(), config=config)
