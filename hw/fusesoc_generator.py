@@ -1,12 +1,12 @@
-"""FuseSoC generator `tpu`: parameters of a core -> its Verilog (see `tpu.core`)."""
+"""FuseSoC generator `tpu`: exports the Verilog of a core from its parameters (see `tpu.core`)."""
 
 import sys
 import types
 from pathlib import Path
 
 sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
-package.__path__ = [str(Path(__file__).resolve().parents[1])]  # this checkout, installed or not
-del sys.path[0]  # where it holds names of Python's own modules
+package.__path__ = [str(Path(__file__).resolve().parents[1])]  # imports from this checkout, even if the package is not installed
+del sys.path[0]  # this folder must not shadow modules of the standard library
 
 try:
     from fusesoc.capi2.generator import Generator
@@ -16,7 +16,7 @@ try:
     from amaranth_tpu.hw.verilog.export import to_verilog
     from amaranth_tpu.hw.verilog.header import source
 except ModuleNotFoundError as error:
-    remedy = f"put the environment of amaranth-tpu first on PATH, or there: {sys.executable} -m pip install {error.name}"
+    remedy = f"put the environment of amaranth-tpu first on PATH, or run {sys.executable} -m pip install {error.name}"
     sys.exit(f"error: {sys.executable} has no package {error.name}; {remedy}")
 
 

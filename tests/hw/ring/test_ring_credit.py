@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The ring's credits are proven of the netlist, and nothing wrong can be."""
+"""The credits of the ring unit: a proof on the netlist, and its failure for faulty units."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A core between AXI4-Stream agents that we did not write: they are its neighbour in a ring of two, and judge its links."""
+"""A core between third-party AXI4-Stream agents, which act as its neighbour in a ring of two and check its links."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def segments(bucket):
 
 
 def user_bits(segment, mode, rounds):
-    """`tuser` of a vector, as the datasheet has it."""
+    """Returns the `tuser` of a vector, as defined in the datasheet."""
     return segment | mode.value << 3 | rounds % 8 << 5
 
 

@@ -24,7 +24,7 @@ def causes(cores):
 
 
 def is_output_right(after, memories, regions):
-    """For each core, whether OUTPUT and SCRATCH hold the bits of the machines."""
+    """Returns, for each core, whether OUTPUT and SCRATCH hold the bits of the machines."""
     places = [slice(regions[name][0], sum(regions[name])) for name in ("OUTPUT", "SCRATCH")]
     return [all(found[place] == memory[place] for place in places) for found, memory in zip(after, memories)]
 
