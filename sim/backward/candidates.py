@@ -43,6 +43,8 @@ class StepCandidate:
     masked : Masked or None
     sharded : bool
         See :class:`sim.backward.memory.StepMemory`.
+    resident : bool
+        Keep all transposed gradients in the unified buffer, with smaller parts of updates if necessary.
 
     Members
     -------
@@ -55,8 +57,8 @@ class StepCandidate:
     NothingFits
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True):
-        self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
+    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False):
+        self.resident, self.lowered, self.training, self.optimizer = resident, lowered, lowered.training, optimizer
         self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, masked, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
@@ -152,7 +154,7 @@ class StepCandidate:
         one chunk, or two in turn, each has a place. Gradients that do not stay in the buffer are loaded from SCRATCH for each k
         tile. So transposed gradients may take more than half of the buffer, unless updates would then go in smaller parts."""
         depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
-        for most, rows in ((depth * 5 // 8, self.spare_rows), (depth // 3, self.n)):
+        for most, rows in ((depth * 5 // 8, self.spare_rows), (depth * 5 // 8 if self.resident else depth // 3, self.n)):
             self._place_transposed(most)
             least = max(self._place_chunks(), self.base + rows * each)
             if least <= depth:
@@ -161,6 +163,8 @@ class StepCandidate:
             raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         for transposed in self.transposed.values():
             if transposed.place is None:
+                if self.resident:
+                    raise NothingFits("unified_buffer_depth", depth + 1, self.training.graph.stages[0].name)
                 transposed.vector = self.memory.take(Region.SCRATCH, transposed.blocks * transposed.rows)
 
     def _place_transposed(self, most):

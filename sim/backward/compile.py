@@ -66,9 +66,15 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     # Masks refer to the original network: after cropping, more of its stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
-    for starts in chunk_starts(config, batch):
+    # A ring's gathered weights crowd the unified buffer. Chunks that leave room for all transposed gradients come first.
+    divisions = [
+        (starts, resident) for resident in ((True, False) if cores > 1 else (False,)) for starts in chunk_starts(config, batch)
+    ]
+    for starts, resident in divisions:
+        if best and cores > 1 and not resident:
+            break
         try:
-            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded)
+            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded, resident)
         except NothingFits as error:
             fault = error
             continue
