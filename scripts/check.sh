@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, format and types, in seconds, as CI checks them. Settings and their reasons are in pyproject.toml.
+# Lint, format, types and English, in seconds, as CI checks them. Settings and their reasons are in pyproject.toml.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 "$BASH" scripts/setup.sh
@@ -9,3 +9,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build/types
 ln -sfn "$PWD" build/types/amaranth_tpu
 .venv/bin/mypy
+# English: the rates of phrases that hide the subject of a sentence.
+.venv/bin/python -m amaranth_tpu.scripts.english
