@@ -2,6 +2,7 @@
 a circle."""
 
 import ast
+import functools
 import tomllib
 from pathlib import Path
 
@@ -66,8 +67,13 @@ FILES = {
 }
 
 
+@functools.cache
 def imported(name, path):
-    """Modules of this project that a module imports, wherever in it."""
+    """Returns the modules of this project that a module imports, anywhere in it."""
+    return tuple(_imported(name, path))
+
+
+def _imported(name, path):
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):

@@ -45,7 +45,7 @@ def match_word(config, bits):
 
 @cache
 def _results(config):
-    """Returns the opcodes of the instructions that read results."""
+    """Returns the opcodes of instructions that read the accumulators."""
     return tuple(code for code, record in records(config).items() if any(span.use == "r" for span in record.spans_of("acc")))
 
 
@@ -91,7 +91,7 @@ class InstructionWord:
         return Cat(self._match[opcode.name.lower()] for opcode in opcodes if opcode in self.records).any()
 
     def where(self, condition):
-        """Returns 1 if `condition` holds for the record of the word's opcode."""
+        """Returns a 1-bit expression: `condition`, a Python predicate, holds for the record of the word's opcode."""
         return self.one_of(*(opcode for opcode, record in self.records.items() if condition(record)))
 
     def choose(self, values):

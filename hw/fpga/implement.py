@@ -50,7 +50,7 @@ def _sum(blocks):
 
 
 def _lacks(counts, target):
-    """Returns the resources that the part has too little of, {resource: text}."""
+    """Returns `{resource: message}` for each resource of which the design needs more than the part has."""
     return {
         resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
         for resource, available in target.part.available.items()

@@ -113,7 +113,7 @@ class ChunkCode:
         self.first, self.later = Ring(0, rows), Ring(rows, self.emitter.config.accumulator_depth - rows)
 
     def sums(self, chunk):
-        """Returns the number of accumulator rows that the first stage of a chunk can use."""
+        """Returns the largest number of accumulator rows that the first stage of a chunk can fill."""
         return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
     def least(self, chunk):

@@ -131,7 +131,7 @@ class Mover:
         return layout.tiles * plane, plane
 
     def _store_flat(self, flat, samples, tile, tiles, place):
-        """Stores tiles of a flat tensor for a block of samples."""
+        """Emits the STOREs of a flat tensor's tiles, for a block of samples."""
         count = samples[1] - samples[0]
         if count == self.n:
             self.emitter.store(flat.region, flat.vector(tile, samples[0]), tiles * self.n, place)

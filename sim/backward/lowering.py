@@ -209,7 +209,7 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
 
 
 def _identity(source, stage):
-    """Returns the identity term of a tensor with a stage's channels."""
+    """Returns a depthwise 1 x 1 term with weights of 1, which adds `source` unchanged."""
     return Term(source, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels, fixed=True)
 
 

@@ -208,7 +208,7 @@ def _layers(program, busy, waiting, reasons=None):
 
 
 def described_layers(program):
-    """Returns layers without times: no cycles and no utilisation."""
+    """Returns the layers with cycles and utilisation set to None."""
     return [
         LayerCost(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
         for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))

@@ -139,7 +139,7 @@ class WaveView:
 
     @property
     def groups(self):
-        """Signals that a viewer shows first: title to a list of `(format, signal)`."""
+        """Returns the signal groups at the top of the viewer, `{title: [(format, signal)]}`."""
         states = [name for name in self.letters if name.endswith("_state") and name != "run_state"]
         last = self._config.n - 1
         core = "testbench.core"

@@ -61,7 +61,7 @@ class InferenceRun:
 
     @property
     def output(self):
-        """The array of a single output, or the dict of several."""
+        """The output array, or `{name: array}` if the model has several outputs."""
         return next(iter(self.outputs.values())) if len(self.outputs) == 1 else self.outputs
 
     @property

@@ -145,7 +145,7 @@ def test_refusals(draw, run, tmp_path):
     (tmp_path / "golden.json").write_text(json.dumps(figures | {"layers": None, "cycles": None}))
     for arguments, said in (
         (("roofline", tmp_path / "there-is-none.json"), "No such file"),
-        (("roofline", tmp_path / "none.json"), "as `tpu run --json` prints them"),
+        (("roofline", tmp_path / "none.json"), "write it with `tpu run --json`"),
         (("roofline", tmp_path / "golden.json"), "--layers"),
         (("stalls", tmp_path / "golden.json"), "--simulator verilator"),
         (("stalls", file, "-o", tmp_path / "s.txt"), ".svg"),

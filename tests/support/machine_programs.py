@@ -20,7 +20,7 @@ def program(config, *words):
 
 
 def machine_of(config, words, model_data=b"", scratch=4096, **regions):
-    """A machine with a program, and all regions but INPUT, unless they are given by name."""
+    """Returns a Machine with this program and empty OUTPUT and SCRATCH; `regions` replaces or adds regions."""
     return Machine(
         config,
         {
@@ -33,7 +33,7 @@ def machine_of(config, words, model_data=b"", scratch=4096, **regions):
 
 
 def random_bfloat16(rng, shape):
-    """Bits of numbers of every kind, infinities, NaN and subnormals included."""
+    """Returns random bit patterns of numbers, including infinities, NaN and subnormals."""
     bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
     return np.where(rng.random(shape) < 0.9, rng.normal(size=shape).astype(bfloat16).view(np.uint16), bits)
 

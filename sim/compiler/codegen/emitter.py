@@ -155,7 +155,7 @@ class StageEmitter(Emitter):
         return DataTiles(self, term, self.layouts[term.data], sample, columns, len(passes)) if term.data else None
 
     def begin_run(self, stages):
-        """Starts the run with these stage numbers."""
+        """Resets the range of loaded bias rows for the run of these stages."""
         self.run_biases = self.biases_loaded = self.bias_row(stages[0])
         self.biases_end = self.bias_row(stages[-1] + 1)
 

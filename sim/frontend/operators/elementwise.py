@@ -323,7 +323,7 @@ def _is_finer(tensor):
 
 
 def _extremum(step, tensors):
-    """Returns Max or Min of tensors: max pooling over the tensors stacked along y; Min with both signs inverted."""
+    """Lowers Max to max pooling over the tensors stacked along y. Min inverts the signs of operands and result."""
     dims, batch = common(step, *tensors)
     first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
     first = everything(step, first)

@@ -39,7 +39,7 @@ def check_text(message):
 
 
 def check_header(model):
-    """Checks versions, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
+    """Checks the IR and opset versions. Returns `{domain: opset version}`."""
     if not _OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
         raise ModelError(
             f"IR version {model.ir_version} is not one of {_OLDEST_IR} to {onnx.IR_VERSION}, which the onnx package knows; "

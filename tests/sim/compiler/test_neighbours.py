@@ -74,7 +74,7 @@ def test_passes_of_a_depthwise_convolution(rng):
 
 
 def test_folded_networks_on_the_core(rng):
-    """Instruction by instruction, with tensors of odd widths, and tiles without weights."""
+    """Column-folded networks equal the golden model on the instruction-level model, with odd widths and tiles without weights."""
     for graph, config in ((_depthwise(rng, 4, 9, 0), Config(n=8)), (_depthwise(rng, 8, 8, 1), Config(n=16))):
         program = check(graph, config, 2, rng, samples=2)
         assert any(term.sparse for stage in program.memory.batched.stages for term in stage.terms)

@@ -108,6 +108,7 @@ def test_commands_share_the_programs(path, tmp_path, no_search, command):
     assert tpu.load(path).estimate(CORE, batch=3).cycles == tpu.load(path).compile(CORE, 3).predicted_cycles
 
 
+@pytest.mark.slow
 def test_changed_models_and_options_are_other_programs(path, tmp_path, folder, monkeypatch):
     """The content of the model counts, not its path; the configuration, the batch, the effort and the version of the code."""
     program = compiled(path)

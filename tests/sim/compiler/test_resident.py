@@ -16,7 +16,8 @@ from suites import slow
 
 @pytest.fixture
 def residents(monkeypatch):
-    """Names of the tensors that stayed, of every program that is compiled: all that can, whether it is worth it or not."""
+    """Makes the compiler keep every eligible tensor resident, even where that is slower. Returns a list with the names of each
+    program's resident tensors."""
     found = []
 
     def runs(batched, few, config, trials):

@@ -217,7 +217,7 @@ def test_data_that_a_recipe_refuses(tmp_path, capsys, rng):
     refused(tmp_path / "none" / "m.onnx", many, "no such folder")
     refused(tmp_path, many, "is a folder; name a file with -o")
     refused(tmp_path / "m.onnx", few, "has 100 digits to train on; there must be 128")
-    refused(tmp_path / "m.onnx", many + np.uint8(4), "there are classes 0 to 9")
+    refused(tmp_path / "m.onnx", many + np.uint8(4), "labels must be 0 to 9")
 
 
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")

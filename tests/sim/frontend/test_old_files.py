@@ -25,7 +25,7 @@ NODES = {
 
 
 def old(rng, operator, attributes):
-    """A file of opset 7 and IR version 3, whose initialisers are inputs."""
+    """Returns a model of opset 7 and IR version 3, whose initialisers are also graph inputs."""
     constants = {"w": integers(rng, 3, 2, 3, 1)}
     inputs = ["x"]
     if operator == "BatchNormalization":

@@ -110,7 +110,7 @@ def test_command(command, tmp_path):
     with open(tmp_path / "p.csv") as file:
         assert [float(row["cycles"]) for row in csv.DictReader(file)] == [row["cycles"] for row in rows]
     shown = command(*words, "--checkpoint", "c")
-    assert "left out: 1 cores" in shown.stderr and "accumulator_depth" in shown.stderr
+    assert "skipped 1 invalid cores" in shown.stderr and "accumulator_depth" in shown.stderr
     assert shown.stdout.count(" * ") == sum(row["front"] for row in rows) + 1  # and in the title
     assert f"{rows[5]['cycles']:,}" in shown.stdout
 
@@ -128,7 +128,7 @@ def test_picture(command, tmp_path):
         (["--n", "4,x"], "takes integers"),
         (["--n", "3"], "power of two"),
         (["--pooling", "on,maybe"], "takes `on` or `off`"),
-        (["--batch", "0"], "from 1 on"),
+        (["--batch", "0"], "numbers of at least 1"),
         (["--area", "lut"], "--synth"),
         (["--synth", "nowhere"], "nowhere"),
         (["--model", "none.onnx"], "none.onnx"),
