@@ -28,30 +28,31 @@ __all__ = [
 NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
 
 _TINY = np.float32(2.0**-126)  # the least normal number
-_BLOCK = 1 << 16  # sums in one block of `matmul`: 256 KiB, so that they stay in the cache
+_BLOCK = 1 << 16  # numbers per block of `matmul`: 256 KiB of float32, which stay in the cache
 
 
 def _quiet():
-    """Returns a context in which numpy gives no warnings: overflow, underflow and invalid operations are part of the
-    definition."""
+    """Returns a context manager that silences numpy's floating-point warnings. Overflow, underflow and invalid operations are
+    part of the definition."""
     return np.errstate(all="ignore")
 
 
 def _flush(values, scratch=None, mask=None):
-    """Flushes every subnormal to a zero of its sign, in place. (NaN * 0 is NaN.)"""
+    """Replaces every subnormal of a float32 array by a zero of the same sign, in place. NaNs stay NaNs."""
     scratch = np.abs(values, out=scratch)
     mask = np.greater_equal(scratch, _TINY, out=mask)
     return np.multiply(values, mask, out=values)
 
 
 def _float32(bits):
-    """Returns a new float32 array from bit patterns, flushed to zero."""
+    """Returns bit patterns as a new float32 array, with subnormals flushed to zero."""
     with _quiet():
         return _flush(np.array(bits, dtype=np.uint32, ndmin=1).view(np.float32)).reshape(np.shape(bits))
 
 
 def _bits(values):
-    """Returns the bit patterns of float32 values, flushed to zero and with a single NaN. Overwrites `values`."""
+    """Returns the bit patterns of float32 values. Subnormals are flushed, and every NaN gets the same pattern. Overwrites
+    `values`."""
     with _quiet():
         values = _flush(np.atleast_1d(values)).reshape(np.shape(values))
     bits = np.where(np.isnan(values), np.uint32(NAN), np.asarray(values).view(np.uint32))
@@ -59,59 +60,62 @@ def _bits(values):
 
 
 def _widen(bits):
-    """Converts bfloat16 bits to binary32 bits, exactly."""
+    """Converts bit patterns of bfloat16 numbers to bit patterns of the same binary32 numbers."""
     return np.asarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
 
 
 def multiply(x, w):
-    """Multiplies two bfloat16 numbers into a binary32 product; bits -> bits. Exact, except for overflow and underflow."""
+    """Multiplies two bfloat16 numbers, given and returned as bit patterns. The binary32 product is exact unless it overflows or
+    underflows."""
     with _quiet():
         return _bits(np.asarray(_float32(_widen(x)) * _float32(_widen(w))))
 
 
 def add(a, b):
-    """Adds two binary32 numbers; bits -> bits."""
+    """Adds two binary32 numbers, given and returned as bit patterns."""
     with _quiet():
         return _bits(np.asarray(_float32(a) + _float32(b)))
 
 
 def multiply_accumulate(acc, x, w):
-    """Computes one step of a cell: binary32 `acc` + bfloat16 `x` * bfloat16 `w`. The product is rounded and flushed before the
-    addition."""
+    """Computes `acc + x * w` as one cell of the array does: `acc` is binary32, `x` and `w` are bfloat16, all as bit patterns. The
+    product is rounded and flushed before the addition."""
     return add(acc, multiply(x, w))
 
 
 def to_bfloat16(value):
-    """Converts binary32 to bfloat16, bits -> bits: flushes to zero, then rounds. Overflow gives an infinity, as in IEEE 754.
+    """Rounds binary32 to bfloat16, given and returned as bit patterns. Overflow gives an infinity, as in IEEE 754.
 
-    A subnormal operand is flushed first, so it never rounds up to the least normal number.
+    Subnormal operands are flushed to zero before rounding, so they never round up to the least normal number.
     """
     bits = _bits(_float32(value)).astype(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # NAN becomes NAN_BFLOAT16
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # the NaN 0x7FC00000 becomes NAN_BFLOAT16
     return rounded.astype(np.uint16)
 
 
 def relu(value):
-    """Returns max(value, +0), bits -> bits: NaN stays NaN, -0 and negative numbers become +0, positive numbers are unchanged."""
+    """Returns max(value, +0) of binary32 bit patterns. NaN stays NaN, -0 and negative numbers become +0, positive numbers are
+    unchanged."""
     bits = np.asarray(value, dtype=np.uint32)
     nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
     return np.where(nan, np.uint32(NAN), np.where(bits >> np.uint32(31), np.uint32(0), bits))[()]
 
 
 def ordered(bits):
-    """Maps binary32 bits (int32) to int32 in the order of the numbers, and back: -0 is below +0, the NaN is above all numbers."""
+    """Maps binary32 bit patterns to int32 keys that compare like the numbers: -0 is below +0, and NaN is above all numbers. The
+    function is its own inverse."""
     return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
 
 def round_bfloat16(values):
-    """Rounds a float32 array to a bfloat16 array by :func:`to_bfloat16`."""
+    """Rounds a float32 array to a bfloat16 array as defined by :func:`to_bfloat16`."""
     values = np.ascontiguousarray(values, dtype=np.float32)
     return np.asarray(to_bfloat16(values.view(np.uint32))).view(bfloat16)
 
 
 def activate(sums, function):
-    """Applies the activation function `"none"` or `"relu"` to float32 sums."""
+    """Applies the activation function named `function`, `"none"` or `"relu"`, to an array of float32 sums."""
     if function == "none":
         return sums
     if function == "relu":
@@ -120,14 +124,16 @@ def activate(sums, function):
 
 
 def _least_bit(values, fraction_bits):
-    """Returns q such that every finite value is a multiple of 2**q; None if all are 0. Values are flushed."""
+    """Returns an integer q such that every finite value is a multiple of 2**q, or None if all values are 0. The values must not
+    be subnormal."""
     magnitudes = np.abs(values)
     magnitudes = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
     return int(np.frexp(magnitudes.min())[1]) - 1 - fraction_bits if magnitudes.size else None
 
 
 def _never_subnormal(x, w, start):
-    """Checks that no product or sum can be subnormal: all are multiples of a normal number."""
+    """Returns True if no product and no sum can be subnormal. This holds if all operands are multiples of numbers large
+    enough."""
     bit_x, bit_w, bit_start = _least_bit(x, 7), _least_bit(w, 7), _least_bit(start, 23)
     least = [] if bit_start is None else [bit_start]
     if bit_x is not None and bit_w is not None:
@@ -136,14 +142,14 @@ def _never_subnormal(x, w, start):
 
 
 def matmul(x, w, bias=None):
-    """Computes `bias + x @ w`, accumulated in the order k = 0, 1, 2 ..., like the cells of a column.
+    """Computes `bias + x @ w`. Products are added in the order k = 0, 1, 2 ..., as by the cells in a column of the array.
 
     Parameters
     ----------
     x : bfloat16 (batch, K)
     w : bfloat16 (K, N)
     bias : float32 (N,) or (batch, N), or None for +0
-        Initial sums; (batch, N) continues earlier sums.
+        Initial value of each sum. The form (batch, N) continues sums computed earlier.
 
     Returns
     -------
@@ -159,7 +165,7 @@ def matmul(x, w, bias=None):
     if bias.dtype != np.float32 or bias.shape not in ((width,), (batch, width)):
         raise ValueError(f"bias must be float32 of shape ({width},) or ({batch}, {width}), not {bias.dtype} {bias.shape}")
     with _quiet():
-        # One row of each operand per k. The longer side is the inner one, where numpy is fast.
+        # Store one row of each operand per k. The longer side is the inner axis, where numpy is fast.
         inner = _flush(np.ascontiguousarray(x.T.astype(np.float32)))
         outer = _flush(np.ascontiguousarray(w.astype(np.float32)))
         start = _flush(np.array(np.broadcast_to(bias, (batch, width)).T, order="C"))
@@ -186,14 +192,15 @@ def matmul(x, w, bias=None):
 
 
 def matmuls(x, w, start):
-    """Computes many small :func:`matmul` at once, bit for bit: one per group, with few inputs and outputs.
+    """Computes many small matrix products with the same bits as :func:`matmul`. Each group has its own weights, with few inputs
+    and outputs.
 
     Parameters
     ----------
     x : bfloat16 (batch, positions, groups, K)
     w : bfloat16 (positions, K, groups, N)
     start : float32 (batch, groups, N)
-        Initial sums; products are added over K at each position.
+        Initial value of each sum. Products are added over positions, and over K at each position.
     """
     with _quiet():
         operands, weights = _flush(x.astype(np.float32)), _flush(w.astype(np.float32))

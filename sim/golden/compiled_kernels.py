@@ -1,12 +1,12 @@
-"""Loops of :mod:`sim.golden.compiled_sums`, compiled by numba. Each works on a range of samples or rows, so that threads can
-share the work.
+"""Inner loops of :mod:`sim.golden.compiled_sums`, compiled by numba. Each loop processes a range of samples or rows, so that
+several threads can share the work.
 
-Numbers are float32; bfloat16 operands are passed as bits or widened. The terms of a sum are added one after the other; only
-independent sums are computed in parallel. Loops over products have two forms:
+Numbers are float32. Operands in bfloat16 are passed as bit patterns, or already widened to float32. The products of one sum are
+added in the defined order; only independent sums are computed in parallel. Loops over products have two forms:
 
-- `exact`: no product overflows or is subnormal, and no sum is subnormal. Products are then exact, so a fused multiply-add gives
-  the same bits as two operations.
-- checked: two operations, each with subnormal results flushed to a zero of their sign.
+- `exact`: for operands whose products never overflow, and whose products and sums are never subnormal. The products are then
+exact, and a fused multiply-add gives the same bits as a multiplication and an addition.
+- checked: a multiplication and an addition, each followed by flushing subnormal results to a zero of the same sign.
 """
 
 import numba
@@ -35,7 +35,7 @@ _NAN = np.uint32(0x7FC00000).view(np.float32)
 
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 _fused = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-_inlined = numba.njit(error_model="numpy", inline="always")  # as if written in the calling function
+_inlined = numba.njit(error_model="numpy", inline="always")  # numba copies these functions into their callers
 
 
 @numba.njit(error_model="numpy")
@@ -50,8 +50,8 @@ def _widened(bits):
 
 @_compiled
 def widen(bits, padded, top, left, first, last):
-    """Widens and flushes bfloat16 bits (batch, height, width, channels) into float32 (batch, padded height, padded width,
-    channels) at (top, left)."""
+    """Widens bfloat16 bit patterns (batch, height, width, channels) to float32 and flushes subnormals. Writes samples `first` to
+    `last` into `padded`, (batch, padded height, padded width, channels), from row `top` and column `left` on."""
     _, height, width, channels = bits.shape
     for b in range(first, last):
         for y in range(height):
@@ -62,8 +62,8 @@ def widen(bits, padded, top, left, first, last):
 
 @_compiled
 def range_of_bits(bits):
-    """Returns `(least, largest, finite)` of flattened bfloat16 bits: the exponent fields of normal numbers, (255, 0) if there are
-    none, and whether all numbers are finite."""
+    """Returns `(least, largest, finite)` of a flat array of bfloat16 bit patterns. `least` and `largest` are the exponent fields
+    of its normal numbers, or 255 and 0 if it has none. `finite` is True if all numbers are finite."""
     least, most, top = 255, 0, 0
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 7 & 255)
@@ -75,8 +75,8 @@ def range_of_bits(bits):
 
 @_compiled
 def range_of_floats(bits):
-    """Returns `(least, negative)` of flattened binary32 bits: the least exponent field of nonzero numbers, 255 if there are none,
-    and whether a -0 occurs."""
+    """Returns `(least, negative)` of a flat array of binary32 bit patterns. `least` is the least exponent field of nonzero
+    numbers, or 255 if there are none. `negative` is True if a -0 occurs."""
     least, negative = 255, False
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 23 & 255)
@@ -87,7 +87,7 @@ def range_of_floats(bits):
 
 @_inlined
 def _eight(c, a, v):
-    """Adds `a[k] * v[k]` to c, k from 0 to 7."""
+    """Adds the eight products `a[k] * v[k]` to `c`, in the order k = 0 to 7."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a
     for j in range(c.size):
         half = (((c[j] + a0 * v[0, j]) + a1 * v[1, j]) + a2 * v[2, j]) + a3 * v[3, j]
@@ -114,8 +114,9 @@ def _eight_checked(c, a, v):
 
 @_fused
 def convolve(values, weights, sums, exact, first, last):
-    """Adds a convolution of stride 1 to the sums (batch, height, width, outputs) of samples `first` to `last`. Weights: (kernel
-    height, kernel width * channels, outputs). Values: (batch, at least height, at least width, channels)."""
+    """Adds a convolution of stride 1 to `sums`, (batch, height, width, outputs), for samples `first` to `last`. Weights have the
+    shape (kernel height, kernel width * channels, outputs). Values have the shape (batch, at least height, at least width,
+    channels)."""
     _, height, width, _ = sums.shape
     channels, (down, run) = values.shape[3], weights.shape[:2]
     for b in range(first, last):
@@ -144,8 +145,9 @@ def convolve(values, weights, sums, exact, first, last):
 
 @_compiled
 def by_channels(values, weights, sums, first, last):
-    """Adds products, in order of the kernel positions, to float32 sums (positions, channels) of positions `first` to `last`.
-    Operands are bfloat16 bits: values (positions, kernel positions, channels), weights (kernel positions, channels)."""
+    """Adds the products of a depthwise convolution to float32 `sums`, (positions, channels), for positions `first` to `last`.
+    Products are added in the order of the kernel positions. Operands are bfloat16 bit patterns: values (positions, kernel
+    positions, channels) and weights (kernel positions, channels)."""
     channels = sums.shape[1]
     factors = np.empty(weights.shape, np.float32)
     for k in range(weights.shape[0]):
@@ -162,8 +164,9 @@ def by_channels(values, weights, sums, first, last):
 
 @_fused
 def correlate(values, gradient, total, exact, ky, first, last):
-    """Adds a weight gradient to rows `first` to `last` of total (kernel width * channels, outputs): the sum over (sample, y, x)
-    of a term's operands at row `ky` of its kernel, with stride 1, times the gradient (batch, height, width, outputs)."""
+    """Adds the weight gradient of kernel row `ky` to rows `first` to `last` of `total`, (kernel width * channels, outputs). The
+    gradient of a weight is a sum over samples and positions: operand of the convolution of stride 1, times `gradient` (batch,
+    height, width, outputs)."""
     batch, height, width, _ = gradient.shape
     channels = values.shape[3]
     for b in range(batch):
@@ -191,21 +194,21 @@ def correlate(values, gradient, total, exact, ky, first, last):
 
 @_compiled
 def flush(values):
-    """Flushes all subnormals of flattened float32 values to zeros of their sign."""
+    """Replaces every subnormal of a flat float32 array by a zero of the same sign."""
     for i in range(values.size):
         values[i] = _flushed(values[i])
 
 
 @_compiled
 def settle(values):
-    """Replaces every NaN of flattened float32 values by 0x7FC00000."""
+    """Replaces every NaN of a flat float32 array by the NaN 0x7FC00000."""
     for i in range(values.size):
         values[i] = values[i] if values[i] == values[i] else _NAN
 
 
 @_compiled
 def rounded(bits, rectified, result, first, last):
-    """Rounds flattened binary32 bits to bfloat16 bits, through relu if `rectified`."""
+    """Rounds a flat array of binary32 bit patterns to bfloat16, after ReLU if `rectified`."""
     for i in range(first, last):
         value = bits[i]
         size = value & np.uint32(0x7FFFFFFF)
@@ -217,8 +220,9 @@ def rounded(bits, rectified, result, first, last):
 
 @_compiled
 def largest(sums, down, across, rectified, result, index, nowhere, first, last):
-    """Computes max pooling of binary32 bits, int32 (batch, height, width, channels): the largest of each window, and the index of
-    its first position. If `rectified`, the index is `nowhere` where the largest is not above 0."""
+    """Computes max pooling of binary32 bit patterns, int32 (batch, height, width, channels). Writes the largest number of each
+    window, and the index of its first position in the window. If `rectified`, the index is `nowhere` for a window without a
+    positive number."""
     _, height, width, channels = result.shape
     for b in range(first, last):
         for y in range(height):
@@ -244,8 +248,8 @@ def largest(sums, down, across, rectified, result, index, nowhere, first, last):
 
 @_compiled
 def spread(gradient, index, down, across, result, first, last):
-    """Writes bfloat16 bits (batch, height, width, channels) to their positions in the windows of `result`, which is initially
-    0."""
+    """Writes each number of a gradient, bfloat16 bit patterns (batch, height, width, channels), to the position `index` of its
+    window in `result`. `result` must be all 0 before."""
     _, height, width, channels = gradient.shape
     for b in range(first, last):
         for y in range(height):
@@ -261,7 +265,7 @@ def spread(gradient, index, down, across, result, first, last):
 
 @_compiled
 def kept(gradient, result, out, first, last):
-    """Copies flattened bfloat16 bits of the gradient where the result is above 0, else writes +0."""
+    """Copies a flat gradient of bfloat16 bit patterns where `result` is above 0, and writes +0 elsewhere."""
     for i in range(first, last):
         above = np.uint16(0) < result[i] <= np.uint16(0x7F80)
         out[i] = gradient[i] if above else np.uint16(0)
@@ -269,8 +273,8 @@ def kept(gradient, result, out, first, last):
 
 @_compiled
 def scaled(start, values, factors, out, first, last):
-    """Computes float32 `start + factor * values`, flattened. Values are bfloat16 bits, with one factor for all or one for
-    each."""
+    """Computes float32 `start + factor * values` over flat arrays. Values and factors are bfloat16 bit patterns, with one factor
+    for all values or one factor for each."""
     alone = factors.size == 1
     for i in range(first, last):
         factor = _flushed(_widened(factors[0 if alone else i]))
@@ -280,7 +284,7 @@ def scaled(start, values, factors, out, first, last):
 
 @_compiled
 def added(one, two, out, first, last):
-    """Computes float32 `one + two`, flattened."""
+    """Adds two flat float32 arrays."""
     for i in range(first, last):
         total = _flushed(_flushed(one[i]) + _flushed(two[i]))
         out[i] = total if total == total else _NAN
@@ -288,7 +292,8 @@ def added(one, two, out, first, last):
 
 @_compiled
 def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, first, last):
-    """Computes :func:`sim.golden.table_lookup.lookup` of flattened binary32 bits, in a table whose first binade is `start`."""
+    """Applies a function table to a flat array of binary32 bit patterns, as defined by :func:`sim.golden.table_lookup.lookup`.
+    `start` is the first binade of the table."""
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
         fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
@@ -309,7 +314,7 @@ def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, 
 
 @_compiled
 def bias_gradient(rows, total):
-    """Adds bfloat16 bits (rows, channels) to float32 sums (channels,)."""
+    """Adds bfloat16 bit patterns (rows, channels), row by row, to float32 sums (channels,)."""
     count, channels = rows.shape
     for i in range(count):
         for c in range(channels):

@@ -1,5 +1,5 @@
-"""Compiled sums of a training step: the bits of :class:`sim.golden.gradients.Sums` in less time, by numba, which is optional, and
-threads."""
+"""Fast sums of a training step: the same bits as :class:`sim.golden.gradients.Sums`, computed by several threads and by loops
+compiled with numba. Numba is optional."""
 
 import importlib.util
 import os
@@ -16,15 +16,15 @@ from .table_lookup import BINADES, NEVER
 
 __all__ = ["fastest_sums"]
 
-_LANES = 16  # outputs of a sum are padded to a multiple
-_ROWS_BYTES = 24 << 10  # working set of sums in `correlate`
-_RUN = 16  # values of a source that are contiguous, from which on gathering is not needed
-_FEW = 1 << 14  # numbers below which a second thread does not pay
+_LANES = 16  # the number of outputs is padded to a multiple of this
+_ROWS_BYTES = 24 << 10  # bytes of sums that one call of `correlate` updates
+_RUN = 16  # contiguous values per operand above which operands need not be copied together
+_FEW = 1 << 14  # amount of work below which a second thread does not pay
 
 
 def fastest_sums(threads=None):
-    """Returns compiled :class:`Sums` for `threads` threads (None: one per processor), or the numpy sums if numba is not
-    installed."""
+    """Returns a :class:`Sums` compiled by numba, with `threads` threads (None: one per processor). Without numba, it returns the
+    numpy :class:`Sums`."""
     if importlib.util.find_spec("numba") is None:
         return Sums()
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -36,8 +36,8 @@ def _bits(values):
 
 
 def _padded(values, copy=False):
-    """Returns float32 values with the last axis padded with +0 to a multiple of `_LANES`. May return the argument itself, unless
-    `copy`."""
+    """Returns float32 values whose last axis is padded with +0 to a multiple of `_LANES`. If no padding is needed, this is the
+    argument itself, or a copy of it if `copy`."""
     outputs = values.shape[-1]
     if outputs % _LANES == 0:
         return values.copy() if copy else values
@@ -48,13 +48,14 @@ def _padded(values, copy=False):
 
 class _CompiledSums(Sums):
     def __init__(self, threads):
-        from . import compiled_kernels  # numba is slow to import
+        from . import compiled_kernels  # delay the import: numba is slow to import
 
         self._kernels, self._threads = compiled_kernels, threads
         self._pool = ThreadPoolExecutor(threads)
 
     def _shared(self, function, count, size):
-        """Calls `function(first, last)` for parts of a range; `size` is the total amount of work."""
+        """Calls `function(first, last)` on ranges that cover `range(count)`, one range per thread. If `size`, the amount of work,
+        is small, there is one range."""
         parts = 1 if size < _FEW else min(self._threads, count)
         edges = [count * part // parts for part in range(parts + 1)]
         self._all(function, list(zip(edges, edges[1:])))
@@ -66,18 +67,19 @@ class _CompiledSums(Sums):
             list(self._pool.map(lambda job: function(*job), jobs))
 
     def _exact(self, values, weights, start):
-        """Checks whether bfloat16 operands and float32 initial sums permit the exact form of the loops."""
+        """Returns True if bfloat16 operands and float32 initial sums permit the exact form of the loops."""
         low, high, _ = self._kernels.range_of_bits(_bits(values).reshape(-1))
         low_weights, high_weights, _ = self._kernels.range_of_bits(_bits(weights).reshape(-1))
         first, _ = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
-        # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; sums are multiples
-        # too.
+        # An exponent is its field - 127. The last place of a number is 7 (bfloat16) or 23 bits (binary32) below its exponent. All
+        # numbers, and so all sums, are multiples of the least last place.
         small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
         large = high + high_weights - 254 + 2 > 127
         return not (small or large)
 
     def _widened(self, values, size=None, top=0, left=0):
-        """Returns float32 (batch, *size, channels) with the values at (top, left) and +0 around them; None: no padding."""
+        """Widens bfloat16 values to float32 (batch, *size, channels). The values start at row `top` and column `left`, with +0
+        around them. Default size: the size of the values."""
         batch, *have, channels = values.shape
         size = size or have
         make = np.empty if size == have else np.zeros
@@ -86,8 +88,8 @@ class _CompiledSums(Sums):
         return result
 
     def _operands(self, values, term, size):
-        """Returns the operands of an equivalent term of stride 1: `(float32 (batch, height, width, channels), kernel height,
-        kernel width)`, or None."""
+        """Expresses a term as a convolution of stride 1. Returns `(float32 operands (batch, height, width, channels), kernel
+        height, kernel width)`, or None if the term has groups."""
         if term.groups > 1:
             return None
         batch, height, width, channels = values.shape
@@ -101,8 +103,8 @@ class _CompiledSums(Sums):
         return self._widened(seen), 1, 1
 
     def _meets_once(self, sums, values, term):
-        """Checks whether each position of the sums multiplies a source of one position by one position of a larger kernel, and
-        zeros by the others, which change nothing."""
+        """Returns True if the source has one position, and each position of the sums multiplies it by a different kernel
+        position. The other products of a sum are products of padding, and do not change it."""
         if term.kernel == (1, 1) or (values.shape[1:3], term.groups, term.dilation) != ((1, 1), 1, (1, 1)):
             return False
         if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
@@ -134,7 +136,7 @@ class _CompiledSums(Sums):
         return result
 
     def _add_by_channels(self, sums, values, term):
-        """Computes :meth:`add_term` of a term whose results each read their own channel."""
+        """Computes :meth:`add_term` for a depthwise convolution."""
         positions, channels = term.kernel[0] * term.kernel[1], sums.shape[3]
         seen = _bits(patches(values, term, sums.shape[1:3])).reshape(-1, positions, channels)
         weights, result = _bits(term.weights).reshape(positions, channels), sums.reshape(-1, channels).copy()
@@ -151,7 +153,7 @@ class _CompiledSums(Sums):
         outputs = gradient.shape[3]
         factors = _padded(self._widened(gradient))
         wide = factors.shape[3]
-        if down == across == 1 and operands.shape[1:3] == gradient.shape[1:3]:  # one long row of positions
+        if down == across == 1 and operands.shape[1:3] == gradient.shape[1:3]:  # store all positions as one long row
             operands, factors = operands.reshape(1, 1, -1, operands.shape[3]), factors.reshape(1, 1, -1, wide)
         rows = across * operands.shape[3]
         total = np.zeros((down, rows, wide), np.float32)

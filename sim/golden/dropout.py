@@ -1,4 +1,4 @@
-"""Dropout: masks of a training step's results, reproducible from a seed."""
+"""Dropout: reproducible random masks for the results of stages in a training step."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ __all__ = ["Dropout"]
 
 @dataclass(frozen=True)
 class Dropout:
-    """Inverted dropout (Srivastava and others 2014): results times a mask of 0 and 1 / (1 - share), rounded to bfloat16. The
-    share is rounded to a multiple of 1 / 256.
+    """Inverted dropout (Srivastava and others 2014). Results are multiplied by a mask of the values 0 and 1 / (1 - share),
+    rounded to bfloat16. The share is rounded to a multiple of 1 / 256.
 
-    Dropout applies to hidden dense layers: stages with a function whose result is a vector. If there are none, it applies to the
-    operands of the last stage.
+    Dropout applies to hidden dense layers: stages that have an activation function and whose result is a vector. If there are
+    none, it applies to the operands of the last stage.
 
     Parameters
     ----------
     share : float
-        Dropout rate, in [0, 1).
+        Dropout rate: the probability that a number is dropped, in [0, 1).
     seed : int
 
     Raises
@@ -37,16 +37,16 @@ class Dropout:
 
     @property
     def _edge(self):
-        """Threshold: numbers whose random byte is below it are dropped."""
+        """Returns the threshold, 0 to 255. A number is dropped if its random byte is below the threshold."""
         return min(round(self.share * 256), 255)
 
     @property
     def factor(self):
-        """Factor of the kept numbers, bfloat16."""
+        """Returns the factor of the numbers that are not dropped, 1 / (1 - share) in bfloat16."""
         return np.float32(256 / (256 - self._edge)).astype(bfloat16)
 
     def stages(self, graph):
-        """Returns the numbers of the stages of a :class:`sim.ir.training.TrainingGraph` whose results have a mask."""
+        """Returns the numbers of the stages whose results get a mask, for a :class:`sim.ir.training.TrainingGraph`."""
         if self.share == 0:
             return ()
         stages = graph.graph.stages
@@ -60,10 +60,12 @@ class Dropout:
         return dense or tuple(number for number in sorted(trained) if stages[number].output in read)
 
     def masks(self, graph, step, batch):
-        """Returns `{stage number: bfloat16 (batch, height, width, channels)}` for a training step, counted from 0.
+        """Returns the masks of one training step, as `{stage number: bfloat16 (batch, height, width, channels)}`. Steps are
+        counted from 0.
 
         Random bytes come from Philox 4x64 (Salmon and others 2011). Its key is (seed, stage); the third word of its counter is
-        `step`. Bytes are in order of (sample, y, x, channel). Numbers whose byte is below `share * 256`, rounded, are dropped.
+        `step`. The bytes belong to the numbers of the mask in the order sample, y, x, channel. Numbers whose byte is below `share
+        * 256`, rounded, are dropped.
         """
         masks = {}
         for number in self.stages(graph):

@@ -1,4 +1,4 @@
-"""Function tables with the least error for each function, and the errors of a table.
+"""Function tables with the least error, and measurement of a table's errors.
 
 The format of tables is in :mod:`sim.golden.table_lookup`; the functions are in :mod:`sim.functions.functions`.
 """
@@ -17,14 +17,14 @@ from .table_lookup import BINADES, NEVER, Table, lookup, moved, rounded_entry
 
 __all__ = ["table_of", "apply", "errors", "is_steady"]
 
-_LARGEST = 2.0**128 - 2.0**119  # from here on a number rounds to infinity
-_LEAST = 2.0**-126  # below, a result is 0
-_MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # modules whose source defines a table
+_LARGEST = 2.0**128 - 2.0**119  # magnitudes from here on round to infinity
+_LEAST = 2.0**-126  # results of smaller magnitude are 0
+_MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # modules that determine the tables
 
 
 def apply(function, sums):
-    """Applies the function to float32 sums like the core, before the last rounding: binary32 for `none` and `relu`, else
-    bfloat16."""
+    """Applies an activation function to float32 sums as the core does. Results of `none` and `relu` are still binary32; results
+    of functions by table are already rounded to bfloat16."""
     if not function.is_table:
         return activate(sums, function.name)
     bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
@@ -32,13 +32,13 @@ def apply(function, sums):
 
 
 def _numbers(bits):
-    """Converts bfloat16 bits to float64."""
+    """Converts bfloat16 bit patterns to float64."""
     with np.errstate(invalid="ignore"):  # NaNs
         return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(float)
 
 
 def _rounded(values):
-    """Rounds float64 to bfloat16 bits: to nearest, ties to even. Results below the least normal number are 0."""
+    """Rounds float64 to bfloat16 bit patterns, to nearest, ties to even. Results below the least normal number become 0."""
     fraction, exponent = np.frexp(values)
     with np.errstate(over="ignore"):
         values = np.where(np.isfinite(values), np.ldexp(np.rint(fraction * 256), exponent - 8), values)
@@ -47,8 +47,8 @@ def _rounded(values):
 
 
 def _ulps(found, exact):
-    """Returns the distance of numbers from `exact` numbers, in units in the last place of bfloat16. It is infinite if only one of
-    both is infinite in bfloat16, and 0 for a 0 that results from flushing."""
+    """Returns the distance of `found` from `exact`, in units in the last place of bfloat16. The distance is infinite if `exact`
+    overflows bfloat16 and `found` is not that infinity. It is 0 if `exact` is below the least normal number and `found` is 0."""
     size = np.abs(exact)
     with np.errstate(all="ignore"):
         unit = np.ldexp(1.0, np.where(size < _LEAST, -126, np.frexp(size)[1] - 1) - 7)
@@ -58,15 +58,15 @@ def _ulps(found, exact):
 
 
 def _inputs():
-    """Returns all bfloat16 numbers, [sign, exponent, fraction], as float64 with subnormals as 0, and a mask of the numbers that
-    are not NaN."""
+    """Returns all bfloat16 numbers, [sign, exponent, fraction], as float64 with subnormals replaced by 0, and a mask that is
+    False for NaNs."""
     bits = np.arange(1 << 16).reshape(2, 256, 128)
     return _numbers(np.where(bits & 0x7F80, bits, bits & 0x8000)), ~((bits & 0x7F80 == 0x7F80) & (bits & 0x7F != 0))
 
 
 def errors(function, sums, found):
-    """Returns the errors of `found`, bfloat16 bits, for `sums`, binary32 bits without subnormals: in units in the last place of
-    the exact value, 0 at NaNs."""
+    """Returns the errors of results, in units in the last place of bfloat16. `sums` are the inputs, binary32 bit patterns without
+    subnormals. `found` are the results, bfloat16 bit patterns. The error at a NaN is 0."""
     with np.errstate(invalid="ignore"):
         x = np.asarray(sums, np.uint32).view(np.float32).astype(float)
     number = ~np.isnan(x)
@@ -74,8 +74,8 @@ def errors(function, sums, found):
 
 
 def is_steady(function, sums):
-    """Checks that the function stays away from 0 between the bfloat16 numbers around binary32 bits. Near 0, or for results below
-    2^-100, units in the last place do not measure the quality of a result."""
+    """Checks for each input, a binary32 bit pattern, that the function does not come near 0 between the two adjacent bfloat16
+    numbers. Near 0, or for results below 2^-100, units in the last place are not a useful measure."""
     low = np.asarray(sums, np.uint32) >> np.uint32(16)
     with np.errstate(invalid="ignore"):
         ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])
@@ -84,14 +84,14 @@ def is_steady(function, sums):
 
 @functools.lru_cache(maxsize=1024)
 def table_of(function):
-    """Returns the Table of a :class:`sim.functions.functions.Function` with the least error over all inputs, from the cache on
-    disk if another process has computed it.
+    """Returns the :class:`.Table` that represents a :class:`sim.functions.functions.Function` with the least error over all
+    inputs. Tables are cached on disk.
 
     Raises
     ------
     ValueError
-        If no choice of 16 binades suffices: the error at a bfloat16 would exceed one unit in the last place. If the function has
-        a jump between two adjacent bfloat16.
+        If no choice of 16 binades keeps the error at every bfloat16 within one unit in the last place, or if the function jumps
+        between two adjacent bfloat16.
     """
     kept = table_cache.load(function.key, _MODULES, 3 + TABLE_WORDS)
     if kept is None:
@@ -108,7 +108,8 @@ def _frozen(first, linear_low, linear_high, words):
 
 
 class _Entries:
-    """Candidate entries of one function's binades, and their errors when used for other binades."""
+    """The exact results of one function at all bfloat16 numbers, and the candidates for table entries at both ends of a table.
+    The entries of the first and last binade also represent all binades outside the table."""
 
     def __init__(self, function):
         x, self._number = _inputs()
@@ -116,8 +117,11 @@ class _Entries:
         self.rounded = _rounded(self._exact)
 
     def serve(self, sign, edges, reach, linear, fractions):
-        """Returns `(largest errors, linear, entries [binade of `edges`, fraction])` of binades that also represent the binades at
-        the distances `reach`. An entry is the rounded value, or a neighbour of it if that has a smaller error."""
+        """Chooses the entries of the end binades `edges`, which also represent the binades at the distances `reach` from them.
+
+        Returns `(largest error per edge, linear, entries [edge, fraction])`. `linear` selects the continuation beyond an edge: 0
+        constant, 1 linear. An entry is the rounded function value, or an adjacent bfloat16 if its largest error is smaller.
+        """
         around = self.rounded[sign, edges[:, None], fractions]
         candidates = np.clip(around[:, None] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)  # [edge, candidate, fraction]
         places = np.clip(edges[:, None] + reach, 0, 255)
@@ -131,7 +135,8 @@ class _Entries:
         return error, linear, np.take_along_axis(candidates, best, 1)[:, 0]
 
     def errors(self, edges, reach, fractions):
-        """Returns, for both signs, the largest error of each of `edges` with the better continuation: constant or linear."""
+        """Returns the largest error of each end binade in `edges`, over both signs. For each sign, the better continuation is
+        used: constant or linear."""
         both = ([self.serve(sign, edges, reach, linear, fractions)[0] for linear in (0, 1)] for sign in (0, 1))
         return np.max([np.minimum(*one) for one in both], axis=0)
 
@@ -141,13 +146,13 @@ class _Entries:
 
 
 def _ends(first):
-    """Returns both ends of the table whose first binade is `first`, and the distances that they cover."""
+    """Returns the first and the last binade of a table, each with the distances to the binades that it represents."""
     last = first + BINADES - 1
     return (np.array([first]), -np.arange(first + 1)), (np.array([last]), np.arange(256 - last))
 
 
 def _best(entries):
-    """Returns the least error of all tables, and the first binade of the table that has it.
+    """Finds the table with the least error. Returns its error and its first binade.
 
     The search is a branch and bound. A few binades at a few fractions give a lower bound of the error of every table. All binades
     give a better bound, computed only for the tables with the least bounds. Then all fractions are computed, in order of the
@@ -193,11 +198,11 @@ def _computed(function):
 
 
 def _check_between(function, table):
-    """Raises ValueError if the function changes almost entirely between two adjacent bfloat16, where a straight line cannot
-    follow it."""
+    """Raises ValueError if the function changes too much between two adjacent bfloat16. Linear interpolation between them would
+    not follow it."""
     ends = np.array([[0], [0x8000]]) + np.arange(0x80, 0x7F80)
     sums = ((ends << 16)[..., None] + np.array([0x4000, 0x8000, 0xC000])).astype(np.uint32)
-    with np.errstate(invalid="ignore"):  # both may be infinite; these are not checked
+    with np.errstate(invalid="ignore"):  # both may be infinite; such points are not checked
         error = np.abs(_numbers(lookup(sums, table)) - function.exact(sums.view(np.float32).astype(float))).max(axis=-1)[:, 1:-2]
     size = np.abs(function.exact(_numbers(ends)))
     around = np.lib.stride_tricks.sliding_window_view(size, 4, axis=1).max(axis=-1)
@@ -210,11 +215,12 @@ def _check_between(function, table):
 
 
 def _slopes(function, first, linear_low, linear_high, values):
-    """Returns the second words of entries with these values, [sign, binade, fraction]; `linear_low` and `linear_high` are indexed
-    by sign.
+    """Returns the second words of table entries, [sign, binade, fraction], for the given first words, `values`. `linear_low` and
+    `linear_high` are indexed by sign.
 
-    The rounding error of the value is stored as far as the value stays the rounded one. The gain is chosen among the gains that
-    are exact at one of 17 positions up to the next bfloat16: the one with the least error at these positions.
+    The word holds the rounding error of the value, clipped so that the value remains the rounded one. It also holds the gain. The
+    candidates for the gain are exact at one of 17 positions up to the next bfloat16; the one with the least error over these
+    positions is chosen.
     """
     sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first : first + BINADES, :128])
     between = np.append(np.arange(16) << 8, 0xFFF)

@@ -1,9 +1,10 @@
-"""The definition of gradients: one function per rule, independent of the core's implementation.
+"""The definition of the gradients of a training step, with one function per rule, independent of the core's implementation.
 
-Activations A, gradients D of stages' sums and probabilities P are bfloat16 (batch, height, width, channels). Gradients of
-parameters are binary32. Every sum is accumulated as in :func:`sim.golden.arithmetic.matmul`: in order, from +0.
+Results of stages (A), gradients of stages' sums (D) and probabilities (P) are bfloat16 (batch, height, width, channels). T are
+the targets. Gradients of parameters are binary32. Every sum starts from +0 and is accumulated in order, as in
+:func:`sim.golden.arithmetic.matmul`.
 
-:class:`Sums` has the sums over many numbers, in numpy. :mod:`sim.golden.compiled_sums` computes the same bits in less time.
+:class:`Sums` computes the long sums with numpy. :mod:`sim.golden.compiled_sums` computes the same bits in less time.
 """
 
 import numpy as np
@@ -17,17 +18,17 @@ from .table_lookup import lookup
 
 __all__ = ["Sums", "last_gradient", "data_gradient", "stage_gradient", "upper_half", "scaled", "is_broadcast"]
 
-_BLOCK = 1 << 23  # operands gathered at a time
+_BLOCK = 1 << 23  # operands copied together at a time
 
 
 def upper_half(values):
-    """Returns the upper halves of float32 numbers, truncated, as bfloat16."""
+    """Truncates float32 numbers to their upper 16 bits, as bfloat16."""
     return (np.ascontiguousarray(values).view(np.uint32) >> np.uint32(16)).astype(np.uint16).view(bfloat16)
 
 
 def scaled(start, values, factor):
-    """Computes float32 `start + factor * values`, like a pass over a diagonal tile. Values and factors are bfloat16, with one
-    factor for all or one for each."""
+    """Computes `start + factor * values` in float32, as a matrix product with a diagonal tile does. Values and factors are
+    bfloat16, with one factor for all values or one factor for each."""
     product = multiply(np.ascontiguousarray(values).view(np.uint16), np.ascontiguousarray(factor).view(np.uint16))
     return np.asarray(add(np.ascontiguousarray(start).view(np.uint32), product)).view(np.float32).reshape(start.shape)
 
@@ -38,7 +39,8 @@ def _blocks(samples, each):
 
 
 def is_broadcast(sums, values, term):
-    """Checks whether each sum has exactly one product that is not padding, as in the gradient of a global average."""
+    """Returns True if each sum of a term has exactly one product that is not a product of padding. An example is the gradient of
+    a global average."""
     if values.shape[1:3] != (1, 1) or term.kernel == (1, 1) or term.weights.shape[2] != 1 or term.dilation != (1, 1):
         return False
     if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
@@ -47,11 +49,11 @@ def is_broadcast(sums, values, term):
 
 
 def _broadcast(sums, values, term, scaled):
-    """Computes :meth:`Sums.add_term` for a term with :func:`is_broadcast`: the single product. Products of padding are +0 or -0;
-    a sum of -0 becomes +0 if one of these products is +0."""
+    """Computes :meth:`Sums.add_term` for a term that :func:`is_broadcast` accepts, from the only product that matters. Products
+    of padding are +0 or -0: a sum of -0 becomes +0 if one of these products is +0."""
     weights = term.weights[:, :, 0]
     positive = ~np.signbit(weights.astype(np.float32)).reshape(-1, weights.shape[2])
-    before = np.cumsum(positive, axis=0) - positive  # products of +0 before and after the kernel's position
+    before = np.cumsum(positive, axis=0) - positive  # is there a +0 among the products before, or after, the kernel position?
     after = positive.sum(axis=0) - before - positive
     before, after = (count.reshape(weights.shape)[::-1, ::-1] > 0 for count in (before, after))
     given = np.repeat(values, sums.shape[3] // term.groups, axis=3)
@@ -62,17 +64,19 @@ def _broadcast(sums, values, term, scaled):
 
 
 class Sums:
-    """The sums of a training step, by definition. Terms are :class:`sim.ir.graph.Term`."""
+    """The long sums of a training step, computed with numpy as they are defined. Terms are :class:`sim.ir.graph.Term`."""
 
     def add_term(self, sums, values, term):
-        """Adds one term over these values to the sums, float32 (batch, height, width, channels)."""
+        """Adds the products of one term to `sums`, float32 (batch, height, width, channels). `values` is the term's source
+        tensor."""
         if is_broadcast(sums, values, term):
             return _broadcast(sums, values, term, self.scaled)
         each = np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
         return np.concatenate([add_term(sums[part], values[part], term) for part in _blocks(len(sums), each)])
 
     def weight_gradient(self, values, term, gradient):
-        """Returns float32 of the term's shape: the sum over (sample, y, x) of the term's operands in these values, times D."""
+        """Returns the gradient of a term's weights, float32 in their shape. The gradient of a weight is the sum over samples and
+        positions of its operand in `values`, times `gradient`, D of the stage."""
         groups, outputs = term.groups, gradient.shape[3] // term.groups
         size, inputs = gradient.shape[1:3], term.weights.shape[2]
         rows = term.kernel[0] * term.kernel[1] * inputs
@@ -87,14 +91,15 @@ class Sums:
         return total.transpose(1, 0, 2).reshape(*term.kernel, inputs, groups * outputs)
 
     def bias_gradient(self, gradient):
-        """Returns float32 (channels,): the sum over (sample, y, x) of D."""
+        """Returns the gradient of a bias, float32 (channels,): the sum of `gradient`, D of the stage, over samples and
+        positions."""
         rows = gradient.reshape(-1, gradient.shape[3])
         return matmul(np.ones((1, len(rows)), bfloat16), rows)[0]
 
     def pool(self, sums, pool, rectified):
-        """Returns the largest of each window, float32 (batch, height, width, channels), and uint8 indices: the first position of
-        the largest in its window, in order of y, x. With `rectified`, the index is NOWHERE if the largest is not above 0. Windows
-        do not overlap."""
+        """Computes max pooling. Returns the largest number of each window, float32 (batch, height, width, channels), and its
+        index, uint8: the first position of the largest in its window, row by row. With `rectified`, the index is NOWHERE if the
+        largest is not above 0. Windows must not overlap."""
         batch, _, _, channels = sums.shape
         (height, width), (down, across) = pool.size, pool.window
         keys = ordered(np.ascontiguousarray(sums[:, : height * down, : width * across]).view(np.int32))
@@ -106,7 +111,8 @@ class Sums:
         return largest, index
 
     def spread(self, gradient, index, pool, size):
-        """Returns bfloat16 (batch, *size, channels): each number of a gradient at its position in its window, +0 elsewhere."""
+        """Computes the gradient of max pooling: bfloat16 (batch, *size, channels). Each number of `gradient` is copied to
+        position `index` of its window; all other positions are +0."""
         (height, width), (down, across) = pool.size, pool.window
         result = np.zeros((len(gradient), *size, gradient.shape[3]), bfloat16)
         for y in range(down):
@@ -116,12 +122,12 @@ class Sums:
         return result
 
     def kept(self, gradient, result):
-        """Returns bfloat16: the gradient where the result is above 0, else +0."""
+        """Computes the gradient of ReLU in bfloat16: `gradient` where `result` is above 0, else +0."""
         bits = result.view(np.uint16)
-        return np.where((bits > 0) & (bits <= 0x7F80), gradient, bfloat16(0))  # false for NaN
+        return np.where((bits > 0) & (bits <= 0x7F80), gradient, bfloat16(0))  # NaN compares as not above 0
 
     def rounded(self, values, rectified=False):
-        """Rounds float32 to bfloat16, through relu if `rectified`."""
+        """Rounds float32 to bfloat16, after ReLU if `rectified`."""
         if rectified:
             values = np.asarray(relu(np.ascontiguousarray(values).view(np.uint32))).view(np.float32)
         return round_bfloat16(values)
@@ -131,17 +137,17 @@ class Sums:
         return scaled(start, values, factor)
 
     def added(self, one, two):
-        """Adds float32 numbers, like the core's adders."""
+        """Adds two float32 arrays with the arithmetic of the core's adders."""
         bits = (np.ascontiguousarray(values).view(np.uint32) for values in (one, two))
         return np.asarray(add(*bits)).view(np.float32)
 
     def product(self, one, two):
-        """Returns the bfloat16 products of bfloat16 numbers, like MULTIPLY."""
-        start = np.full(one.shape, -0.0, np.float32)  # adding a product of either sign to -0 leaves it unchanged
+        """Multiplies bfloat16 arrays as the instruction MULTIPLY does. Returns bfloat16."""
+        start = np.full(one.shape, -0.0, np.float32)  # add to -0: it leaves a product of either sign unchanged
         return self.rounded(self.scaled(start, one, two))
 
     def looked_up(self, values, table):
-        """Returns bfloat16 of float32 values, by a :class:`sim.golden.table_lookup.Table`."""
+        """Applies a :class:`sim.golden.table_lookup.Table` to float32 values. Returns bfloat16."""
         return lookup(np.ascontiguousarray(values).view(np.uint32), table).view(bfloat16)
 
     def inverse_root(self, values):
@@ -150,25 +156,26 @@ class Sums:
 
 
 def last_gradient(logits, targets):
-    """Returns D of the last stage's sums, bfloat16 (batch, classes): P - T, for float32 logits and bfloat16 targets (batch,
-    classes)."""
+    """Returns the gradient of softmax cross-entropy, P - T, as bfloat16 (batch, classes). Logits are float32, targets are
+    bfloat16 (batch, classes)."""
     bits = np.ascontiguousarray(logits).view(np.uint32)
     probabilities = np.asarray(softmax(bits)).view(bfloat16)
     return round_bfloat16(scaled(probabilities.astype(np.float32), targets, np.full(targets.shape, -1, bfloat16)))
 
 
 def data_gradient(graph, one, gradients, weights, sums):
-    """Returns the gradient of a tensor, bfloat16 (batch, height, width, channels), from the gradients of its readers' sums.
+    """Computes the gradient of a tensor, bfloat16 (batch, height, width, channels), from D of the stages that read the tensor.
 
     Parameters
     ----------
     graph : sim.ir.training.TrainingGraph
     one : sim.ir.training.SumsGradient
-        For the stage that writes the tensor.
+        The rule for the stage that writes the tensor.
     gradients : dict of str to bfloat16 (batch, height, width, channels)
-        D of the readers.
-    weights : function of a GradientTerm
-        Returns the weights of its reader, bfloat16.
+        D of each stage that reads the tensor, by the gradient's name.
+    weights : callable
+        `weights(term)` returns the bfloat16 weights between the tensor and one reader, for a
+        :class:`sim.ir.training.GradientTerm`.
     sums : Sums
     """
     stage = graph.graph.stages[one.stage]
@@ -187,14 +194,16 @@ def data_gradient(graph, one, gradients, weights, sums):
 
 
 def stage_gradient(stage, gradient, result, index, mask, sums, slope=None):
-    """Returns D of a stage's sums from the gradient of its result: times the dropout mask, times the slope (functions by table),
-    kept where the result is above 0 (relu) or at the position of the largest of each window (pooling).
+    """Computes D of a stage from the gradient of the stage's result.
+
+    The gradient is multiplied by the dropout mask, and by the slope of a function by table. ReLU keeps it where the result is
+    above 0. Pooling moves it to the position of the largest of each window.
 
     Parameters
     ----------
     gradient, result : bfloat16 (batch, height, width, channels)
     index : uint8 (batch, height, width, channels) or None
-        Only of a stage with pooling.
+        Positions from :meth:`Sums.pool`; None for a stage without pooling.
     mask, slope : bfloat16 (batch, height, width, channels) or None
     """
     for factor in (mask, slope):

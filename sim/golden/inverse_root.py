@@ -1,4 +1,4 @@
-"""The function table of :class:`sim.ir.optimizers.Adam`: 1 / sqrt over 28 binades, by two lookups."""
+"""The function table for 1 / sqrt in :class:`sim.ir.optimizers.Adam`. Two lookups in one table cover 28 binades."""
 
 import functools
 
@@ -11,8 +11,9 @@ __all__ = ["InverseRoot", "inverse_root_table"]
 
 
 class InverseRoot:
-    """The function f(s) = sqrt(T / s) for s >= 0 from 2^-14 T to T, f(-s) = sqrt(T / (2^14 s)); clamped to the nearer end beyond.
-    T is `TABLE_MIDDLE`. It has the interface that :func:`sim.golden.function_tables.table_of` needs."""
+    """The function of the table. T is `TABLE_MIDDLE`. For s from 2^-14 T to T, f(s) = sqrt(T / s), and f(-s) = sqrt(T / (2^14
+    s)). Outside this range, the nearer end is used. The class has the interface that :func:`sim.golden.function_tables.table_of`
+    needs."""
 
     is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 

@@ -1,4 +1,4 @@
-"""Checks of instructions: like the core's decoder, they refuse an instruction before it has any effect."""
+"""Validity checks of instructions. Like the core's decoder, they reject an instruction before it has any effect."""
 
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Fault, Opcode, exists, space_depth
@@ -8,7 +8,8 @@ __all__ = ["MachineFault", "check", "host_bytes"]
 
 
 class MachineFault(Exception):
-    """A fault that ends a run before HALT: `cause` (Fault) and `pc`, the offset of the instruction in region MODEL."""
+    """A fault that ends a program before HALT. `cause` is the :class:`.Fault`, and `pc` the offset of the instruction in region
+    MODEL."""
 
     def __init__(self, cause, pc):
         super().__init__(f"{cause.name} at pc {pc:#x}")
@@ -16,13 +17,14 @@ class MachineFault(Exception):
 
 
 def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
-    """Returns `(opcode, fields)` of an instruction that the core executes, with codes in place of numbers.
+    """Checks an instruction. Returns `(opcode, fields)`: the opcode, and its fields by name, with enumeration members for coded
+    fields.
 
     Parameters
     ----------
     config : hw.config.Config
     sizes : dict Region -> int
-        Bytes of host memory. Missing regions are empty.
+        Size of each region of host memory, in bytes. Missing regions are empty.
     word : int
         The instruction.
     pc : int
@@ -30,12 +32,12 @@ def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
     rank, size : int
         Position in the ring, and number of cores.
     refused : bool
-        Whether the links of a ring of several cores need a flush.
+        True after a fault in a ring of several cores, until the links are flushed. Every RING is then a fault.
 
     Raises
     ------
     MachineFault
-        The first of ILLEGAL, LENGTH, RING and ADDRESS that applies.
+        With the first of the causes ILLEGAL, LENGTH, RING and ADDRESS that applies.
     """
     try:
         opcode, fields = decode(word, config)
@@ -66,7 +68,7 @@ def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
 
 
 def host_bytes(config, opcode, fields):
-    """Returns the bytes of host memory that an instruction reads or writes."""
+    """Returns the number of bytes of host memory that an instruction reads or writes."""
     return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(config.n, fields) * config.vector_bytes
 
 

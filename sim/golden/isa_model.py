@@ -1,4 +1,5 @@
-"""Instruction-level model of the core: it executes the same programs, bit for bit, and refuses the same invalid ones."""
+"""The instruction-level model of the core. It executes the same programs with the same bits, and rejects the same invalid
+instructions."""
 
 import functools
 from dataclasses import dataclass
@@ -29,9 +30,9 @@ from .table_lookup import Table, lookup
 __all__ = ["Exchange", "Machine", "MachineFault"]
 
 _ACTIVATION = {FunctionCode.NONE: "none", FunctionCode.RELU: "relu"}
-#: Index that INDEX writes for a window without a positive number, after RELU.
+#: Index that INDEX writes, after RELU, for a window without a positive number.
 _NOTHING = 255
-#: Opcode to its effect, a method of :class:`Machine` that takes the instruction's fields.
+#: The effect of each opcode: a method of :class:`Machine` that takes the fields of the instruction.
 _EFFECTS = {}
 
 
@@ -45,15 +46,15 @@ def _effect(opcode):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A RING that waits for the other cores.
+    """A RING instruction of one core, waiting for the same instruction on the other cores.
 
     Attributes
     ----------
     mode : RingMode
     vectors : uint16 arrays
-        Vectors read, in the form of :func:`sim.golden.ring.exchange`.
+        Vectors that the instruction reads, in the form that :func:`sim.golden.ring.exchange` takes.
     segment, rounds : int
-        Vectors per segment, and rounds. Both are the same in all cores of a correct program.
+        Vectors per segment, and number of rounds. A correct program has the same numbers in all cores.
     """
 
     mode: RingMode
@@ -63,20 +64,20 @@ class Exchange:
 
 
 class Machine:
-    """One core without timing: every instruction takes effect at once, if the core can ever complete it.
+    """One core without timing. Every instruction that the core can complete takes effect at once.
 
-    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, RING, ADDRESS, like in the core's decoder.
-    Earlier instructions have taken effect, unless they wait for a later one. A program that the core cannot complete gives
-    TIMEOUT (:mod:`sim.golden.progress`), after all instructions that can complete. Unlike the core, the model does not prefetch
-    instructions, and every bus answers.
+    An instruction is checked before it has any effect, for ILLEGAL, LENGTH, RING and ADDRESS in this order, as in the core's
+    decoder. Earlier instructions have taken effect by then, unless they wait for a later one. If the core cannot complete a
+    program, the model completes all instructions that can complete, and then raises TIMEOUT (:mod:`sim.golden.progress`). Unlike
+    the core, the model does not prefetch instructions, and every bus access gets a response.
 
     Parameters
     ----------
     config : hw.config.Config
     regions : dict
-        See the attribute.
+        Host memory; see the attribute.
     rank, size : int
-        Position in the ring, and number of cores. :class:`sim.golden.isa_ring.MachineRing` runs machines of more than one core.
+        Position in the ring, and number of cores. To run more than one core, use :class:`sim.golden.isa_ring.MachineRing`.
 
     Attributes
     ----------
@@ -87,10 +88,10 @@ class Machine:
     table : sim.golden.table_lookup.Table
         Function table.
     executed : int
-        Instructions of the last run, HALT included.
+        Instructions executed by the last run, including HALT.
     refused : bool
-        Whether RING gives the fault RING, in a ring of several cores. Set by a run that faulted, cleared by
-        :meth:`.MachineRing.flush`.
+        True if every RING of this core gives the fault RING, in a ring of several cores. Set by a run that ended with a fault,
+        cleared by :meth:`.MachineRing.flush`.
     """
 
     def __init__(self, config, regions=None, *, rank=0, size=1):
@@ -101,17 +102,19 @@ class Machine:
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed, self.refused = 0, False
-        self._tiles = []  # FIFO of arrays of tiles, oldest first
-        self._tile = np.zeros((config.n, config.n), np.uint16)  # tile in the array, [row, column]
+        self._tiles = []  # weights FIFO: arrays of tiles, oldest first
+        self._tile = np.zeros((config.n, config.n), np.uint16)  # weights in the array, [row, column]
 
     def run(self, pc=0):
-        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault: TIMEOUT if it waits for another core."""
+        """Executes the program at offset `pc` of region MODEL up to HALT. Raises MachineFault: TIMEOUT if a RING waits for
+        another core."""
         for _ in self.exchanges(pc):
             pass
 
     def exchanges(self, pc=0):
-        """Executes like :meth:`run`, as a generator. It yields each :class:`Exchange` and receives the vectors for this core, as
-        from :func:`sim.golden.ring.exchange`, or None if another core does not join."""
+        """Executes a program as a generator that stops at each RING of several cores. It yields an :class:`Exchange` and must be
+        sent this core's result of :func:`sim.golden.ring.exchange`, or None if another core does not take part. Arguments and
+        errors are those of :meth:`run`."""
         self._tiles, self.executed, self._waits = [], 0, None
         model, step = self.regions.get(Region.MODEL, b""), self.config.instruction_bytes
         progress = Progress(self.config)
@@ -133,21 +136,21 @@ class Machine:
                     if vectors is not None:
                         self.buffer[places] = vectors
                         progress.end_foreign()
-            if not passes:  # the next instruction is decoded while this one waits for the dispatcher
+            if not passes:  # the core decodes the next instruction while this one waits for the dispatcher
                 raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
                 return
             pc += step
 
     def check(self, word, pc):
-        """Checks an instruction by :func:`sim.golden.isa_check.check`, for this core."""
+        """Checks an instruction by :func:`sim.golden.isa_check.check`, with this core's memory and position in the ring."""
         sizes = {region: len(memory) for region, memory in self.regions.items()}
         return check(self.config, sizes, word, pc, rank=self.rank, size=self.size, refused=self.refused)
 
     # Instructions
 
     def _read(self, region, offset, rows, dtype="<u2"):
-        """Reads rows of n numbers from host memory."""
+        """Reads `rows` rows of n numbers from host memory."""
         count = rows * self.config.n
         return np.frombuffer(self.regions[region], dtype, count, offset).reshape(rows, self.config.n)
 
@@ -179,7 +182,7 @@ class Machine:
         self.regions[region][offset : offset + len(data)] = data
 
     def _take_tiles(self, count):
-        """Returns the next tiles, (count, n, n), and removes them from the FIFO."""
+        """Removes the next `count` weight tiles from the FIFO and returns them, (count, n, n)."""
         taken = []
         while count:
             head = self._tiles[0][:count]
@@ -213,8 +216,8 @@ class Machine:
     ):
         rows = rows0 * rows1
         operands = (buffer + rows1_stride * np.arange(rows1)[:, None] + rows0_stride * np.arange(rows0)).ravel()
-        # By definition, passes run one after the other. If all passes of the outer loop add to the same rows, and passes of the
-        # inner loop to separate rows, one long matmul gives the same sums in less time.
+        # By definition, passes run one after the other. One large matmul gives the same sums in less time if all passes of the
+        # outer loop add to the same rows, and passes of the inner loop add to separate rows.
         fused = (
             not keep
             and not tiles0_stride
@@ -238,8 +241,9 @@ class Machine:
             )
 
     def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, first):
-        """Computes acc[c] = `first` + sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d. `first` :
-        bits (rows, columns, n); None: the current accumulators."""
+        """Adds the products of several passes to the accumulators: acc[c] = `first` + sum over d of buffer[operands + d * stride]
+        @ tiles[d, c], in the order of d. `first` is an array of bit patterns (rows, columns, n); None selects the current
+        accumulators."""
         n, (depth, columns), rows = self.config.n, tiles.shape[:2], len(operands)
         x = self.buffer[(operands[:, None] + operand_stride * np.arange(depth)).ravel()].reshape(rows, depth * n)
         w = tiles.reshape(depth, columns, n, n).transpose(0, 2, 1, 3).reshape(depth * n, columns * n)
@@ -280,7 +284,7 @@ class Machine:
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
         window = np.arange(window1)[:, None] * window1_stride + np.arange(window0) * window0_stride
-        _, numbers = np.unique(window, return_index=True)  # the first of duplicate rows
+        _, numbers = np.unique(window, return_index=True)  # the first position of each row: rows may occur twice in a window
         largest, index = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32), None
         for number in sorted(numbers.tolist()):
             values = ordered(self.sums[first + window.flat[number]].view(np.int32))
@@ -298,7 +302,7 @@ class Machine:
     def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
         height = format.height
-        for row in range(rows):  # a later row overwrites an earlier one
+        for row in range(rows):  # process row by row: a later row overwrites an earlier one
             count = n * (tiles - 1) + lanes
             values = np.zeros(n * tiles, np.uint32)
             values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
@@ -307,7 +311,8 @@ class Machine:
             self._write_results(values, FunctionCode.NONE, format, n, places)
 
     def _results(self, sums, function, lanes):
-        """Returns the binary32 bits of function and lane mask applied to sums (rows, n)."""
+        """Applies the activation function to sums (rows, n), and sets lanes from `lanes` on to +0. Returns binary32 bit
+        patterns."""
         if function is FunctionCode.TABLE:
             values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:
@@ -315,8 +320,8 @@ class Machine:
         return np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
 
     def _write_results(self, sums, function, format, lanes, places):
-        """Writes results of sums (rows, n) in a format. Row r goes to buffer[places[r]]; a later row overwrites an earlier
-        one."""
+        """Applies the activation function to sums (rows, n), and writes the results to the unified buffer in the given format.
+        Row r is written to buffer[places[r]]; a later row overwrites an earlier one."""
         values = self._results(sums, function, lanes)
         if format is Format.BINARY32:
             halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
@@ -372,7 +377,8 @@ class Machine:
 
     @_effect(Opcode.RING)
     def _ring(self, mode, buffer, result, segment, stride, rounds):
-        """Reads the vectors. Unless the core is alone, they wait for the other cores."""
+        """Starts a RING: reads its vectors from the unified buffer. A single core completes at once; in a ring of several cores
+        the vectors wait for the other cores."""
         rows = np.arange(rounds * segment)
         each = np.arange(self.size)[:, None] * stride + rows
         vectors = self.buffer[buffer + (rows if mode is RingMode.ALL_GATHER else each)]

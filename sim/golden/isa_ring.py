@@ -1,4 +1,4 @@
-"""A model of a ring of cores, at instruction level."""
+"""The instruction-level model of a ring of cores."""
 
 from amaranth_tpu.hw.spec.isa import Fault
 
@@ -9,28 +9,28 @@ __all__ = ["MachineRing"]
 
 
 class MachineRing:
-    """Machines that run in parallel, from one RING to the next.
+    """Cores in a ring. Each executes its own program, and they exchange data at every RING instruction.
 
-    After a fault, all RINGs of a core give the fault RING until :meth:`flush`.
+    After a fault, every RING of that core gives the fault RING until :meth:`flush`.
 
-    RINGs *match* if mode and segment are the same in all cores. Matching RINGs complete after the least number of rounds that a
-    core requests, and only in the cores that request this number. A core whose RING does not complete gives TIMEOUT here. In
-    hardware it may give RING instead, and then the other cores may give RING or TIMEOUT too. A core that ends with HALT in
-    hardware does so here, with the same bits.
+    RINGs *match* if mode and segment are the same in all cores. Matching RINGs complete after the least number of rounds that any
+    core requests, and only in the cores that request this number. A core whose RING does not complete gives TIMEOUT in the model.
+    In hardware it may give RING instead, and then the other cores may give RING or TIMEOUT too. A core that ends with HALT in
+    hardware also does in the model, with the same bits.
 
     Attributes
     ----------
     machines : list of Machine
-        In the order of the ring.
+        The cores, in the order of the ring.
     faults : list of MachineFault or None
-        Fault of each core in the last run, or None.
+        Fault of each core in the last run; None for a core that reached HALT.
 
     Parameters
     ----------
     config : hw.config.Config
         Configuration of every core.
     regions : list of dict
-        Host memory of each core, in the form of :class:`.Machine`.
+        Host memory of each core, in the form that :class:`.Machine` takes.
     """
 
     def __init__(self, config, regions):
@@ -39,12 +39,12 @@ class MachineRing:
         self.faults = [None] * size
 
     def run(self, pc=0):
-        """Executes all cores, from offset `pc` of their region MODEL to HALT.
+        """Executes all cores, from offset `pc` of their region MODEL up to HALT.
 
         Raises
         ------
         MachineFault
-            The first fault that is not a wait for another core, else the first fault.
+            With the first fault that does not come from waiting for another core. If all faults do, with the first one.
         """
         self.faults = [None] * len(self.machines)
         runs = [machine.exchanges(pc) for machine in self.machines]
@@ -59,12 +59,12 @@ class MachineRing:
             raise fault
 
     def flush(self):
-        """Empties the links of all cores. RINGs after a fault need this."""
+        """Empties the links of all cores. After a fault, this must precede the next RING."""
         for machine in self.machines:
             machine.refused = False
 
     def _advance(self, rank, run, get):
-        """Returns the next :class:`.Exchange` of a core; None if its run has ended."""
+        """Runs a core up to its next RING. Returns its :class:`.Exchange`, or None if the core has ended."""
         try:
             return run.send(get)
         except StopIteration:
@@ -74,7 +74,8 @@ class MachineRing:
             return None
 
     def _exchange(self, waits):
-        """Returns the vectors for each core, or None for a core whose RING does not complete."""
+        """Computes one exchange from the waiting :class:`.Exchange` of each core. Returns the resulting vectors of each core, or
+        None for a core whose RING does not complete."""
         if not all(waits) or len({(wait.mode, wait.segment) for wait in waits}) > 1:
             return [None] * len(waits)
         rounds = min(wait.rounds for wait in waits)

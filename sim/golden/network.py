@@ -1,4 +1,4 @@
-"""The reference model of networks. :mod:`sim.golden.arithmetic` defines a single sum."""
+"""The reference model of networks, layer by layer. :mod:`sim.golden.arithmetic` defines the single matrix product."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from .softmax import softmax
 
 __all__ = ["run_network", "run_graph", "run_stage", "patches", "first_sums", "add_term", "pool_max"]
 
-_BLOCK = 1 << 23  # operands gathered at a time
-_NARROW = 4  # outputs per group up to which groups are computed together
+_BLOCK = 1 << 23  # operands copied together at a time
+_NARROW = 4  # groups with at most this number of outputs are computed together
 
 
 def patches(values, term, size):
-    """Returns the operands of a term: bfloat16 (batch, height, width, kernel positions, channels of the source), in order of ky,
-    kx."""
+    """Returns the operands of a term: bfloat16 (batch, height, width, kernel positions, channels of the source). Kernel positions
+    are in the order ky, kx."""
     batch, height, width, channels = values.shape
     need = [
         span(count, stride, kernel, dilation)
@@ -26,7 +26,7 @@ def patches(values, term, size):
     source, target = [], []
     for have, wanted, before in zip((height, width), need, term.padding):
         first = max(0, -before)
-        source.append(slice(first, max(first, min(have, wanted - before))))  # empty if all is padding
+        source.append(slice(first, max(first, min(have, wanted - before))))  # empty if only padding is read
         target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
     parts = []
@@ -39,8 +39,8 @@ def patches(values, term, size):
 
 
 def add_term(sums, values, term):
-    """Adds one term to the sums of a stage, float32 (batch, height, width, channels). `values` : the term's source, bfloat16
-    (batch, height, width, channels)."""
+    """Adds the products of one term to `sums`, float32 (batch, height, width, channels). `values` is the term's source tensor,
+    bfloat16 (batch, height, width, channels)."""
     shape = sums.shape
     gathered = patches(values, term, shape[1:3])
     gathered = gathered.reshape(-1, gathered.shape[3], term.groups, gathered.shape[4] // term.groups)
@@ -60,8 +60,9 @@ def add_term(sums, values, term):
 
 
 def _add_product(sums, values, weights, rows):
-    """Adds products to sums (batch, height, width, channels): values (batch, height, width, inputs) times each sample's own
-    weights (batch, 1, positions, channels), whose positions are the rows of a matrix, or its columns."""
+    """Adds products of two tensors to `sums`, (batch, height, width, channels). Each sample of `values`, (batch, height, width,
+    inputs), is multiplied by the sample's own matrix in `weights`, (batch, 1, positions, channels). The positions are the rows of
+    the matrix, or its columns if `rows` is False."""
     result = []
     for start, operands, matrix in zip(sums, values, weights[:, 0]):
         matrix = np.ascontiguousarray(matrix if rows else matrix.T)
@@ -71,13 +72,14 @@ def _add_product(sums, values, weights, rows):
 
 
 def first_sums(stage, batch):
-    """Returns the initial sums of a stage: its bias, or +0."""
+    """Returns the initial sums of a stage, float32 (batch, height, width, channels): its bias, or +0 if it has none."""
     start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
     return np.broadcast_to(start, (batch, *stage.size, stage.channels)).copy()
 
 
 def _sums(stage, tensors):
-    """Returns float32 (batch, height, width, channels): the bias plus all terms, in order."""
+    """Computes the sums of a stage, float32 (batch, height, width, channels): the bias, plus the products of all terms in
+    order."""
     sums = first_sums(stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
         if term.data:
@@ -88,7 +90,7 @@ def _sums(stage, tensors):
 
 
 def pool_max(sums, pool):
-    """Returns the largest of every window, float32 (batch, height, width, channels)."""
+    """Returns the largest number of every pooling window, float32 (batch, height, width, channels)."""
     batch, height, width, channels = sums.shape
     keys = ordered(np.ascontiguousarray(sums).view(np.int32))
     result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
@@ -103,7 +105,7 @@ def pool_max(sums, pool):
 
 
 def run_stage(stage, tensors, binary32=False):
-    """Returns the result of a stage, (batch, height, width, channels): bfloat16, or float32 with `binary32`.
+    """Computes the result of a stage, (batch, height, width, channels), as bfloat16, or as float32 with `binary32`.
 
     Parameters
     ----------
@@ -142,10 +144,11 @@ def _run(graph, x, keep):
 
 
 def run_graph(graph, x, keep=False):
-    """Returns results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch,
-    input size).
+    """Runs a network, a :class:`sim.ir.graph.Graph`, on float32 or bfloat16 samples (batch, input size). Returns float32 results
+    (batch, output size).
 
-    With `keep`, returns `(results, {tensor: values})` with the values of every tensor, (batch, height, width, channels).
+    With `keep`, returns `(results, tensors)`. `tensors` has the values of every tensor, (batch, height, width, channels), by
+    name.
     """
     x = np.asarray(x)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
@@ -161,10 +164,10 @@ def run_graph(graph, x, keep=False):
 
 
 def run_network(graph, x):
-    """Returns results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch,
-    *shape of a sample).
+    """Runs a network, a :class:`sim.ir.graph.Graph`, on float32 or bfloat16 samples: (batch, input size) or (batch, *shape of a
+    sample). Returns float32 results (batch, N).
 
-    Inputs and results between stages are rounded to bfloat16; the last stage's results stay binary32. Raises
+    The network's input and the results between stages are rounded to bfloat16; the last results stay binary32. Raises
     :class:`sim.data.digits.DataError` for samples of another shape.
     """
     values, _ = as_rows(graph, x)

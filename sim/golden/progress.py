@@ -1,8 +1,8 @@
-"""Deadlock analysis of a program: dispatch, queues, instructions in flight, hazards and free space in the weight FIFO, without
-time.
+"""Deadlock analysis of a program. It models dispatch, queues, instructions in flight, hazards and free space in the weights FIFO,
+without time.
 
-Whether an instruction can proceed depends on which instructions have completed, never on when. One order of events therefore
-represents all.
+Whether an instruction can proceed depends only on which instructions have completed, not on the time of their completion. It is
+therefore enough to simulate one order of events.
 """
 
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
@@ -14,16 +14,17 @@ __all__ = ["Progress", "touched"]
 
 
 def touched(opcode, fields, host_bytes, cores=1):
-    """Returns the memory that an instruction accesses: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
+    """Returns the memory that an instruction accesses: {space: (first, last, uses)}. The space is a region, `buffer`, `acc` or
+    `bias`. `uses` contains "r" for reads and "w" for writes.
 
-    `host_bytes` : bytes moved from or to host memory. `cores` : cores in the ring. The function table is not included: only the
-    activation unit uses it.
+    `host_bytes` is the number of bytes moved from or to host memory, and `cores` the number of cores in the ring. The function
+    table is not included, because only the activation unit uses it.
     """
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields) and span.space != "table":
             first, last = fields[span.base], fields[span.base] + span.length(fields, cores) - 1
-            # One range covers both reads and writes.
+            # One range covers the reads and the writes of a space.
             others = spans.get(span.space, (first, last, ""))
             spans[span.space] = min(first, others[0]), max(last, others[1]), others[2] + span.use
     if record.transfer:
@@ -39,8 +40,11 @@ def _conflict(one, other):
 
 
 class _Operation:
-    """An instruction in flight. `waits_for` : instructions that must complete before it begins. `passes` : passes not yet begun.
-    `foreign` : it has begun, and its completion depends on another core."""
+    """An instruction in flight.
+
+    `waits_for` : instructions that must complete before it begins. `passes` : passes not yet begun. `foreign` : True if it has
+    begun, and its completion depends on another core.
+    """
 
     def __init__(self, unit, spans, passes, tiles, act):
         self.unit, self.spans, self.passes, self.tiles, self.act = unit, spans, passes, tiles, act
@@ -48,7 +52,7 @@ class _Operation:
 
 
 class Progress:
-    """The instructions in flight of one run, each as far as it can proceed with the instructions dispatched until now.
+    """The instructions in flight of one program. Each has advanced as far as it can with the instructions dispatched until now.
 
     Parameters
     ----------
@@ -58,23 +62,25 @@ class Progress:
     def __init__(self, config):
         self._in_flight, self._depth = config.in_flight, config.weight_fifo_depth
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
-        self._asked = self._coming = self._taken = 0  # tiles: of dispatched LOAD_WEIGHTS; of those begun; used
+        self._asked = self._coming = self._taken = 0  # tiles requested by dispatched LOAD_WEIGHTS; by begun ones; tiles used
 
     def end_foreign(self):
-        """Resumes the RING begun last by :meth:`dispatch`: the data that it waited for has arrived."""
+        """Resumes the RING that :meth:`dispatch` began last: its data from the other cores has arrived."""
         self._queues[Unit.RING][0].foreign = False
         self._advance()
 
     @property
     def at_rest(self):
-        """Returns whether no instruction is in flight."""
+        """Returns True if no instruction is in flight."""
         return not any(self._queues.values())
 
     def dispatch(self, opcode, fields, spans, act):
-        """Dispatches an instruction to its unit. Returns whether a slot and a place in the unit's queue are free, or become free.
+        """Dispatches an instruction to its unit. Returns False if the program is deadlocked: the instruction cannot get one of
+        the slots for instructions in flight, or space in the queue of its unit.
 
-        `act` is called when the instruction takes effect: before this method returns, in a later call, or never if it cannot
-        complete. For a RING it is called when the RING begins, and returns whether to wait for :meth:`end_foreign`.
+        `act` is called when the instruction takes effect: before this method returns, in a later call, or never if the
+        instruction cannot complete. For a RING, `act` is called when the RING begins, and returns True if the RING must wait for
+        :meth:`end_foreign`.
         """
         unit = INSTRUCTIONS[opcode].unit
         flying = [operation for queue in self._queues.values() for operation in queue]
@@ -83,7 +89,7 @@ class Progress:
         passes = tiles = 0
         if unit is Unit.WEIGHTS:
             self._asked += fields["rows"]
-            tiles = self._asked  # up to and including its own
+            tiles = self._asked  # tiles needed up to and including this instruction
         elif unit is Unit.MATMUL:
             passes = fields["tiles0"] * fields["tiles1"]
             tiles = 0 if fields["keep"] else passes
@@ -97,7 +103,7 @@ class Progress:
         queue = self._queues[unit]
         waiting = len(queue)
         if unit in (Unit.WEIGHTS, Unit.RING) and queue and queue[0].begun:
-            # One is in the unit, and the next one at its input, unless the next one waits for another unit.
+            # The unit executes the first, and holds the second at its input, unless the second waits for another unit.
             waiting -= 2 if waiting > 1 and not queue[1].waits_for else 1
         elif unit is Unit.MATMUL:
             ready = 0
@@ -117,12 +123,12 @@ class Progress:
                             operation.waits_for.discard(ended)
 
     def _ends(self, operation):
-        """Advances the first instruction of a unit as far as possible. Returns whether it completes."""
+        """Advances the first instruction in the queue of a unit as far as possible. Returns True if it completes."""
         if operation.unit is Unit.WEIGHTS:
             if not operation.begun:
                 operation.begun, self._coming = True, operation.tiles
                 operation.act()
-            # One tile has left the FIFO for the array, where it waits behind the tile in use.
+            # One tile has left the FIFO: the array holds it until the tile in use is released.
             return operation.tiles <= self._taken + 1 + self._depth
         if operation.unit is Unit.RING:
             if not operation.begun:

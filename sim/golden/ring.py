@@ -1,7 +1,7 @@
-"""The definition of a ring's results: the order of sums, the owner of each segment, and the number of words sent.
+"""The definition of ring reductions and gathers: the order of sums, the owner of each segment, and the number of words sent.
 
-Core i of P holds P segments. A segment is an array of any shape: binary32 bits (uint32) if it is summed, any type if it is only
-forwarded. Shapes below list the cores, then the segments, then the shape of a segment.
+Each of the P cores holds P segments. A segment is an array of any shape: binary32 bit patterns (uint32) if it is summed, any type
+if it is only forwarded. The first axis of the shapes below is the core, the second the segment; the axes of the segment follow.
 """
 
 import functools
@@ -16,44 +16,47 @@ __all__ = ["ring_sum", "reduce_scatter", "all_gather", "all_reduce", "held_by", 
 
 
 def held_by(rank, size):
-    """Returns the segment that a core holds after REDUCE_SCATTER, and sends in ALL_GATHER."""
+    """Returns the index of the segment that core `rank` owns after REDUCE_SCATTER, and sends in ALL_GATHER. `size` is the number
+    of cores."""
     return (rank + 1) % size
 
 
 def ring_sum(parts, segment, add=add):
-    """Returns ((g_s + g_s+1) + ...) + g_s-1 for segment s, indices mod P. A single core's segment is unchanged.
+    """Returns the sum of one segment over all cores, in the order of the ring: ((g_s + g_s+1) + ...) + g_s-1 for segment s, with
+    core indices mod P. With one core the segment is unchanged.
 
     Parameters
     ----------
     parts : uint32 (P, ...)
-        This segment of every core, or any type that `add` takes.
+        The segment of every core, in any type that `add` takes.
     segment : int
     add : callable
-        Adds two parts. Default: the cell's addition.
+        Adds two arrays of the form of a segment. Default: the binary32 addition of a cell.
     """
     size = len(parts)
     return functools.reduce(add, (parts[(segment + step) % size] for step in range(size)))
 
 
 def reduce_scatter(own):
-    """Computes uint32 (P, P, ...) -> (P, ...): core i gets the sum of segment (i + 1) mod P."""
+    """Reduces segments: core i gets the sum of segment (i + 1) mod P. uint32 (P, P, ...) -> (P, ...)."""
     size = len(own)
     return np.stack([ring_sum(own[:, segment], segment) for segment in (held_by(rank, size) for rank in range(size))])
 
 
 def all_gather(held):
-    """Computes (P, ...) -> (P, ...), bits unchanged: every core gets all segments; core i provides segment (i + 1) mod P."""
+    """Gathers segments, bits unchanged: every core gets all segments; core i provides segment (i + 1) mod P. (P, ...) -> (P,
+    ...)."""
     size = len(held)
     return np.stack([held[(segment - 1) % size] for segment in range(size)])
 
 
 def all_reduce(own):
-    """Computes uint32 (P, P, ...) -> (P, ...): every core gets the sums of all segments."""
+    """Reduces and gathers segments: every core gets the sums of all segments. uint32 (P, P, ...) -> (P, ...)."""
     return all_gather(reduce_scatter(own))
 
 
 def exchange(mode, own):
-    """Returns the vectors that RING writes in every core, from the vectors that it reads.
+    """Computes the vectors that the instruction RING writes in every core, from the vectors that it reads in every core.
 
     Parameters
     ----------
@@ -76,6 +79,8 @@ def exchange(mode, own):
 
 
 def words_sent(mode, size, vectors, n):
-    """Returns the words of 32 bits that each core sends, for segments of `vectors` vectors over all rounds. For N words in P
-    segments this is 2N(P-1)/P for ALL_REDUCE, and N(P-1)/P for the other modes."""
+    """Returns the number of 32-bit words that each core sends. `vectors` is the size of a segment in vectors, over all rounds.
+
+    For N words in P segments this is 2N(P-1)/P for ALL_REDUCE, and N(P-1)/P for the other modes.
+    """
     return (2 if mode is RingMode.ALL_REDUCE else 1) * (size - 1) * vectors * n // 2

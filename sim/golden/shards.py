@@ -1,8 +1,8 @@
-"""The definition of data-parallel gradients: each core computes the gradients of a shard of the batch, and a ring all-reduces
-them.
+"""The definition of data-parallel gradients: each core computes the gradients of a shard of the batch, and a ring all-reduces the
+gradients.
 
-:func:`sim.golden.ring.ring_sum` defines segment `s` of a gradient. The segment of weights to output `o` is floor(o / ceil(outputs
-/ cores)); the segment of a bias is 0. The bits therefore depend on the number of cores, but all cores get the same bits.
+:func:`sim.golden.ring.ring_sum` defines the sum of segment `s` of a gradient. The weights of output `o` are in segment floor(o /
+ceil(outputs / cores)); a bias is in segment 0. The bits therefore depend on the number of cores, but all cores get the same bits.
 """
 
 import numpy as np
@@ -15,12 +15,13 @@ __all__ = ["segment_outputs", "shards_of", "summed"]
 
 
 def segment_outputs(outputs, cores):
-    """Returns the outputs per segment of weights. The last segments may have fewer, or none."""
+    """Returns the number of outputs whose weights are in one segment. The last segments may have fewer outputs, or none."""
     return -(-outputs // cores)
 
 
 def shards_of(batch, cores):
-    """Returns a slice of the batch's samples for each core. Raises ValueError, one line, if the shards would not be equal."""
+    """Returns the shards of a batch: for each core, a slice of the samples. Raises ValueError, one line, if the shards would not
+    be equal."""
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"cores must be 1 to {MOST_CORES}, not {cores}")
     if batch % cores:
@@ -30,12 +31,12 @@ def shards_of(batch, cores):
 
 
 def summed(shards, is_bias, sums):
-    """Returns the gradient of a parameter, float32, from the gradients of the cores' shards.
+    """Computes the gradient of a parameter, float32, from the gradients that the cores computed for their shards.
 
     Parameters
     ----------
     shards : list of float32 array
-        One per core; outputs are the last axis.
+        One per core. The last axis is the output.
     is_bias : bool
     sums : sim.golden.gradients.Sums
     """

@@ -25,16 +25,17 @@ __all__ = ["softmax", "errors", "distances", "exponential", "reciprocal"]
 
 _POWERS, _FINE_POWERS, _FINEST_LOSSES = (np.array(table, np.int64) for table in (POWERS, FINE_POWERS, FINEST_LOSSES))
 
-#: Exponent field of a number whose last place equals the last place of a distance.
+#: Exponent field of the numbers whose last place is 2**-12, the last place of a distance.
 _FIXED = 127 + 23 - DISTANCE_FRACTION
 
 
 def distances(bits):
-    """Returns `max(x) - x` for rows of binary32, bits (rows, N), as fixed point, int64, and the exponent fields of the maxima.
+    """Computes the distances `max(x) - x` of rows, binary32 bit patterns (rows, N). Returns the distances as fixed-point int64,
+    and the exponent fields of the maxima.
 
-    The differences are exact, between numbers rounded (halves away from 0) to a common last place: 2**-12, the last place of a
-    distance, or half the maximum's last place if that is larger. Distances saturate at 19 bits. Sums contain no
-    subnormals and a single NaN, which counts as larger than all numbers.
+    Before the subtraction, the numbers are rounded to a common last place, halves away from 0. This place is 2**-12, the last
+    place of a distance, or half the maximum's last place if that is larger. The differences are then exact. Distances saturate at
+    19 bits. The rows must have no subnormals and only the NaN 0x7FC00000, which counts as larger than all numbers.
     """
     bits = np.asarray(bits, np.uint32).astype(np.int64)
     magnitude, negative = bits & 0x7FFFFFFF, bits >> 31 == 1
@@ -42,7 +43,7 @@ def distances(bits):
     exponent, significand = magnitude >> 23, magnitude & 0x7FFFFF | 0x800000
     top = np.take_along_axis(exponent, largest, 1)
     place = np.maximum(_FIXED, top - 1)
-    # Three more bits are kept: two above, for magnitudes above the maximum, which are negative, and one below, to round.
+    # Three extra bits: one below, for rounding, and two above, for negative numbers of larger magnitude than the maximum.
     right = place + 2 - exponent
     rounded = (significand << 3 >> np.clip(right, 0, 31)) + 1 >> 1
     aligned = np.where(negative, -rounded, rounded)
@@ -53,8 +54,8 @@ def distances(bits):
 
 
 def exponential(distance):
-    """Returns exp(-d) of a fixed-point distance as `(power, halvings)`: `power * 2**-(16 + halvings)`. The top bit of the 16-bit
-    power is always set."""
+    """Computes exp(-d) of a fixed-point distance d. Returns `(power, halvings)`, which represent `power * 2**-(16 + halvings)`.
+    The top bit of the 16-bit power is always set."""
     shift = DISTANCE_FRACTION + LOG2_E_FRACTION - EXPONENT_FRACTION
     t = np.asarray(distance, np.int64) * LOG2_E + (1 << shift - 1) >> shift
     fine = _FINE_POWERS[t >> 4 & 15] - _FINEST_LOSSES[t & 15]
@@ -62,20 +63,21 @@ def exponential(distance):
 
 
 def reciprocal(total):
-    """Returns `(quotient, places)` with quotient * 2**-(15 + places) just below 1 / total. The top bit of the 16-bit quotient is
-    set. `places` is the number of bits of `total`, at least 16."""
+    """Computes the reciprocal of an integer. Returns `(quotient, places)` with `quotient * 2**-(15 + places)` just below `1 /
+    total`. The top bit of the 16-bit quotient is set. `places` is the number of bits of `total`, at least 16."""
     places = np.array([int(value).bit_length() for value in total])
     return np.array([((1 << 15 + int(count)) - 1) // int(value) for value, count in zip(total, places)]), places
 
 
 def softmax(sums):
-    """Computes exp(x - max) divided by its sum, for rows of sums: binary32 bits (rows, N) -> bfloat16 bits.
+    """Computes exp(x - max) divided by the sum of these exponentials, for rows of binary32 bit patterns, (rows, N). Returns
+    bfloat16 bit patterns.
 
-    The result is rounded once, to nearest. The product before rounding is inexact, so ties are rounded up. Results below the
-    least normal number are +0. An element of -infinity gives +0. A row with a NaN, or with an infinite maximum, gives NaN in all
-    elements.
+    The result is rounded once, to nearest; ties are rounded up, because the product before rounding is not exact. Results below
+    the least normal number are +0. An element of -infinity gives +0. A row with a NaN, or with an infinite maximum, gives NaN in
+    all elements.
     """
-    sums = np.asarray(add(sums, np.uint32(0x80000000)))  # no subnormals, and a single NaN
+    sums = np.asarray(add(sums, np.uint32(0x80000000)))  # flushes subnormals and leaves a single NaN
     distance, top = distances(sums)
     power, halvings = exponential(distance)
     terms = np.where(halvings < 32, power << 16 >> np.minimum(halvings, 31), 0)  # 32 fraction bits
@@ -83,15 +85,15 @@ def softmax(sums):
     product = power * quotient
     upper = product >> 31
     product = np.where(upper, product, product << 1)
-    rounded = product + 0x800000 >> 24  # 8 bits, or 256
+    rounded = product + 0x800000 >> 24  # an 8-bit significand, or 256
     result = (RESULT_EXPONENT - halvings - places + upper << 7) + rounded - 128
     result = np.where(result < 128, 0, result)
     return np.where(top[:, None] == 255, NAN_BFLOAT16, result).astype(np.uint16)
 
 
 def errors(sums):
-    """Returns the errors of :func:`softmax`, in units in the last place of bfloat16, for rows of finite sums: binary32 bits
-    (rows, N). For true values below the least normal number, 0 counts as correct."""
+    """Returns the errors of :func:`softmax`, in units in the last place of bfloat16, for rows of finite sums: binary32 bit
+    patterns (rows, N). Where the exact value is below the least normal number, the result 0 has the error 0."""
     x = np.asarray(sums, np.uint32).view(np.float32).astype(np.float64)
     true = np.exp(x - x.max(axis=1, keepdims=True))
     true /= true.sum(axis=1, keepdims=True)

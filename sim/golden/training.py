@@ -1,7 +1,7 @@
-"""The definition of a training step: parameters and states after it, bit for bit.
+"""The definition of a training step, bit for bit: parameters and optimizer state after the step.
 
-A step depends on the batch, its order, and the state before it. It does not depend on the size of an array, on tiles or on
-blocks. The rules are in :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
+A step depends on the batch, the order of its samples, and the state before the step. It does not depend on the size of the array
+or on tiles. The rules are in :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,15 +34,16 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Parameters and optimizer state, in the order of `TrainingGraph.parameters`.
+    """Parameters and optimizer state. Lists are in the order of `TrainingGraph.parameters`.
 
     Parameters
     ----------
     masters : list of float32 array
     slots : list of dict of str to array
-        Names and types are those in the optimizer's `slots`; the shapes equal the masters' shapes.
+        Optimizer state of each parameter. Names and types are those in the optimizer's `slots`; the shapes equal the masters'
+        shapes.
     steps : int
-        Updates so far.
+        Number of updates so far.
     """
 
     masters: list
@@ -52,24 +53,24 @@ class TrainingState:
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """The result of a training step.
+    """The results of one training step.
 
     Parameters
     ----------
     state : TrainingState
-        After the step.
+        Parameters and optimizer state after the step.
     logits : float32 (batch, classes)
-        In the model's order, by the weights before the step.
+        In the order of the model's outputs, computed with the weights before the step.
     loss : float
         Mean cross-entropy over the batch.
     gradients : list of float32 array
-        Gradients of the parameters: sums over the batch.
+        Gradient of each parameter, summed over the batch.
     tensors : dict of str to bfloat16 (batch, height, width, channels)
-        By name: the input, the results of stages, and D of the sums of stages (`SumsGradient.name`).
+        Tensors by name: the input, the results of stages, and the gradients D of the sums of stages (`SumsGradient.name`).
     indices : dict of int to uint8 array
-        For stages with pooling, by number: the position of the largest in each window.
+        For each stage with pooling, by stage number: the position of the largest number in each window.
     slopes : dict of int to bfloat16 (batch, height, width, channels)
-        For stages with a function by table, by number: its derivative at the sums, after pooling.
+        For each stage with a function by table, by stage number: the function's derivative at the sums, after pooling.
     """
 
     state: TrainingState
@@ -82,21 +83,21 @@ class StepResult:
 
 
 def initial_state(graph, optimizer, masters=None):
-    """Returns the state before the first step of a :class:`sim.ir.training.TrainingGraph`. `masters` default to its own
-    parameters."""
+    """Returns the state before the first step of a :class:`sim.ir.training.TrainingGraph`. Default for `masters`: the parameters
+    in the graph."""
     masters = [one.initial for one in graph.parameters] if masters is None else masters
-    masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # no -0: passes would not keep its sign
+    masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # + 0 removes -0, which the core cannot keep
     return TrainingState(masters, [new_slots(optimizer, one.shape) for one in masters])
 
 
 def images(graph, state):
-    """Returns the operands of the forward pass for each master: bfloat16 upper halves of weights, and float32 biases
+    """Returns the operands of the forward pass for each parameter: the bfloat16 upper halves of weights, and float32 biases
     unchanged."""
     return [master if one.term is None else upper_half(master) for one, master in zip(graph.parameters, state.masters)]
 
 
 def bound_graph(graph, state) -> Graph:
-    """Returns the network, for inference, with the weights of a state."""
+    """Returns the network for inference, with the weights of a training state."""
     stages = list(graph.graph.stages)
     for one, values in zip(graph.parameters, images(graph, state)):
         stage = stages[one.stage]
@@ -110,14 +111,14 @@ def bound_graph(graph, state) -> Graph:
 
 
 def one_hot(labels, classes, smoothing=0.0):
-    """Returns targets, bfloat16 (batch, classes), for class numbers: `smoothing / classes` everywhere, plus 1 - smoothing at the
-    label."""
+    """Returns targets, bfloat16 (batch, classes), for class numbers. With label smoothing, each target is `smoothing / classes`,
+    plus 1 - smoothing at the label."""
     there = np.asarray(labels)[:, None] == np.arange(classes)
     return round_bfloat16((there * (1 - smoothing) + smoothing / classes).astype(np.float32))
 
 
 def cross_entropy(logits, targets):
-    """Returns the mean over the batch of `-sum of T log softmax(logits)`, in binary64."""
+    """Returns the mean of `-sum of T log softmax(logits)` over the batch, computed in binary64."""
     values, shares = np.asarray(logits, np.float64), np.asarray(targets).astype(np.float64)
     with np.errstate(all="ignore"):
         values = values - values.max(axis=1, keepdims=True)
@@ -126,8 +127,11 @@ def cross_entropy(logits, targets):
 
 
 def forward(graph, x, masks, sums):
-    """Returns `(tensors, indices, slopes, logits)` of a network without Softmax: bfloat16 by name, uint8 and bfloat16 by stage
-    number, float32 (batch, 1, 1, classes). Masks are bfloat16, by stage number."""
+    """Computes the forward pass of a network without Softmax. `masks` are bfloat16, by stage number.
+
+    Returns `(tensors, indices, slopes, logits)`: bfloat16 tensors by name, uint8 pooling indices and bfloat16 slopes by stage
+    number, and float32 logits (batch, 1, 1, classes).
+    """
     tensors, indices, slopes = {graph.input: graph.arrange_input(x)}, {}, {}
     for number, stage in enumerate(graph.stages):
         values = first_sums(stage, len(x))
@@ -149,7 +153,7 @@ def forward(graph, x, masks, sums):
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):
-    """Runs one training step.
+    """Computes one training step.
 
     Parameters
     ----------
@@ -158,16 +162,17 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     optimizer : Sgd or Adam
         From :mod:`sim.ir.optimizers`.
     x : float32 or bfloat16 (batch, input size)
-        Samples, in the model's order.
+        Samples, in the order of the model's input.
     targets : bfloat16 (batch, classes)
-        In the order of the model's results; see :func:`one_hot`.
+        In the order of the model's outputs; see :func:`one_hot`.
     rate : float
     masks : dict of int to bfloat16 (batch, height, width, channels), or None
-        Factors of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
+        Dropout masks of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
     sums : sim.golden.gradients.Sums or None
-        None: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same bits.
+        Implementation of the long sums. Default: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same
+        bits.
     cores : int
-        Cores of a ring. Each processes an equal share of the samples, in order; see :mod:`sim.golden.shards`.
+        Number of cores in the ring. Each processes an equal share of the samples, in order; see :mod:`sim.golden.shards`.
 
     Returns
     -------
@@ -200,12 +205,12 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
 
 
 def slope_table(stage):
-    """Returns the :class:`sim.golden.table_lookup.Table` of the derivative of a stage's function.
+    """Returns the :class:`sim.golden.table_lookup.Table` for the derivative of a stage's activation function.
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If no table can represent it; one line.
+        If no table can represent the derivative. The message is one line.
     """
     try:
         return table_of(Derivative(stage.function))
@@ -214,7 +219,7 @@ def slope_table(stage):
 
 
 def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
-    """Returns D of the sums of all stages, by name."""
+    """Computes D, the gradient of the sums, for every stage. Returns the gradients by name."""
     gradients = {}
     for one in graph.gradients:
         if not one.terms:

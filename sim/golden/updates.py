@@ -1,4 +1,4 @@
-"""The definition of the optimizers' updates, see :mod:`sim.ir.optimizers`: sums are binary32, operands bfloat16."""
+"""The definition of the optimizers' updates; see :mod:`sim.ir.optimizers`. Sums are binary32, operands bfloat16."""
 
 import numpy as np
 
@@ -9,19 +9,19 @@ __all__ = ["update", "new_slots"]
 
 
 def new_slots(optimizer, shape):
-    """Returns an optimizer's initial state for a parameter of this shape: {name: zeros}."""
+    """Returns an optimizer's initial state for a parameter with this shape: {name: array of zeros}."""
     return {name: np.zeros(shape, kind) for name, kind in optimizer.slots.items()}
 
 
 def update(optimizer, factors, decays, master, slots, gradient, sums):
-    """Returns `(master, slots)` after an update.
+    """Updates one parameter. Returns its new `(master, slots)`.
 
     Parameters
     ----------
     factors : dict
-        From `optimizer.factors`.
+        Constants of this step, from `optimizer.factors`.
     decays : bool
-        Whether weight decay applies to the parameter: to weights, not to biases.
+        True if weight decay applies to the parameter. It applies to weights, not to biases.
     master, gradient : float32 array
     slots : dict of str to array of the same shape
     sums : sim.golden.gradients.Sums
