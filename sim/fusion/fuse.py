@@ -15,7 +15,7 @@ import numpy as np
 from ..functions.functions import NONE, RELU, Function
 from ..ir.errors import ModelError
 from ..ir.graph import span
-from .merging import Loss, both, check_losses, gentle, keeps_range, lost, together
+from .merging import FoldedConstants, check_cancellation, folded_after, folded_sum, gentle, keeps_range, together
 from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
@@ -43,7 +43,7 @@ def fuse(output):
     for node in order:
         fusion.take(node)
     result = fusion.settled(output)
-    check_losses(in_order(result))
+    check_cancellation(in_order(result))
     return result
 
 
@@ -116,10 +116,10 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        loss = result.loss
+        folded = result.folded
         scale, shift, size = (
             None if array is None else np.broadcast_to(array, result.shape)
-            for array in (result.scale, result.shift, loss and loss.size)
+            for array in (result.scale, result.shift, folded and folded.size)
         )
         cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
         corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
@@ -136,8 +136,8 @@ class _Fusion:
             bias.append(None if shift is None else shift[top, left])
             sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
         bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
-        loss = loss and Loss(np.stack(sizes) if len(parts) > 1 else sizes[0], loss.title)
-        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias, loss=loss)
+        folded = folded and FoldedConstants(np.stack(sizes) if len(parts) > 1 else sizes[0], folded.title)
+        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias, folded=folded)
         self.uses[node] = self.uses[result]
         return node
 
@@ -157,9 +157,9 @@ class _Fusion:
                 self.steep.add(source)
                 return replace(node, source=source)
             self._bypass(source)
-            loss = lost(source, scale, before, node.title)
+            folded = folded_after(source, scale, before, node.title)
             before = before if scale is None or before is None else before * scale
-            node = replace(node, source=source.source, shift=_sum(before, node.shift), scale=whole, loss=loss)
+            node = replace(node, source=source.source, shift=_sum(before, node.shift), scale=whole, folded=folded)
             source = node.source
         else:
             node = replace(node, source=source)
@@ -180,17 +180,19 @@ class _Fusion:
         ):
             bias = source.bias
             scale = None if scale is None else scale.reshape(-1)
-            loss = lost(source, scale, bias, node.title)
+            folded = folded_after(source, scale, bias, node.title)
             if scale is not None:
                 parts = tuple(_scaled(part, scale) for part in source.parts)
                 if not gentle(scale) or not all(map(_keep_range, source.parts, parts)):
                     return node
                 source = replace(source, parts=parts)
                 bias = None if bias is None else bias * scale
-            if node.loss is not None:
-                loss = both(loss, replace(node.loss, size=np.broadcast_to(node.loss.size.reshape(-1), source.shape[2])))
+            if node.folded is not None:
+                folded = folded_sum(
+                    folded, replace(node.folded, size=np.broadcast_to(node.folded.size.reshape(-1), source.shape[2]))
+                )
             shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
-            return replace(source, bias=_sum(bias, shift), loss=loss, value=node.value, view=node.view)
+            return replace(source, bias=_sum(bias, shift), folded=folded, value=node.value, view=node.view)
         return node
 
     def _into_product(self, node, source):
@@ -219,7 +221,7 @@ class _Fusion:
     def _absorb(self, tap, affine, part, single):
         """Folds `affine` into a tap that reads it.
 
-        Returns the tap on the source of `affine`, the addition to the bias, and the Loss; None if folding is impossible.
+        Returns the tap on the source of `affine`, the addition to the bias, and the FoldedConstants; None if folding is impossible.
         """
         if tap.matrix is not None:
             return None
@@ -242,18 +244,18 @@ class _Fusion:
             weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
             if not tap.identity(part.size) and not (gentle(scale) and keeps_range(tap.weights, weights)):
                 return None
-        loss = lost(affine, None, shift, affine.title)
+        folded = folded_after(affine, None, shift, affine.title)
         self._bypass(affine)
         return (
             replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None),
             constants(shift, tap.weights),
-            loss and replace(loss, size=constants(loss.size, np.abs(tap.weights))),
+            folded and replace(folded, size=constants(folded.size, np.abs(tap.weights))),
         )
 
     # Sums
 
     def _linear(self, node):
-        bias, parts, loss = node.bias, [], None
+        bias, parts, folded = node.bias, [], None
         for part in node.parts:
             taps = []
             for tap in part.taps:
@@ -261,8 +263,8 @@ class _Fusion:
                 tap = replace(tap, source=source)
                 absorbed = self._absorb(tap, source, part, len(node.parts) == 1) if isinstance(source, Affine) else None
                 if absorbed:
-                    tap, more, lost_in_it = absorbed
-                    bias, loss = _sum(more, bias), both(loss, lost_in_it)
+                    tap, more, more_folded = absorbed
+                    bias, folded = _sum(more, bias), folded_sum(folded, more_folded)
                 elif isinstance(source, Affine):
                     tap = replace(tap, source=self.settled(self.origin[source]))
                 if tap.matrix is not None:
@@ -270,7 +272,7 @@ class _Fusion:
                 taps += self._through_concat(tap)
             parts.append(replace(part, taps=tuple(taps)))
         times = None if node.times is None else self.settled(node.times)
-        node = replace(node, parts=tuple(parts), bias=bias, times=times, loss=loss)
+        node = replace(node, parts=tuple(parts), bias=bias, times=times, folded=folded)
         if len(parts) == 1 and len(taps) == 1 and taps[0].identity(parts[0].size) and bias is None:
             return self._behind(taps[0].source, node) or node
         return self._with_sums(node)
@@ -335,7 +337,7 @@ class _Fusion:
         """Replaces operands of an addition that are sums themselves with their terms."""
         if len(node.parts) > 1:
             return node
-        taps, bias, name, loss = [], node.bias, None, node.loss
+        taps, bias, name, folded = [], node.bias, None, node.folded
         for tap in node.parts[0].taps:
             source = tap.source
             if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain and not source.multiplies):
@@ -348,10 +350,10 @@ class _Fusion:
                 continue
             taps += scaled.taps
             bias = _sum(bias, None if source.bias is None else source.bias * scale)
-            loss = both(loss, lost(source, scale, source.bias, node.title))
+            folded = folded_sum(folded, folded_after(source, scale, source.bias, node.title))
             name = name or source.name
         taps = together(taps, node.parts[0].size, node.title)
-        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, loss=loss, name=name or node.name)
+        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, folded=folded, name=name or node.name)
 
 
 def _keep_range(part, scaled):

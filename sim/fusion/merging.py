@@ -4,7 +4,7 @@ A factor is folded if intermediate values stay in the range of binary32. Factors
 operators, as do factors that would make normal weights infinite or subnormal.
 
 Shifts are folded if they do not cancel out. Binary32 rounds each intermediate value with a relative error of 2^-24: x + 12582912
-is an integer, so subtracting 12582912 does not restore x. A :class:`Loss` tracks the magnitude of intermediate constants.
+is an integer, so subtracting 12582912 does not restore x. A :class:`FoldedConstants` tracks the magnitude of intermediate constants.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 
-__all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "together", "check_losses"]
+__all__ = ["FoldedConstants", "folded_after", "folded_sum", "gentle", "keeps_range", "together", "check_cancellation"]
 
 _STEEP = 2.0**32
 _LEAST, _INFINITE = 2.0**-126, 2.0**128 - 2.0**119
@@ -22,7 +22,7 @@ _SUM = 2.0**8  # largest ratio to the weights of a sum: exact for operands of 2^
 
 
 @dataclass(frozen=True, eq=False)
-class Loss:
+class FoldedConstants:
     """The magnitude of intermediate values that folded constants produce from 0, per channel and scaled to the result.
 
     `title` is the title of the node that was folded last.
@@ -32,19 +32,19 @@ class Loss:
     title: str
 
 
-def lost(node, scale, shift, title):
-    """Returns the Loss of a node after a scale, or None if no constants have been folded.
+def folded_after(node, scale, shift, title):
+    """Returns the FoldedConstants of a node after a scale, or None if no constants have been folded.
 
     `shift` is the node's own constant, before the scale. `scale` may also be weights that have the effect of a scale.
     """
-    sizes = [] if node.loss is None else [node.loss.size]
+    sizes = [] if node.folded is None else [node.folded.size]
     sizes += [] if shift is None else [np.abs(shift)]
-    return Loss(sum(sizes) * (1 if scale is None else np.abs(scale)), title) if sizes else None
+    return FoldedConstants(sum(sizes) * (1 if scale is None else np.abs(scale)), title) if sizes else None
 
 
-def both(one, two):
-    """Returns the Loss of the sum of two values; None stands for no loss."""
-    return two if one is None else one if two is None else Loss(one.size + two.size, two.title)
+def folded_sum(one, two):
+    """Returns the FoldedConstants of the sum of two values; None stands for no folded."""
+    return two if one is None else one if two is None else FoldedConstants(one.size + two.size, two.title)
 
 
 def gentle(scale):
@@ -81,20 +81,20 @@ def together(taps, size, title):
     return result
 
 
-def check_losses(nodes):
+def check_cancellation(nodes):
     """Refuses sums whose folded constants cancel so far that ONNX loses digits in binary32."""
     for node in nodes:
-        loss = getattr(node, "loss", None)
-        if loss is None:
+        folded = getattr(node, "folded", None)
+        if folded is None:
             continue
         left = 0 if node.bias is None else np.abs(node.bias)
-        good = loss.size <= _SHIFT * left
+        good = folded.size <= _SHIFT * left
         sums = [sum(np.abs(tap.weights).sum((0, 1, 2)) for tap in part.taps) for part in node.parts]
         if any(len(part.taps) > 1 or part.taps[0].weights[..., 0].size > 1 for part in node.parts):
-            good = good | (loss.size <= _SUM * np.stack(sums))
+            good = good | (folded.size <= _SUM * np.stack(sums))
         if not good.all():
-            size = loss.size[..., ~good.all(axis=tuple(range(good.ndim - 1)))].max()
+            size = folded.size[..., ~good.all(axis=tuple(range(good.ndim - 1)))].max()
             raise ModelError(
-                f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds intermediate values of "
+                f"{folded.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds intermediate values of "
                 "that size, the core does not; remove these constants from the model"
             )

@@ -106,14 +106,14 @@ class Unknown(Node):
 class Affine(Node):
     """A scale and shift: `source * scale + shift`.
 
-    `scale` and `shift` are None or arrays that broadcast to the shape, (1, 1, channels) if equal at all positions. `loss` is a
-    :class:`sim.fusion.merging.Loss` if constants have been folded.
+    `scale` and `shift` are None or arrays that broadcast to the shape, (1, 1, channels) if equal at all positions. `folded` is a
+    :class:`sim.fusion.merging.FoldedConstants` if constants have been folded.
     """
 
     source: Node
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
-    loss: object = None
+    folded: object = None
 
     @property
     def sources(self):
@@ -171,13 +171,13 @@ class Linear(Node):
     """Sums and the operations that may follow them in one stage; see :class:`sim.ir.graph.Stage`.
 
     `bias` is (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values) or "log";
-    no stage computes the last two, so the host must. `loss` is a :class:`sim.fusion.merging.Loss` with the shape of `bias` if
+    no stage computes the last two, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the shape of `bias` if
     constants have been folded.
     """
 
     parts: tuple[SumRegion, ...]
     bias: np.ndarray | None = None
-    loss: object = None
+    folded: object = None
     pool: Pool | None = None
     function: Function = NONE
     softmax: str = ""
