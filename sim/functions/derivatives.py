@@ -1,9 +1,9 @@
-"""Derivatives of the functions of :mod:`sim.functions.functions`, each as a function that a table can hold.
+"""Derivatives of the activation functions of :mod:`sim.functions.functions`, in a form that function tables can represent.
 
-At a kink of a function its derivative jumps. A table is linear between neighbouring bfloat16, so the jump is at the nearest
-bfloat16. The kink itself takes the derivative of the side away from 0, as Hardtanh and Hardsigmoid do in PyTorch. At 0, LeakyRelu
-and Abs have PyTorch's derivatives, alpha and 0. Other functions with a kink at 0 share a table entry with small numbers: +0 has
-the derivative above 0, -0 the derivative below.
+At a kink, the derivative of a function jumps. A table is linear between adjacent bfloat16 numbers, so the jump is at the bfloat16
+number nearest to the kink. At the kink itself, the derivative is the one on the side away from 0, as for Hardtanh and Hardsigmoid
+in PyTorch. LeakyRelu and Abs have PyTorch's derivatives at 0: alpha and 0. For other functions with a kink at 0, zeros share a
+table entry with small numbers: +0 has the derivative above 0, -0 the derivative below 0.
 """
 
 import math
@@ -18,9 +18,9 @@ from .functions import Function
 
 __all__ = ["Derivative", "DERIVATIVES", "HELD"]
 
-_FAR = 1e3  # beyond, the derivative is constant; powers stay finite
-_FADED = 64  # e^-x is set to 0 beyond a power of two at most this large; otherwise the table would not get close enough to 0
-_LEAST = 2.0**-126  # smaller sums are 0
+_FAR = 1e3  # beyond this the derivative is constant, and powers stay finite
+_FADED = 64  # e^-x becomes 0 beyond a power of two of at most this size; otherwise no table gets close enough to 0
+_LEAST = 2.0**-126  # smaller sums are flushed to 0
 
 _normal = np.vectorize(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2, otypes=[float])
 
@@ -30,12 +30,14 @@ def _sigmoid(x):
 
 
 def _fading(x, scale=1.0):
-    """Returns e^(x / scale); for a scale above 0, values below e^-32 are 0 beyond a power of two."""
+    """Returns e^(x / scale) for float64 numbers. For `scale` above 0, the result is set to 0 beyond a power of two, where it is
+    below e^-32."""
     return np.where((scale < 0) | (x > -np.exp2(np.floor(np.log2(_FADED * abs(scale))))), np.exp(x / scale), 0)
 
 
 def _above(x, kink):
-    """Returns True for numbers above a kink, and for the kink itself if that is away from 0."""
+    """Returns True for numbers above `kink`, rounded to bfloat16. The kink itself counts as above if it is positive, and +0
+    counts as above a kink at 0."""
     kink = float(np.float32(kink).astype(bfloat16))
     if abs(kink) < _LEAST:
         return ~np.signbit(x)
@@ -62,7 +64,7 @@ def _mish(x):
     return np.tanh(softplus) + x * _sigmoid(x) / np.cosh(softplus) ** 2
 
 
-#: {name of a function: its derivative, called with float64 numbers and the function's parameters}
+#: The derivative of each function, by the function's name. It is called with float64 numbers and the function's parameters.
 DERIVATIVES: dict[str, Callable] = {
     "leaky_relu": lambda x, alpha: np.where(x > 0, 1, alpha),
     "clip": _between,
@@ -84,13 +86,14 @@ DERIVATIVES: dict[str, Callable] = {
     "erf": lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2)),
 }
 
-#: Derivatives that decay as a power of x span more binades than a table: {name: abs(x) beyond which it is held constant}.
+#: Derivatives that decay like a power of x, over more binades than a table has: {name: abs(x) beyond which the derivative is
+#: constant}.
 HELD = {"softsign": 2.0**6}
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of a function, for :func:`sim.golden.function_tables.table_of`.
+    """The derivative of an activation function, with the interface that :func:`sim.golden.function_tables.table_of` needs.
 
     Parameters
     ----------
@@ -109,7 +112,7 @@ class Derivative:
         return "derivative", *self.function.key
 
     def exact(self, x):
-        """Returns the derivative at float64 numbers, infinities included."""
+        """Returns the derivative at float64 numbers, which may be infinite."""
         most = HELD.get(self.function.name, 1e300)
         with np.errstate(all="ignore"):
             values = DERIVATIVES[self.function.name](np.clip(x, -most, most), *self.function.parameters)

@@ -1,9 +1,8 @@
-"""The domain of a formula: for each range of the variable, may the exact value be undefined, infinite, or zero?
+"""Domain analysis of a formula. For each range of the variable, it tells if the exact value may be undefined, infinite or zero.
 
-These facts concern the exact number. So an infinity from overflow, and a zero from underflow, count as the numbers that they
-replace: exp(x) / exp(x) is defined at 1000. A NaN without an overflow, such as log(-1) or 0 / 0, is a value of the ONNX model,
-and no function of the core has it. The analysis is conservative: a fact may be true without need, but is never false if the value
-can occur.
+The facts concern the exact value, without overflow or underflow: exp(x) / exp(x) is defined at 1000. A NaN without an overflow,
+such as log(-1) or 0 / 0, is a value of the ONNX model that no function of the core has. The analysis is conservative: it may
+report a value that cannot occur, but never misses a value that can.
 """
 
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ __all__ = ["Domain", "domain"]
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Facts about the exact value, for each range of the variable.
+    """Facts about the exact value of a formula, for each range of the variable.
 
     Parameters
     ----------
     undefined, pole, zero : bool arrays, or bool for all ranges
-        The value may be NaN; may be infinite; may be 0.
+        True if the value may be NaN (`undefined`), infinite (`pole`), or 0 (`zero`).
     """
 
     undefined: np.ndarray | bool = False
@@ -29,26 +28,26 @@ class Domain:
 
 
 def domain(formula, result, arguments):
-    """Returns the :class:`Domain` of an operation.
+    """Returns the :class:`Domain` of an operation's result.
 
     Parameters
     ----------
     formula : Formula
     result : Range
-        Bounds of the operation's result.
+        Bounds of the operation's result, without the domain.
     arguments : list of Range
-        Each has its own Domain.
+        Bounds and domain of each argument.
     """
     return _RULES[formula.operation](formula, result, *arguments)
 
 
 def _around_zero(one):
-    """Returns True where the bounds include 0. A NaN has no bounds."""
+    """Returns True for ranges whose bounds include 0, False for ranges of NaN."""
     return ~((one.low > 0) | (one.high < 0))
 
 
 def _below_zero(one):
-    """Returns True where the bounds include negative numbers."""
+    """Returns True for ranges whose bounds include negative numbers."""
     return ~(one.low >= 0)
 
 
@@ -105,22 +104,22 @@ def _where(formula, result, truth, one, two):
 
 
 def _truth(formula, result, *arguments):
-    """Returns the default domain: a comparison with NaN is false, so a truth value is always defined."""
+    """Returns the domain of a comparison. It is defined even for NaN, since a comparison with NaN is false."""
     return Domain()
 
 
 def _same(formula, result, one):
-    """Returns the domain of an operation with f(0) = 0 that is infinite at infinity alone."""
+    """Returns the domain of a function f with f(0) = 0 that is infinite only for infinite arguments."""
     return one.domain
 
 
 def _bounded(formula, result, one):
-    """Returns the domain of an operation with f(0) = 0 and finite values."""
+    """Returns the domain of a function f with f(0) = 0 that is always finite."""
     return Domain(one.domain.undefined, False, one.domain.zero)
 
 
 def _positive(formula, result, one):
-    """Returns the domain of an operation that is 0 or infinite only at infinity."""
+    """Returns the domain of a function that is 0 or infinite only for infinite arguments."""
     return Domain(one.domain.undefined, one.domain.pole, one.domain.pole)
 
 

@@ -1,7 +1,7 @@
-"""Formulas: expressions over one tensor, as a directed graph of elementary operations.
+"""Formulas: expressions of one tensor, stored as directed graphs of elementary operations.
 
-A formula is built from :data:`VARIABLE`, :func:`constant` and :func:`formula`. :mod:`sim.functions.ranges` computes bounds of its
-value over ranges of the variable. :mod:`sim.functions.proof` proves that it equals a function of the core.
+Formulas are built with :data:`VARIABLE`, :func:`constant` and :func:`formula`. :mod:`sim.functions.ranges` computes bounds of a
+formula over ranges of the variable. :mod:`sim.functions.proof` proves that a formula equals an activation function of the core.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ __all__ = [
     "parts_of",
 ]
 
-#: Largest depth of a formula; the longest known form of a function that exporters write has 10 operations in a chain.
+#: Largest depth of a formula. The longest form of a known function that exporters write is a chain of 10 operations.
 DEEPEST = 16
 
 #: Elementwise operations.
@@ -60,7 +60,7 @@ _TRUTHS = ("greater", "at_least", "not")
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """An operation on the results of other formulas.
+    """An operation and its arguments, which are formulas.
 
     Parameters
     ----------
@@ -68,18 +68,19 @@ class Formula:
         One of `_ELEMENTARY`, or an operation that is not elementwise.
     arguments : tuple of Formula
     parameter
-        The value of a `constant`, the exponent (int) of a `power`; for other operations a distinguishing value.
+        The value of a `constant`, or the exponent (int) of a `power`. For other operations, a value that distinguishes different
+        operations of the same name.
 
     Attributes
     ----------
     key : bytes
-        Hash of the expression: formulas are equal if their keys are.
+        Hash of the expression. Formulas with equal keys are equal.
     depth : int
         Length of the longest chain of operations.
     even : bool
-        The formula is elementwise: each result depends on the variable's number in the same place alone.
+        True if the formula is elementwise: each result depends only on the element of the variable at the same position.
     truth : bool
-        The result is true or false, not a number.
+        True if the result is a boolean, not a number.
     """
 
     operation: str
@@ -138,13 +139,13 @@ def clipped(one, low, high):
 
 
 def cut_below(one, slope, below):
-    """Returns `one` where it is positive, else `slope` times `below(one)`, which is 0 at 0."""
+    """Returns a formula that equals `one` where it is positive, else `slope * below(one)`. `below(0)` must be 0."""
     zero = constant(0)
     return formula("add", largest(one, zero), formula("multiply", constant(slope), below(least(one, zero))))
 
 
 def logarithm(one):
-    """Returns log(one); log(1 + exp(x)) becomes softplus(x), the same number without the overflow of exp."""
+    """Returns the formula log(one). log(1 + exp(x)) becomes softplus(x), which is the same number without overflow of exp."""
     if one.operation == "add":
         kinds = {argument.operation: argument for argument in one.arguments}
         if "exp" in kinds and "constant" in kinds and kinds["constant"].parameter == 1:
@@ -161,7 +162,7 @@ def line(one, slope, shift):
 
 
 def parts_of(whole):
-    """Returns the set of all subexpressions of a formula, itself included."""
+    """Returns the set of all subexpressions of a formula, including the formula itself."""
     found, left = set(), [whole]
     while left:
         one = left.pop()

@@ -1,7 +1,7 @@
-"""The activation functions of stages: one record each, the source of all lists of functions.
+"""The activation functions of stages. Each has one record, from which all lists of functions are made.
 
-The record defines the function in float64; the core evaluates it by a lookup table (:mod:`sim.golden.function_tables`). The
-reader of models recognises it as an ONNX operator, or as small operators that are equivalent to its formula.
+The record defines the function in float64. The core evaluates the function by a lookup table (:mod:`sim.golden.function_tables`).
+The ONNX reader recognises a function by its operator, or by small operators that are equivalent to its formula.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .probes import LARGEST, NEAR
 
 __all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "WINDOW", "of_operator"]
 
-#: Binades on either side of 1 that the tables of division resolve; beyond, these functions are constant.
+#: The tables of parts of divisions resolve this number of binades on either side of 1; beyond, these functions are constant.
 WINDOW = 7
 
 _each = functools.partial(np.vectorize, otypes=[float])
@@ -29,28 +29,30 @@ class Definition:
     Parameters
     ----------
     name : str
-    exact : function of a float64 array and the parameters
-        The values. Values at infinity equal the values at 1e300.
+    exact : callable
+        `exact(x, *parameters)` returns the values at a float64 array. Values at infinity equal the values at 1e300.
     parameters : tuple of float
-        Default values: ONNX' defaults.
-    are_valid : function of the parameters, or None
-        Returns True if the function exists for these parameters; None: for all numbers.
-    formula : function of a :class:`sim.functions.formulas.Formula` and the parameters, or None
-        The function as a formula, used to recognise a chain of small operators; None: not recognised.
-    solve : function of :class:`sim.functions.probes.Probes`, or None
-        The parameters of a formula with these values, if it is this function; needed for recognition if there are parameters.
-    monotone : bool or function of the parameters
-        The function is monotone, so max pooling may come before it.
+        Default values of the parameters, as in ONNX.
+    are_valid : callable or None
+        `are_valid(*parameters)` returns True if the function exists for these parameters. None: it exists for all numbers.
+    formula : callable or None
+        `formula(x, *parameters)` returns the function of a :class:`sim.functions.formulas.Formula`, used to recognise chains of
+        small operators. None: chains are not recognised.
+    solve : callable or None
+        `solve(probes)` returns the parameters for a formula with these values (:class:`sim.functions.probes.Probes`), assuming it
+        is this function. Recognition needs it if the function has parameters.
+    monotone : bool or callable of the parameters
+        True if the function is monotone, so that it commutes with max pooling.
     operator : str
-        ONNX operator that computes this function, if there is one.
+        ONNX operator that computes this function, or "".
     attributes : tuple of str
-        The operator's attributes that are the parameters, in the order of the parameters.
+        Attributes of the operator that hold the parameters, in the order of the parameters.
     choice : dict
-        Attribute values that select this function, if the operator computes several.
+        Attribute values that select this function, for an operator that computes several functions.
     built_in : bool
-        The core computes it without a table.
+        True if the core computes the function without a table.
     example : tuple of float
-        Parameters in the datasheet and in tests.
+        Parameters used in the datasheet and in tests.
     """
 
     name: str
@@ -80,7 +82,7 @@ def _expm1(x):
 
 
 def _within(x, below, inside, above):
-    """Returns `below` for magnitudes under 2^-7, `inside` up to 2^7, and `above` from 2^7 on."""
+    """Selects values by the magnitude of `x`: `below` under 2^-7, `inside` from 2^-7 to 2^7, `above` from 2^7 on."""
     size = np.abs(x)
     return np.where(size < 2.0**-WINDOW, below, np.where(size < 2.0**WINDOW, inside, above))
 
@@ -91,7 +93,7 @@ def _gelu_tanh(x):
     return product(x, formula("sigmoid", product(constant((8 / 3.141592653589793) ** 0.5), inner)))
 
 
-#: {name: Definition}
+#: The record of each activation function, by name.
 DEFINITIONS = {
     one.name: one
     for one in (
@@ -211,7 +213,8 @@ DEFINITIONS = {
         Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
         Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
         Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
-        # Parts of divisions (sim.frontend.operators.quotients): exact within 2^-7 .. 2^7, the range to which `toward_one`
+        # Functions used for divisions (sim.frontend.operators.quotients). They are exact from 2^-7 to 2^7, the range to which
+        # `toward_one`
         # reduces its argument.
         Definition(
             name="reciprocal", exact=lambda x: np.copysign(_within(x, np.inf, 1 / np.maximum(np.abs(x), 2.0**-WINDOW), 0), x)
@@ -228,25 +231,25 @@ DEFINITIONS = {
 
 
 def attributes_of(operator):
-    """Returns the names of the attributes that an ONNX operator's definitions read."""
+    """Returns the names of the attributes of an ONNX operator that the records use."""
     fitting = (one for one in DEFINITIONS.values() if one.operator == operator)
     return tuple(dict.fromkeys(name for one in fitting for name in (*one.attributes, *one.choice)))
 
 
 def of_operator(operator, attributes):
-    """Returns the Definition of an ONNX operator with these attributes, or None."""
+    """Returns the :class:`Definition` of an ONNX operator with these attributes, or None."""
     fitting = [one for one in DEFINITIONS.values() if one.operator == operator and one.choice.items() <= attributes.items()]
     return max(fitting, key=lambda one: len(one.choice), default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """An activation function: its name and its parameters. Parameters default to ONNX' values.
+    """An activation function: a name and parameters. Default parameters: ONNX's defaults.
 
     Raises
     ------
     ValueError
-        For an unknown name, a wrong number of parameters, or a parameter that is NaN.
+        If the name is unknown, the number of parameters is wrong, or a parameter is NaN.
     """
 
     name: str
@@ -269,7 +272,7 @@ class Function:
 
     @property
     def key(self):
-        """Identity of the function. It distinguishes -0.0 from 0.0, since the signs of results may differ."""
+        """Returns a hashable identity of the function. It distinguishes -0.0 from 0.0, since the signs of results may differ."""
         return self.name, tuple(map(float.hex, self.parameters))
 
     def __eq__(self, other):
@@ -284,22 +287,22 @@ class Function:
 
     @property
     def is_table(self):
-        """True if the core evaluates it by a table."""
+        """Returns True if the core evaluates the function by a table."""
         return not self.definition.built_in
 
     @property
     def is_monotone(self):
-        """True if the function is monotone, so it preserves the order of numbers."""
+        """Returns True if the function is monotone, so that it preserves the order of numbers."""
         monotone = self.definition.monotone
         return monotone(*self.parameters) if callable(monotone) else monotone
 
     def exact(self, x):
-        """Returns the function's values at float64 numbers, infinities included."""
+        """Returns the function's values at float64 numbers, which may be infinite."""
         with np.errstate(all="ignore"):
             return np.asarray(self.definition.exact(np.clip(x, -1e300, 1e300), *self.parameters), float)
 
     def formula(self, x):
-        """Returns the function of a :class:`sim.functions.formulas.Formula`."""
+        """Returns the :class:`sim.functions.formulas.Formula` of the function of another formula, `x`."""
         return self.definition.formula(x, *self.parameters)
 
 

@@ -1,18 +1,19 @@
-"""Proofs that a formula equals one of the core's functions for every binary32, by interval bounds.
+"""Proofs, by interval bounds, that a formula equals an activation function of the core for every binary32 number.
 
-All bfloat16 are compared one by one. Between two neighbours, one of two conditions must hold. The bounds of both values are close
-to each other; or the bounds of both slopes are close, so that both functions stay near straight lines between ends that agree. If
-neither holds, as around a bend or a jump, the range is divided by 16, recursively down to neighbouring binary32. So no deviation
-can hide between the probes.
+All bfloat16 numbers are compared one by one. Between two adjacent numbers, one of two conditions must hold. Either the bounds of
+both values are close to each other, or the bounds of both slopes are. In the second case both functions stay near straight lines
+whose ends agree. If neither condition holds, as around a bend or a jump, the interval is divided into 16, recursively down to
+adjacent binary32 numbers. No deviation can therefore be missed between the numbers compared.
 
-The tolerance is 2^-10 of the value, at most a quarter of bfloat16's last place, plus the error of computing the operations one by
-one in binary32, as ONNX does: 1 + erf(x) says little about gelu at -6. That error must be small relative to the function's values
-at 1 and -1; otherwise ONNX' own result is meaningless.
+The tolerance is 2^-10 of the value, at most a quarter of bfloat16's last place, plus the rounding error of computing the
+operations one by one in binary32, as ONNX does. This error may be large where the value is small: 1 + erf(x) has few correct
+digits for gelu at -6. The error must be small relative to the function's values at 1 and -1; otherwise ONNX's own result is
+meaningless.
 
-If such a computation overflows to infinity, as x * clip(x + 3, 0, 6) / 6 does from 5.7e37 on, the exact value counts. If it
-overflows to NaN, as x * exp(x) / (1 + exp(x)) does from 89 on, the exact value counts as far as binary64 can represent it, and
-beyond that any value is accepted. A NaN without an overflow, as log(x) has below 0, is a value, and none of the functions has it:
-:mod:`sim.functions.domains` finds it. Subnormal numbers are not compared: the core has none.
+If a computation in binary32 overflows to infinity, the exact value is compared: x * clip(x + 3, 0, 6) / 6 overflows from 5.7e37
+on. If it overflows to NaN, as x * exp(x) / (1 + exp(x)) does from 89 on, the exact value is compared where binary64 can represent
+it, and any value is accepted beyond. A NaN without an overflow, such as log(x) below 0, is a value that no function has;
+:mod:`sim.functions.domains` finds it. Subnormal numbers are not compared, because the core flushes them.
 """
 
 import numpy as np
@@ -22,29 +23,31 @@ from .ranges import LARGEST, evaluate
 
 __all__ = ["MOST_WORK", "agrees", "proof", "proves", "jump"]
 
-#: Work limit of one proof, in numbers times operations; about 2^20 a second. The longest form in the tests takes a third.
+#: Work limit of one proof, in numbers times operations. A second allows about 2^20. The longest form in the tests takes a third
+#: of the limit.
 MOST_WORK = 1 << 23
 
 _RELATIVE = 2.0**-10
-_SMALLEST = 2.0**-125  # error of flushing subnormal numbers
-_NEXT_TO_NOTHING = 2.0**-118  # error that an overflow may cause: x / (1 + exp(-x)) is 0 from -89 on
-_BLUR = 2.0**-12  # largest error of binary32, relative to the function at the numbers below
+_SMALLEST = 2.0**-125  # error caused by flushing subnormal numbers
+_NEXT_TO_NOTHING = 2.0**-118  # error that an overflow may cause: binary32 computes x / (1 + exp(-x)) as 0 from -89 on
+_BLUR = 2.0**-12  # largest error of binary32, relative to the function's values at the numbers below
 _USUAL = np.array([-1.0, 0.0, 1.0])
-_MOST = 1 << 14  # most ranges that are subdivided at a time
+_MOST = 1 << 14  # largest number of intervals subdivided at a time
 _INFINITE = 2.0**128 - 2.0**119  # numbers from here on round to infinity in bfloat16
 _TOP = 2.0**128 - 2.0**108
-_MOST_JUMPS = 8  # most ranges that are searched for a jump
-_FIRST, _COUNT = 0x00800000, 0x7F00  # bits of the least normal number; number of bfloat16 from there to infinity
+_MOST_JUMPS = 8  # largest number of intervals searched for a jump
+_FIRST, _COUNT = 0x00800000, 0x7F00  # bits of the least normal number; number of bfloat16 from it to infinity
 
 
 def agrees(found, function, exact, x):
-    """Returns True where a formula's Range at numbers x matches a function, whose values there are `exact`. NaN matches NaN."""
+    """Returns True for each number `x` at which a formula matches a function. `found` is the formula's :class:`.Range`, and
+    `exact` the function's values. NaN matches NaN."""
     return _compared(found, function, exact, x)[0]
 
 
 def _compared(found, function, exact, x):
-    """Returns, for numbers x, `(agreement, error, blur)`: the distance of the bounds from the exact value, and the error of
-    binary32."""
+    """Compares a formula with a function at numbers `x`. Returns `(agreement, error, blur)`: a bool, the distance of the exact
+    value from the formula's bounds, and the rounding error of binary32."""
     with np.errstate(all="ignore"):
         low, high, size = found.low, found.high, _size(exact)
         error, blur = np.maximum(np.maximum(low - exact, exact - high), 0), high - low
@@ -56,22 +59,23 @@ def _compared(found, function, exact, x):
 
 
 def _size(exact):
-    """Returns the magnitude that the relative tolerance applies to: 0 for infinities, which have no tolerance."""
+    """Returns the magnitude to which the relative tolerance applies. It is 0 for infinities, which get no tolerance."""
     return np.where(np.isfinite(exact), np.abs(exact), 0)
 
 
 def _beyond(low, high, other_low, other_high):
-    """Returns True where two ranges are both infinite in bfloat16."""
+    """Returns True where two ranges are both infinite in bfloat16, with the same sign."""
     return (low >= _INFINITE) & (other_low >= _INFINITE) | (high <= -_INFINITE) & (other_high <= -_INFINITE)
 
 
 def _numbers(patterns):
-    """Returns float64 numbers of binary32 bits; for infinity, a number small enough that rounding does not make it infinite."""
+    """Converts binary32 bit patterns to float64. Infinity becomes a finite number that rounding does not make infinite."""
     return np.minimum(np.asarray(patterns, np.uint32).view(np.float32).astype(float), _TOP)
 
 
 def _points(formula, function, x):
-    """Returns `(agreement, error, blur, exact value)` at numbers x, see :func:`_compared`."""
+    """Compares a formula with a function at numbers `x`. Returns `(agreement, error, blur, exact value)`; see
+    :func:`_compared`."""
     exact, parts = function.exact(x), {}
     found = evaluate(formula, x, x, overflow=True, known=parts)
     undefined = np.broadcast_to(found.domain.undefined, x.shape).copy()
@@ -81,7 +85,7 @@ def _points(formula, function, x):
         wider = evaluate(formula, x[over], x[over])
         undefined[over] = wider.domain.undefined
         again = _compared(wider, function, exact[over], x[over])
-        # Values that overflow has made infinite, NaN, or nearly 0.
+        # Values that overflow turned infinite, NaN, or nearly 0.
         gone = np.isnan(found.low)
         spoilt = ~np.isfinite(found.low) | ~np.isfinite(found.high) | (np.maximum(error, blur) <= _NEXT_TO_NOTHING)
         lost = (gone | ~right & spoilt)[over]
@@ -93,16 +97,16 @@ def _points(formula, function, x):
 
 
 def _any(parts, condition):
-    """Returns True where a condition holds for the Range of any subexpression, except constants."""
+    """Returns True where a condition holds for the :class:`.Range` of any subexpression except constants."""
     return np.any([condition(one) for part, one in parts.items() if part.operation != "constant"], axis=0)
 
 
 def _closed(formula, other, x, error, blur, exact):
-    """Returns True for each interval between neighbouring numbers x on which two formulas agree, given that they agree at x."""
+    """Returns True for each interval between adjacent numbers `x` on which two formulas agree. They must agree at the numbers."""
     low, high = np.minimum(x[:, :-1], x[:, 1:]), np.maximum(x[:, :-1], x[:, 1:])
     parts = {}
     one, two = evaluate(formula, low, high, slopes=True, known=parts), evaluate(other, low, high, slopes=True)
-    # If a subexpression overflows in a part of the interval only, the behaviour of binary32 there is not bounded.
+    # If a subexpression overflows only in a section of the interval, its binary32 value there has no bounds.
     uneven = _any(parts, lambda one: (one.low < LARGEST) & (one.high > LARGEST) | (one.low < -LARGEST) & (one.high > -LARGEST))
     with np.errstate(all="ignore"):
         size = _size(exact)
@@ -115,13 +119,13 @@ def _closed(formula, other, x, error, blur, exact):
 
 
 def proves(formula, function):
-    """Returns True if an elementwise formula is a :class:`sim.functions.functions.Function` for every number."""
+    """Returns True if an elementwise formula equals a :class:`sim.functions.functions.Function` for every number."""
     return proof(formula, function)[0]
 
 
 def proof(formula, function):
-    """Returns `(proved, work)`: the result of :func:`proves`, and its work as numbers times operations. A proof that needs more
-    than `MOST_WORK` is abandoned and counts as a failure."""
+    """Tries to prove that a formula equals a function. Returns `(proved, work)`: the result of :func:`proves`, and the work in
+    numbers times operations. A proof that needs more than `MOST_WORK` is abandoned and counts as failed."""
     operations, work = len(parts_of(formula)), 0
     ends = np.array([0.0, np.inf, -np.inf])
     if not _points(formula, function, ends)[0].all():
@@ -150,8 +154,8 @@ def proof(formula, function):
 
 
 def jump(formula):
-    """Returns a number at which an elementwise formula jumps, or None. The search covers all intervals between neighbouring
-    bfloat16 in which a branch may change."""
+    """Returns a number at which an elementwise formula jumps, or None. The search covers all intervals between adjacent bfloat16
+    numbers in which a condition of the formula may change."""
     signs = np.array([[1.0], [-1.0]])
     x = signs * _numbers(_FIRST + (np.arange(_COUNT + 1) << 16))
     found = evaluate(formula, np.minimum(x[:, :-1], x[:, 1:]), np.maximum(x[:, :-1], x[:, 1:]), slopes=True)

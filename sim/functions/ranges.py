@@ -1,10 +1,11 @@
-"""Interval bounds of a formula: of its value, and of its slope, while the variable is in a range.
+"""Interval bounds of a formula's value and of its slope, over ranges of the variable.
 
-The bounds of the value hold for any computation of the operations in binary32, one after the other, each rounded. At a single
-number they therefore bound the error of such a result. The slope is the exact formula's. Where a formula may jump, its slope is
-unbounded. All bounds are in binary64, over arrays of ranges at once.
+The bounds of the value include the rounding errors of a computation in binary32, one operation after the other. At a single
+number, their width therefore bounds the error of such a computation. The slope is the slope of the exact formula, and unbounded
+where the formula may jump. All bounds are binary64, computed for arrays of ranges at once.
 
-A range with NaN at both ends is certainly NaN; a value that may or may not be NaN has the bounds of its numbers.
+NaN at both ends of a range means that the value is certainly NaN. If a value may be NaN or a number, the bounds cover the
+numbers.
 """
 
 import math
@@ -17,15 +18,15 @@ from .formulas import VARIABLE
 
 __all__ = ["Range", "evaluate", "LARGEST"]
 
-#: The largest binary32; half a unit in the last place above it, a result rounds to infinity.
+#: The largest binary32 number. From half a unit in the last place above it, results round to infinity.
 LARGEST = 2.0**128 - 2.0**104
 _OVERFLOW = 2.0**128 - 2.0**103
 
-_LEAST, _TINY = 2.0**-126, 2.0**-149  # for results below the first, the rounding error is up to the second
+_LEAST, _TINY = 2.0**-126, 2.0**-149  # results below the first have a rounding error of up to the second
 _ROUNDED = 2.0**-24  # relative error of a correctly rounded operation
-_SHORT = 16  # a constant with at most this number of bits is exact
+_SHORT = 16  # constants with at most this number of bits are exact
 _NOTHING = 2.0**-140
-_NEARLY = 2.0**-21  # relative error of other functions, if the result is not a binary32 number: erf(9) is 1
+_NEARLY = 2.0**-21  # relative error of other functions, for results that are not binary32 numbers (erf(9) is exactly 1)
 
 _each = np.vectorize(math.erf, otypes=[float])
 _rest = np.vectorize(math.erfc, otypes=[float])
@@ -33,7 +34,8 @@ _rest = np.vectorize(math.erfc, otypes=[float])
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """Bounds, float64 arrays: of the value, and of the slope or None; and the :class:`sim.functions.domains.Domain`."""
+    """Bounds of a formula, as float64 arrays: bounds of the value, bounds of the slope (or None), and its
+    :class:`sim.functions.domains.Domain`."""
 
     low: np.ndarray
     high: np.ndarray
@@ -42,17 +44,17 @@ class Range:
 
 
 def evaluate(formula, low, high, *, slopes=False, overflow=False, known=None):
-    """Returns the Range of a formula for each range [low, high] of the variable.
+    """Computes the :class:`Range` of a formula for each range [low, high] of the variable.
 
     Parameters
     ----------
     low, high : float64 arrays
     slopes : bool
-        Compute slopes too.
+        Compute the bounds of slopes too.
     overflow : bool
-        True: results beyond binary32 become infinite. False: they stay in binary64, with eight times the exponents.
+        True: results beyond binary32 become infinite. False: results stay in binary64, whose exponents have three more bits.
     known : dict or None
-        Ranges of formulas for the same variable, extended by the ranges of this formula's subexpressions.
+        Ranges computed before for the same variable, by formula. The ranges of this formula's subexpressions are added.
     """
     with np.errstate(all="ignore"):
         slope = (np.ones(np.shape(low)), np.ones(np.shape(low))) if slopes else None
@@ -80,7 +82,7 @@ def _nowhere(one, gone):
 
 
 def _widened(one, error, rest, overflow):
-    """Returns a result widened by rounding errors. Its sign is preserved, and binary32 numbers are not rounded."""
+    """Widens an operation's result by rounding errors. The sign is preserved, and binary32 numbers are not rounded."""
     low, high = one.low, one.high
     if error:
         low, high = -_above(-low, error), _above(high, error)
@@ -92,9 +94,9 @@ def _widened(one, error, rest, overflow):
 
 
 def _above(bound, error):
-    """Returns an upper bound after rounding; for a lower bound, the caller inverts its sign."""
+    """Raises an upper bound by the rounding error. For a lower bound, the caller inverts its sign before and after."""
     high = bound * (2.0**29 + 1)
-    short = high - (high - bound)  # 24 bits of it
+    short = high - (high - bound)  # rounded to 24 bits
     short = np.where(np.isfinite(short), short, bound)
     if error > _ROUNDED:
         away = np.where(short == bound, bound, bound * np.where(bound > 0, 1 + error, 1 - error))
@@ -105,7 +107,8 @@ def _above(bound, error):
 
 
 def _overflown(bound):
-    """Returns an upper bound after overflow; for a lower bound, the caller inverts its sign."""
+    """Applies overflow to an upper bound: values beyond binary32 become infinite. For a lower bound, the caller inverts its sign
+    before and after."""
     return np.where(bound > LARGEST, np.inf, np.where(bound <= -_OVERFLOW, -np.inf, bound))
 
 
@@ -113,7 +116,7 @@ def _overflown(bound):
 
 
 def _product(one, two):
-    """Returns bounds of products; 0 times a bound of infinity is 0."""
+    """Returns the bounds of a product. 0 times an infinite bound counts as 0."""
     corners = [np.where((a == 0) | (b == 0), 0.0, a * b) for a in one for b in two]
     return np.fmin.reduce(corners), np.fmax.reduce(corners)
 
@@ -138,7 +141,8 @@ def _ends(one):
 
 
 def _chain(one, bounds):
-    """Returns the slope after an operation whose own slope has these bounds."""
+    """Applies the chain rule: returns the slope of an operation on `one`. `bounds` are the bounds of the operation's own
+    slope."""
     return one.slope and _product(bounds, one.slope)
 
 
@@ -149,12 +153,13 @@ def _hull(one, two):
 _ANY = (-np.inf, np.inf)
 
 
-# Operations: functions of the formula, the variable's Range and the arguments' Ranges. They return a Range and the relative
+# Operations. Arguments: the formula, the variable's Range and the arguments' Ranges. Results: a Range and the relative
 # rounding error; if binary64 bounds are not exact, also their distances below and above.
 
 
 def _constant(formula, variable):
-    """Returns a constant's Range. A constant of many digits, such as 1/6, is assumed to be rounded to binary32."""
+    """Returns the :class:`Range` of a constant. A constant with many digits, such as 1/6, is assumed to be rounded to
+    binary32."""
     value = np.broadcast_to(np.float64(formula.parameter), np.shape(variable.low))
     zero = np.broadcast_to(0.0, np.shape(variable.low))
     fraction = math.frexp(formula.parameter)[0] * 2**_SHORT if math.isfinite(formula.parameter) else 0
@@ -163,12 +168,13 @@ def _constant(formula, variable):
 
 
 def _inexact(value, lacking):
-    """Returns the distance between the exact number and a binary64 that lacks `lacking`; 0 if that is negligible."""
+    """Returns the distance between an exact number and its binary64 value, which differ by `lacking`. Returns 0 if the distance
+    is negligible."""
     return np.where((lacking > _NOTHING) & np.isfinite(value), 2.0**-52 * np.abs(value), 0)
 
 
 def _left_over(one, two):
-    """Returns :func:`_inexact` for a sum of two numbers."""
+    """Returns the rounding error of the binary64 sum of two numbers, as :func:`_inexact`."""
     total = one + two
     part = total - one
     return _inexact(total, np.abs((one - (total - part)) + (two - part)))
@@ -183,7 +189,7 @@ def _add(formula, variable, one, two):
 
 
 def _never(one, two):
-    """Returns True where a product is NaN: 0 times infinity."""
+    """Returns True where a product is certainly NaN, because 0 is multiplied by infinity."""
     return (one.low == 0) & (one.high == 0) & np.isinf(two.low) & (two.low == two.high)
 
 
@@ -214,7 +220,7 @@ def _negative(formula, variable, one):
 
 
 def _sizes(one):
-    """Returns bounds of the absolute value."""
+    """Returns the bounds of an absolute value."""
     near = np.where((one.low <= 0) & (one.high >= 0), 0, np.minimum(np.abs(one.low), np.abs(one.high)))
     return near, np.maximum(np.abs(one.low), np.abs(one.high))
 
@@ -238,7 +244,7 @@ def _smaller(formula, variable, one, two):
 
 
 def _raised(one, exponent):
-    """Returns bounds of a power with a positive exponent."""
+    """Returns the bounds of a power with a positive exponent."""
     if exponent % 2:
         return one.low**exponent, one.high**exponent
     near, far = _sizes(one)
@@ -252,8 +258,8 @@ def _power(formula, variable, one, exponent=None):
 
 
 def _rising(function, slope, tail=None):
-    """Returns the operation of a monotonically increasing function. `slope` computes slope bounds from the argument and the
-    bounds of the value. `tail` bounds the distance from the function's limit, as of erf(x) from 1."""
+    """Makes the operation of an increasing function. `slope` computes bounds of the slope from the argument and from the bounds
+    of the value. `tail` bounds the distance of the value from the function's limit, such as erf(x) from 1."""
 
     def rest(x, value):
         return _inexact(value, tail(x) if tail else np.inf)
@@ -267,7 +273,7 @@ def _rising(function, slope, tail=None):
 
 
 def _bell(bell):
-    """Returns bounds of a slope that is even and has its maximum at 0."""
+    """Returns a function for the bounds of an even slope with its maximum at 0. `bell` computes the slope at one number."""
 
     def bounds(one, low, high):
         near, far = _sizes(one)
