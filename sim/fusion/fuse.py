@@ -1,9 +1,8 @@
 """Operator fusion: merges nodes so that each remaining node is one stage.
 
-The nodes are visited in topological order. Each node is fused into its producer if the producer has no other consumer. Scales
-and shifts are folded into the weights and the bias of the producer. Functions and pooling follow the sums of the same stage.
-Residual additions become further terms of the sum. Scales and shifts without a suitable producer are folded into the weights of
-the consumers.
+The nodes are visited in topological order. Each node is fused into its producer if the producer has no other consumer. Scales and
+shifts are folded into the weights and the bias of the producer, or of the consumers if no producer can take them. Activation
+functions and pooling follow the sums of the same stage. Residual additions become further terms of the sum.
 """
 
 from collections import Counter
@@ -20,11 +19,11 @@ from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
 
-_MOST_PARTS = 1024  # largest number of regions of one scale and shift
+_MOST_PARTS = 1024  # largest number of regions with different constants in one scale and shift
 
 
 def in_order(output):
-    """Returns `output` and all nodes that it depends on, in topological order."""
+    """Returns `output` and all nodes on which it depends, in topological order."""
     order, entered, stack = {}, set(), [output]
     while stack:
         node = stack[-1]
@@ -37,7 +36,7 @@ def in_order(output):
 
 
 def fuse(output):
-    """Returns a node equivalent to `output`, with as few nodes as possible."""
+    """Returns a node that is equivalent to `output`, with as few nodes as possible in its graph."""
     order = in_order(output)
     fusion = _Fusion(order, output)
     for node in order:
@@ -52,14 +51,14 @@ def _range(function):
 
 
 def bounds(low, high):
-    """Returns the function that limits numbers to [low, high]."""
+    """Returns the function that clips numbers to [low, high]."""
     if (low, high) == (-np.inf, np.inf):
         return NONE
     return RELU if (low, high) == (0, np.inf) else Function("clip", (low, high))
 
 
 def _compose(first, second):
-    """Returns the composition of two functions as one function, or None."""
+    """Returns the composition of two functions as one function, or None if there is no such function."""
     if NONE in (first, second):
         return second if first == NONE else first
     one, two = _range(first), _range(second)
@@ -67,13 +66,14 @@ def _compose(first, second):
 
 
 def _spread(array, tap):
-    """Expands (a, b, channels of the source) to (a, b, input channels of a group, outputs)."""
+    """Expands a constant per channel of a tap's source to the shape of the tap's weights: from (a, b, channels of the source) to
+    (a, b, input channels of a group, outputs)."""
     groups, outputs = tap.groups, tap.weights.shape[3]
     return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
 
 
 def _inside(tap, size):
-    """Returns True if no window reads padding."""
+    """Returns True if no window of the tap reads padding, for sums of this (height, width)."""
     return all(
         before <= 0 and span(count, stride, kernel, dilation) - before <= have
         for have, count, stride, kernel, dilation, before in zip(
@@ -83,18 +83,18 @@ def _inside(tap, size):
 
 
 def _dense(tap, size):
-    """Returns True if the tap is a dense layer: every output reads every value of the source."""
+    """Returns True if the tap is a dense layer: it computes one position of sums, from every value of the source."""
     return tap.kernel == tap.source.shape[:2] and size == (1, 1) and tap.padding == (0, 0) and tap.groups == 1
 
 
 class _Fusion:
     def __init__(self, order, output):
-        self.made = {}  # node -> fused node
-        self.origin = {}  # fused Affine -> node
+        self.made = {}  # original node -> fused node
+        self.origin = {}  # fused Affine -> original node
         self.uses = Counter(source for node in order for source in node.sources)
         self.uses[output] += 1
         self.scaled = {node.source for node in order if isinstance(node, Affine)}
-        self.steep = set()  # nodes that accept no further scales
+        self.steep = set()  # nodes into which no further scales may be folded
 
     def take(self, node):
         if isinstance(node, Unknown):
@@ -112,7 +112,7 @@ class _Fusion:
             self.origin[result] = node
 
     def settled(self, node):
-        """Returns the fused node of a node; a scale and shift becomes a Linear node."""
+        """Returns the final form of a fused node. A scale and shift that no other node has absorbed becomes a Linear node."""
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
@@ -167,7 +167,8 @@ class _Fusion:
         return node if last_but_one else self._into_sums(node, source)
 
     def _into_sums(self, node, source):
-        """Folds a scale and shift into the sums of its producer; returns it unchanged if that is impossible."""
+        """Folds a scale and shift, `node`, into the sums of its producer, `source`. Returns the changed producer, or `node` if
+        folding is impossible."""
         scale, shift = node.scale, node.shift
         if isinstance(source, Linear) and source.multiplies:
             return self._into_product(node, source)
@@ -196,7 +197,8 @@ class _Fusion:
         return node
 
     def _into_product(self, node, source):
-        """Folds a scalar factor of a matrix product into the first operand's sums; returns it unchanged if that is impossible."""
+        """Folds a scalar factor, `node`, of a matrix product, `source`, into the sums of the product's first operand. Returns the
+        changed product, or `node` if folding is impossible."""
         if not (self._alone(source) and source.open and node.shift is None and np.unique(node.scale).size == 1):
             return node
         (part,) = source.parts
@@ -214,14 +216,16 @@ class _Fusion:
         return replace(source, parts=parts, value=node.value, view=node.view)
 
     def _bypass(self, affine):
-        """Updates the use counts when a consumer of a scale and shift reads its source instead."""
+        """Updates the use counts for a consumer that reads the source of `affine` in place of `affine`."""
         self.uses[affine] -= 1
         self.uses[affine.source] += self.uses[affine] > 0
 
     def _absorb(self, tap, affine, part, single):
-        """Folds `affine` into a tap that reads it.
+        """Folds a scale and shift, `affine`, into one of the taps that read it.
 
-        Returns the tap on the source of `affine`, the addition to the bias, and the FoldedConstants; None if folding is impossible.
+        Returns `(tap, bias, folded)`, or None if folding is impossible: the tap on the source of `affine`, the constants to add
+        to the bias, and the :class:`.FoldedConstants`. `part` is the region of the tap, and `single` is True if the node has no
+        other region.
         """
         if tap.matrix is not None:
             return None
@@ -278,10 +282,11 @@ class _Fusion:
         return self._with_sums(node)
 
     def _through_concat(self, tap):
-        """Returns taps on the inputs of a Concat in place of a tap on the Concat, else the tap alone.
+        """Replaces a tap on a Concat by taps on the inputs of the Concat. Returns a list of the new taps, or of the tap itself if
+        it does not read a Concat.
 
-        Each channel must come from one input only. A residual addition is not expanded: each consumer would multiply all of its
-        operands again.
+        A Concat is a sum in which each channel comes from one input only. A residual addition is not replaced, because each of
+        its consumers would have to repeat all of its products.
         """
         source = tap.source
         if tap.matrix is not None:
@@ -306,7 +311,8 @@ class _Fusion:
         return taps
 
     def _behind(self, source, node):
-        """Fuses a node that only processes results of `source` into the stage of `source`; returns None if impossible."""
+        """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage, or None if that is
+        impossible."""
         if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
             source, node = node.times, replace(node, times=source)  # multiplication commutes
         if not self._alone(source) or source.softmax or source.times is not None:
@@ -334,7 +340,7 @@ class _Fusion:
         return self._alone(node) and node.plain
 
     def _with_sums(self, node):
-        """Replaces operands of an addition that are sums themselves with their terms."""
+        """Replaces those operands of an addition that are sums themselves by their terms, so that one stage computes all sums."""
         if len(node.parts) > 1:
             return node
         taps, bias, name, folded = [], node.bias, None, node.folded
@@ -376,7 +382,8 @@ def _uniform(affine):
 
 
 def _cuts(arrays, axis):
-    """Returns the indices along an axis at which arrays (y, x, channel) change, and both ends of the axis."""
+    """Returns the boundaries along an axis between constant regions of arrays (y, x, channel): the indices at which an array
+    changes, and both ends of the axis."""
     changes = [0, next(array.shape[axis] for array in arrays if array is not None)]
     for array in arrays:
         if array is not None:

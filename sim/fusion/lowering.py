@@ -13,12 +13,12 @@ from .nodes import Input
 __all__ = ["as_graph"]
 
 _LEAST = 2.0**-126  # least normal number
-_SPLIT = 2.0**-100  # smaller weights are not split: the remainder may be subnormal
-_MOST_CHOICES = 1 << 26, 1 << 27  # limits per node and per network on weights of 1 or 0 that only select channels
+_SPLIT = 2.0**-100  # smaller weights are not split in two: the remainder may be subnormal
+_MOST_CHOICES = 1 << 26, 1 << 27  # limits, per node and per network, on the number of weights 1 or 0 that only select channels
 
 
 def _checked_function(function, title):
-    """Returns `function`. Raises ModelError with the node's `title` if the core has no table for it."""
+    """Returns `function` unchanged. Raises ModelError, with the node's `title`, if no table can represent it."""
     try:
         if function.is_table:
             table_of(function)
@@ -32,7 +32,8 @@ def _rounded(weights):
 
 
 def _bias(node):
-    """Returns the bias in binary32, or None. Refuses finite values that overflow: the sums are finite in ONNX."""
+    """Returns the bias of a node, rounded to binary32, or None. Raises ModelError for finite values that become infinite, since
+    the sums are finite in ONNX."""
     if node.bias is None:
         return None
     bias = np.asarray(node.bias, np.float32)
@@ -45,7 +46,8 @@ def _bias(node):
 
 
 def _checked(weights, title):
-    """Returns rounded weights. Refuses finite weights that overflow: their product with 0 is NaN, but 0 in ONNX."""
+    """Returns the weights rounded to bfloat16. Raises ModelError for finite weights that become infinite: times 0 they give NaN,
+    while ONNX gives 0."""
     rounded = _rounded(weights)
     if (np.isinf(rounded) & np.isfinite(weights)).any():
         largest = np.abs(weights[np.isfinite(weights)]).max()
@@ -62,19 +64,20 @@ def _terms(tap, names, title):
         return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
     weights = [_checked(tap.weights, title)]
     if tap.exact:
-        # Both parts have the same sign: the products of an infinite operand with the two parts add up to infinity, not NaN.
+        # Both summands of a weight have the same sign. An infinite operand times both then adds up to infinity, not NaN.
         values = np.asarray(tap.weights, np.float32)
         first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         first = np.where(np.abs(values) < _SPLIT, _rounded(values).astype(np.float32), first)
         rest = _rounded(np.where(np.isfinite(values), values - first, 0))
-        if (rest != 0).any():  # a weight without a remainder becomes two halves: infinity times 0 is NaN
+        if (rest != 0).any():  # a weight without remainder becomes two halves: an infinite operand times a remainder of 0 is NaN
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact) for part in weights]
 
 
 def _unique(wanted, taken):
-    """Returns a name that is not in `taken`, which maps each name to the number of requests for it."""
+    """Returns the name `wanted`, with a number appended if needed to make it unique. `taken` maps each name to the number of
+    times it was requested."""
     name = wanted
     while name in taken:
         taken[wanted] += 1
@@ -84,18 +87,18 @@ def _unique(wanted, taken):
 
 
 def as_graph(name, output, order, **facts):
-    """Returns the graph that computes a node.
+    """Returns the :class:`sim.ir.graph.Graph` that computes a fused node.
 
     Parameters
     ----------
     name : str
         Name of the graph.
     output : Node
-        The fused node.
+        The fused node that computes the results.
     order : int array
-        Position of every value of the result in the output's tensor.
+        Position in the output's tensor for every value of the result.
     facts : dict
-        Further members of the Graph, from the model.
+        Further attributes of the Graph, from the ONNX model.
     """
     tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
     nodes, copied = in_order(output), 0
@@ -115,7 +118,7 @@ def as_graph(name, output, order, **facts):
             )
         with np.errstate(all="ignore"):
             bias = _bias(node)
-            bias = None if bias is None else bias + np.float32(0)  # replaces -0 by +0
+            bias = None if bias is None else bias + np.float32(0)  # adding +0 removes -0
         for number, part in enumerate(node.parts):
             stages.append(
                 Stage(

@@ -1,10 +1,12 @@
-"""Conditions for constant folding: the result must equal ONNX, which computes one operator after the other in binary32.
+"""Conditions for folding constants. The result must equal the result of ONNX, which computes one operator after the other in
+binary32.
 
-A factor is folded if intermediate values stay in the range of binary32. Factors above 2^32 or below 2^-32 remain separate
+A factor is folded only if intermediate values stay in the range of binary32. Factors above 2^32 or below 2^-32 remain separate
 operators, as do factors that would make normal weights infinite or subnormal.
 
-Shifts are folded if they do not cancel out. Binary32 rounds each intermediate value with a relative error of 2^-24: x + 12582912
-is an integer, so subtracting 12582912 does not restore x. A :class:`FoldedConstants` tracks the magnitude of intermediate constants.
+Shifts are folded only if they do not cancel out. Binary32 rounds each intermediate value with a relative error of 2^-24: x +
+12582912 is an integer, so subtracting 12582912 does not restore x. :class:`FoldedConstants` records the magnitude of such
+intermediate constants.
 """
 
 from dataclasses import dataclass, replace
@@ -17,15 +19,16 @@ __all__ = ["FoldedConstants", "folded_after", "folded_sum", "gentle", "keeps_ran
 
 _STEEP = 2.0**32
 _LEAST, _INFINITE = 2.0**-126, 2.0**128 - 2.0**119
-_SHIFT = 2.0**14  # largest ratio to the remaining constant: an error of 2^-24 is then 1/4 unit in bfloat16's last place
-_SUM = 2.0**8  # largest ratio to the weights of a sum: exact for operands of 2^-6 and above, less exact for smaller ones
+_SHIFT = 2.0**14  # largest ratio to the remaining constant; an error of 2^-24 is then 1/4 unit in the last place of bfloat16
+_SUM = 2.0**8  # largest ratio to the weights of a sum: exact for operands of at least 2^-6, less exact for smaller operands
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedConstants:
-    """The magnitude of intermediate values that folded constants produce from 0, per channel and scaled to the result.
+    """The magnitude of the constants that were folded into a node, before they cancelled: the largest intermediate value that
+    ONNX computes for an input of 0.
 
-    `title` is the title of the node that was folded last.
+    `size` is the magnitude per channel, multiplied by the factors that follow. `title` is the title of the node folded last.
     """
 
     size: np.ndarray
@@ -33,9 +36,9 @@ class FoldedConstants:
 
 
 def folded_after(node, scale, shift, title):
-    """Returns the FoldedConstants of a node after a scale, or None if no constants have been folded.
+    """Returns the :class:`FoldedConstants` of a node after multiplication by `scale`, or None if no constants have been folded.
 
-    `shift` is the node's own constant, before the scale. `scale` may also be weights that have the effect of a scale.
+    `shift` is the node's own constant before the multiplication. `scale` may also be an array of weights.
     """
     sizes = [] if node.folded is None else [node.folded.size]
     sizes += [] if shift is None else [np.abs(shift)]
@@ -43,25 +46,28 @@ def folded_after(node, scale, shift, title):
 
 
 def folded_sum(one, two):
-    """Returns the FoldedConstants of the sum of two values; None stands for no folded."""
+    """Returns the :class:`FoldedConstants` of the sum of two values, from those of the values. None stands for no folded
+    constants."""
     return two if one is None else one if two is None else FoldedConstants(one.size + two.size, two.title)
 
 
 def gentle(scale):
-    """Returns True if all factors are 0 or have magnitudes from 2^-32 to 2^32, so that they may be folded."""
+    """Returns True if every factor is 0 or has a magnitude from 2^-32 to 2^32, so that the factors may be folded."""
     sizes = np.abs(scale)
     return bool(((sizes == 0) | (sizes >= 1 / _STEEP) & (sizes <= _STEEP)).all())
 
 
 def keeps_range(before, after):
-    """Returns True if no weight that is a normal bfloat16 number becomes subnormal or infinite."""
+    """Returns True if no weight that is normal in bfloat16 becomes subnormal or infinite, given the weights `before` and `after`
+    folding."""
     before, after = np.abs(before), np.abs(after)
     small = (after < _LEAST) & (after > 0) & (before >= _LEAST)
     return not (small | (after >= _INFINITE) & (before < _INFINITE)).any()
 
 
 def together(taps, size, title):
-    """Merges taps that scale the same values in sums of this size: rounded separately, x - 0.999 x would lose its result."""
+    """Merges taps that scale the same values into one tap. Rounding their weights separately would cancel digits: x - 0.999 x
+    would be inaccurate. `size` is the (height, width) of the sums."""
     kept = {}
     for tap in taps:
         same = tap.diagonal(size) and gentle(tap.weights)
@@ -82,7 +88,7 @@ def together(taps, size, title):
 
 
 def check_cancellation(nodes):
-    """Refuses sums whose folded constants cancel so far that ONNX loses digits in binary32."""
+    """Raises ModelError for sums whose folded constants cancel so far that ONNX loses digits in binary32."""
     for node in nodes:
         folded = getattr(node, "folded", None)
         if folded is None:

@@ -1,7 +1,7 @@
-"""Nodes in binary64, one per operation, as the reader creates them before fusion.
+"""Nodes in binary64, one per operation, as the ONNX reader creates them before fusion.
 
-A node computes one tensor, indexed (y, x, channel). :mod:`sim.fusion.fuse` merges nodes so that each is one stage, and
-:mod:`sim.fusion.lowering` rounds them and lowers them to a :class:`sim.ir.graph.Graph`.
+A node computes one tensor, indexed (y, x, channel). :mod:`sim.fusion.fuse` merges nodes until each node is one stage.
+:mod:`sim.fusion.lowering` then rounds their weights and lowers them to a :class:`sim.ir.graph.Graph`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear",
 
 @dataclass(frozen=True, eq=False)
 class ValueView:
-    """A value of the model that contains all values of a node, in any shape and order.
+    """A tensor of the ONNX model that contains all values of a node, in any shape and order.
 
     Parameters
     ----------
@@ -24,7 +24,8 @@ class ValueView:
     shape : tuple of int
         Shape of one sample.
     index : int array or None
-        Flat index into the node's values (y, x, channel) for each value. None: the ONNX order (channel[, y, x]).
+        For each value of the tensor, the flat index into the node's values (y, x, channel). None: the ONNX order (channel[, y,
+        x]).
     """
 
     name: str
@@ -32,7 +33,7 @@ class ValueView:
     index: np.ndarray | None = None
 
     def of(self, values):
-        """Returns the model's value for the node's values (count, height, width, channels)."""
+        """Arranges the values of the node, (count, height, width, channels), as the tensor of the ONNX model."""
         values = np.asarray(values)
         if self.index is None:
             return values.transpose(0, 3, 1, 2).reshape(-1, *self.shape)
@@ -41,22 +42,23 @@ class ValueView:
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """Base class of the nodes.
+    """The base class of the nodes.
 
     Parameters
     ----------
     name : str
         Name of the model's node, for messages and reports.
     title : str
-        Title of the node in messages.
+        Description of the node in messages.
     shape : (int, int, int)
         (height, width, channels).
     value : str or None
-        Name of the equal value of the model, (batch, channels[, height, width]).
+        Name of the ONNX tensor (batch, channels[, height, width]) with the node's values.
     view : ValueView or None
-        Equal value of the model, in any shape and order.
+        ONNX tensor with the node's values in another shape or order.
     loose : bool
-        The memory layout is not fixed yet: the node is the input or an elementwise function of it, and has the input's layout.
+        True if the memory layout is not fixed yet. Such a node is the input or an elementwise function of the input, and has the
+        input's layout.
     """
 
     name: str
@@ -71,30 +73,30 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Input(Node):
-    """The input of the model; `sample` is its shape in the model, without the batch."""
+    """The input of the model. `sample` is its shape in the model, without the batch axis."""
 
     sample: tuple[int, ...]
 
 
 @dataclass(eq=False, kw_only=True)
 class Joint(Node):
-    """A concatenation of flattened nodes into one vector, node by node; only a dense layer can consume it."""
+    """A concatenation of flattened nodes into one vector, one after the other. Only a dense layer can consume it."""
 
     sources: tuple[Node, ...]
 
 
 @dataclass(eq=False, kw_only=True)
 class Unknown(Node):
-    """An operation that no stage supports by itself, but which may be part of a supported function.
+    """An operation that no stage supports by itself, but that may be part of a supported function.
 
     Parameters
     ----------
     truth : bool
-        The values are booleans, not numbers.
+        True if the values are booleans, not numbers.
     fault : Unknown or None
-        The first unsupported node among the operands; None if this node is the first.
-    why : function or None
-        Function without arguments that returns the reason why the node is not a supported function, if there is one.
+        First unsupported node among the operands, or None if this node is the first.
+    why : callable or None
+        `why()` returns the reason why the node is not a supported function, or None if no reason is known.
     """
 
     truth: bool = False
@@ -104,10 +106,10 @@ class Unknown(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Node):
-    """A scale and shift: `source * scale + shift`.
+    """A multiplication and an addition of constants: `source * scale + shift`.
 
-    `scale` and `shift` are None or arrays that broadcast to the shape, (1, 1, channels) if equal at all positions. `folded` is a
-    :class:`sim.fusion.merging.FoldedConstants` if constants have been folded.
+    `scale` and `shift` are None, or arrays that broadcast to the shape: (1, 1, channels) if all positions are equal. `folded` is
+    a :class:`sim.fusion.merging.FoldedConstants`, or None if no constants have been folded.
     """
 
     source: Node
@@ -122,11 +124,11 @@ class Affine(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """An unrounded :class:`sim.ir.graph.Term`: a convolution of one node with binary64 weights.
+    """A term of a sum before rounding: a convolution of one node with binary64 weights. It becomes a :class:`sim.ir.graph.Term`.
 
-    If `exact`, each weight that bfloat16 cannot represent becomes the sum of two. A tap that only selects channels has the
-    source's channel, or -1, for each output channel in `select`. With `matrix`, a node with one row of positions, the values of
-    that node are the weights; `rows` is defined in Term.
+    If `exact`, each weight that bfloat16 cannot represent is split into a sum of two. If the tap only selects channels, `select`
+    has the source's channel for each output channel, or -1. If `matrix` is given, a node with one row of positions, its values
+    are the weights; `rows` is defined in Term.
     """
 
     source: Node
@@ -145,21 +147,24 @@ class Tap:
         return self.weights.shape[:2]
 
     def in_place(self, size):
-        """Returns True if each position of sums of this size reads the same position of the source, and all are read."""
+        """Returns True if each position of sums of this (height, width) reads only the same position of the source, and all
+        positions are read."""
         return self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0) and self.source.shape[:2] == size
 
     def diagonal(self, size):
-        """Returns True if the tap only scales each value in place, in sums of this size."""
+        """Returns True if the tap multiplies each value by a constant, without moving it. `size` is the (height, width) of the
+        sums."""
         return self.exact and self.groups == self.source.shape[2] == self.weights.shape[3] and self.in_place(size)
 
     def identity(self, size):
-        """Returns True if the tap copies each value in place, in sums of this size."""
+        """Returns True if the tap copies each value, without moving it. `size` is the (height, width) of the sums."""
         return self.diagonal(size) and bool((self.weights == 1).all())
 
 
 @dataclass(frozen=True, eq=False)
 class SumRegion:
-    """A rectangle of sums of `size` (height, width), at `origin` (top, left) of the node's tensor."""
+    """A rectangle of the sums of a node. `size` is (height, width), and `origin` is the position (top, left) in the node's
+    tensor."""
 
     taps: tuple[Tap, ...]
     size: tuple[int, int]
@@ -168,11 +173,11 @@ class SumRegion:
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
-    """Sums and the operations that may follow them in one stage; see :class:`sim.ir.graph.Stage`.
+    """A node that computes sums, followed by operations that the same stage can compute; see :class:`sim.ir.graph.Stage`.
 
-    `bias` is (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values) or "log";
-    no stage computes the last two, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the shape of `bias` if
-    constants have been folded.
+    `bias` has the shape (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values)
+    or "log". No stage computes the last two, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the
+    shape of `bias`, or None if no constants have been folded.
     """
 
     parts: tuple[SumRegion, ...]
@@ -190,29 +195,30 @@ class Linear(Node):
 
     @property
     def open(self):
-        """True if the result is a sum or a maximum of sums, without function, softmax or product."""
+        """Returns True if the result is a sum or a maximum of sums, without activation function, softmax or product."""
         return self.function == NONE and not self.softmax and self.times is None
 
     @property
     def multiplies(self):
-        """True if the values of a node are the weights of a tap."""
+        """Returns True if a tap has the values of another node as its weights."""
         return any(tap.matrix is not None for part in self.parts for tap in part.taps)
 
     @property
     def plain(self):
-        """True if the node has one part and only sums."""
+        """Returns True if the node has one region, and computes only sums."""
         return self.open and self.pool is None and len(self.parts) == 1
 
 
 def identity(source):
-    """Returns the part that copies a node."""
+    """Returns the :class:`SumRegion` that copies a node."""
     channels = source.shape[2]
     tap = Tap(source, np.ones((1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
     return SumRegion((tap,), source.shape[:2])
 
 
 def per_channel(array, shape):
-    """Broadcasts an array to a shape (height, width, channels); reduces it to (1, 1, channels) if all positions are equal."""
+    """Broadcasts an array to a shape (height, width, channels). If all positions are equal, returns the array with the shape (1,
+    1, channels)."""
     array = np.broadcast_to(array, shape)
     first = array[:1, :1]
     return first.copy() if np.array_equal(np.broadcast_to(first, shape), array, equal_nan=True) else array

@@ -1,4 +1,4 @@
-"""The source of a network: inputs and outputs of the ONNX model, and the binary64 network before any rounding."""
+"""The source of a network: inputs and outputs of the ONNX model, and the binary64 network before rounding."""
 
 from dataclasses import dataclass
 from math import prod
@@ -11,22 +11,22 @@ from .result_shape import ResultShape
 
 __all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
 
-_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: index of the input with the values
+_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator -> index of the input with the numbers
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input of the model.
+    """An input of the ONNX model.
 
     Parameters
     ----------
     name : str
     element : int
-        Element type, of `onnx.TensorProto`.
+        Element type, a constant of `onnx.TensorProto`.
     shape : tuple of int
         Shape of one sample.
     first : int
-        Index of its first value in a flattened sample, which concatenates all inputs.
+        Index of the input's first value in a flattened sample, which concatenates all inputs.
     """
 
     name: str
@@ -36,28 +36,27 @@ class ModelInput:
 
     @property
     def place(self):
-        """Slice of its values in a flattened sample."""
+        """Returns the slice of the input's values in a flattened sample."""
         return slice(self.first, self.first + prod(self.shape))
 
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the model.
+    """An output of the ONNX model.
 
     Parameters
     ----------
     name : str
     shapes : ResultShape or None
-        Shapes of the output; None if it contains class names: one name per sample.
+        Shapes of the output. None for class names: one name per sample.
     last : str
-        Operator that the host applies to the network's results: "" (none), "softmax" or "log" (LogSoftmax), over all values of a
-        sample.
+        Operator that the host applies to all values of a sample: "" (none), "softmax" or "log" (LogSoftmax).
     label : bool
-        The output contains class numbers or class names.
+        True if the output contains class numbers or class names.
     value : str
-        The model's value with the numbers: the output itself, or the value from which a label is computed.
+        Name of the ONNX tensor with the numbers: the output itself, or the tensor from which a label is computed.
     place : slice
-        Position of its numbers in the network's results.
+        Position of the output's numbers in the results of the network.
     """
 
     name: str
@@ -69,26 +68,28 @@ class Output:
 
     @property
     def shape(self):
-        """Shape of one sample."""
+        """Returns the shape of one sample, without the batch axis."""
         if self.shapes is None:
             return ()
         return () if self.label and prod(self.shapes.sample) != 1 else self.shapes.sample
 
     def shape_of(self, count):
-        """Returns the ONNX shape for `count` samples; with None, an open batch has size None."""
+        """Returns the ONNX shape for `count` samples. With None, a batch axis of any size has the size None."""
         return (count,) if self.shapes is None else self.shapes.of(count)
 
     def finish(self, results):
-        """Selects this output's values from the network's results (count, size), in binary64, and applies the host's operator."""
+        """Selects this output's values from the network's results, (count, size), converts them to binary64, and applies the
+        host's operator."""
         values = np.asarray(results, np.float64)[:, self.place]
         return softmax(values, self.last == "log") if self.last else values
 
     def of(self, results):
-        """Returns the output for the results of a network (count, size), in ONNX's shape: float32, or int64 classes."""
+        """Computes this output from the network's results, (count, size). Returns ONNX's shape and type: float32, or int64
+        classes."""
         return self.shaped(self.finish(results))
 
     def shaped(self, values):
-        """Returns the output for finished values (count, size), in ONNX's shape: float32, or int64 classes."""
+        """Converts the values from :meth:`finish`, (count, size), to ONNX's shape and type: float32, or int64 classes."""
         values = values.argmax(axis=1) if self.label else values.astype(np.float32)
         return values.reshape(self.shape_of(len(values)))
 
@@ -100,19 +101,19 @@ class Origin:
     Parameters
     ----------
     path : Path
-        The file.
+        Path of the model file.
     inputs : tuple of ModelInput
-        Inputs; all have the same element type.
+        Inputs of the model. All have the same element type.
     batch : int or None
-        Batch size of the model; None: any; 0: the model has no batch axis.
+        Batch size of the model. None: any size. 0: the model has no batch axis.
     outputs : tuple of Output
     nodes : tuple of Node
         The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node computes the
         results.
     order : int array
-        Flat index (y, x, channel) in the last node for each value of the results.
+        For each value of the results, its flat index (y, x, channel) in the last node.
     input_order : int array or None
-        Index in a flattened sample for each position (y, x, channel) of the input. None: the same order.
+        For each position (y, x, channel) of the network's input, its index in a flattened sample. None: the same order.
     """
 
     path: Path
@@ -125,37 +126,38 @@ class Origin:
 
     @property
     def input(self):
-        """Name of the model's input, or None if it has several."""
+        """Returns the name of the model's input, or None if it has several."""
         return self.inputs[0].name if len(self.inputs) == 1 else None
 
     @property
     def element(self):
-        """Element type of the inputs, of `onnx.TensorProto`."""
+        """Returns the element type of the inputs, a constant of `onnx.TensorProto`."""
         return self.inputs[0].element
 
     def feeds(self, rows, dtype):
-        """Returns an interpreter's inputs {name: array} for one batch of samples (count, values)."""
+        """Returns the inputs of an ONNX interpreter, {name: array}, for one batch of samples (count, values)."""
         arrays = {one.name: rows[:, one.place].reshape(len(rows), *one.shape).astype(dtype) for one in self.inputs}
         return {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
 
     @property
     def compared(self):
-        """Outputs with values to compare: all that are not labels, or the only value behind the labels."""
+        """Returns the outputs with numbers to compare: all outputs except labels. If there are only labels, it returns the
+        numbers from which they are computed."""
         return tuple(output for output in self.outputs if not output.label) or (self.output,)
 
     @property
     def is_split(self):
-        """True if the outputs are different slices of the results."""
+        """Returns True if the outputs are different slices of the network's results."""
         return len({(output.place.start, output.place.stop) for output in self.outputs}) > 1
 
     @property
     def output(self):
-        """The first output that is not a label, else the first output."""
+        """Returns the first output that is not a label. If all are labels, it returns the first output."""
         return next((output for output in self.outputs if not output.label), self.outputs[0])
 
 
 def softmax(values, logarithm=False):
-    """Returns the softmax, or its logarithm, of the rows of a binary64 array."""
+    """Returns the softmax, or its logarithm, of each row of a binary64 array."""
     with np.errstate(all="ignore"):
         values = values - values.max(axis=1, keepdims=True)
         total = np.exp(values).sum(axis=1, keepdims=True)
@@ -163,24 +165,24 @@ def softmax(values, logarithm=False):
 
 
 def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, input_order):
-    """Returns the :class:`Origin` of a network.
+    """Builds the :class:`Origin` of a network.
 
     Parameters
     ----------
     graph : onnx.GraphProto
     inputs : tuple of ModelInput
     batch : int or None
-        Batch size, see :class:`Origin`, for inputs whose shape leaves it open.
+        Batch size as in :class:`Origin`, for inputs that leave it open.
     shapes : dict
-        Name of an output to the `(dims, batch, bare)` of :class:`.ResultShape`.
+        For each output name, the `(dims, batch, bare)` of :class:`.ResultShape`.
     labels : dict
-        Name of an output to "number" or "name" if it contains classes, else to "".
+        For each output name, "number" or "name" if the output contains classes, else "".
     left_out : dict
-        Name of an output to the operator that the host applies: "", "softmax" or "log".
+        For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
-        Name of an output to its slice of the results.
+        For each output name, its slice of the results.
     node, order, input_order
-        Last node of the binary64 network, and orders, see :class:`Origin`.
+        Last node of the binary64 network, and index arrays; see :class:`Origin`.
     """
     nodes = tuple(in_order(node))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
@@ -204,7 +206,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
 
 
 def _numbers(name, producers):
-    """Returns the name of the value from which a label is computed."""
+    """Returns the name of the ONNX tensor from which the label `name` is computed."""
     while name in producers:
         made = producers[name]
         place = _LABELS.get(made.op_type, 0)

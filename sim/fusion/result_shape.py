@@ -1,4 +1,4 @@
-"""Shapes of a model's outputs in ONNX, for any number of samples."""
+"""Shapes of the ONNX model's outputs, for any number of samples."""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,18 +8,18 @@ __all__ = ["ResultShape"]
 
 @dataclass(frozen=True)
 class ResultShape:
-    """The shape of an output.
+    """The shape of an output, as a function of the number of samples.
 
     Parameters
     ----------
     dims : tuple of int
-        Shape for one sample, including all axes of the output.
+        Shape of the output for one sample, including all axes.
     batch : int or None
-        Axis that grows with the number of samples; all axes before it have size 1. None: the model takes one sample.
+        Axis that grows with the number of samples. All axes before it have size 1. None: the model takes one sample.
     bare : bool
-        The batch axis is missing if there is one sample.
+        True if the batch axis is missing for one sample.
     has_batch : bool
-        The model's input has a batch axis, possibly of size 1.
+        True if the model's input has a batch axis, possibly of size 1.
     """
 
     dims: tuple[int, ...]
@@ -28,10 +28,10 @@ class ResultShape:
     has_batch: bool = True
 
     def of(self, count):
-        """Returns the shape for `count` samples; with None, for any number, the batch axis has size None.
+        """Returns the shape for `count` samples. With None, the batch axis has the size None.
 
-        The sample of a model without a batch axis gets an axis before all others. If the model takes one sample and the output
-        has no leading axis of size 1, several samples get an additional axis too.
+        If the model has no batch axis, the sample axis precedes all others. If the model takes one sample and its output has no
+        leading axis of size 1, several samples get an additional leading axis too.
         """
         if self.batch is not None:
             sizes = list(self.dims)
@@ -45,7 +45,8 @@ class ResultShape:
 
     @property
     def sample(self):
-        """Shape of one sample's values, without the batch axis; one flat axis if a sample is not a slice of the output."""
+        """Returns the shape of one sample's values, without the batch axis. It is one flat axis if a sample is not a slice of the
+        output."""
         if self.batch is None:
             return self.dims if not self.has_batch else self.dims[1:] if self.dims[:1] == (1,) else (prod(self.dims),)
         return self.dims[1:] if self.batch == 0 and self.dims[0] == 1 else (prod(self.dims),)
