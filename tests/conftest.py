@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a home of their own, the seed of random stimulus, and repetition over many seeds."""
+"""Fixtures and hooks for all tests: a private home directory, the seed of random stimulus, and repetition over many seeds."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ import seeds
 from command import write_idx
 
 own_home.enter()
-#: Tests patch the compiler: a program that another test kept must not hide it. Processes that tests start inherit it.
+#: Tests patch the compiler, so a program cached by another test must not be reused. Child processes inherit this setting.
 os.environ["TPU_PROGRAMS_MB"] = "0"
 
 
@@ -32,8 +32,8 @@ def pytest_unconfigure():
 
 
 def pytest_collection_finish():
-    """Freezes the objects of imports for the garbage collector. Scanning these at every few hundred objects of a netlist takes a
-    quarter of the time of tests that build hardware."""
+    """Freezes the imported objects, so that the garbage collector skips them. Scanning them takes a quarter of the time of tests
+    that build netlists."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
@@ -44,7 +44,8 @@ def pytest_report_header():
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """With `--seeds`, rounds of a test; its report is the last round's."""
+    """Repeats a test once per seed if `--seeds` is above 1, and reports the last round. Stops at a failure, or if the test uses
+    no seed."""
     rounds = item.config.getoption("seeds")
     if rounds == 1:
         seeds.go_to(0)
@@ -72,25 +73,26 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _home():
-    """See :mod:`own_home`."""
+    """Gives each test its own home directory (see :mod:`own_home`)."""
     own_home.next_home()
 
 
 @pytest.fixture
 def seed():
-    """See :func:`seeds.seed`."""
+    """Returns the integer seed of the test's random stimulus (see :func:`seeds.seed`)."""
     return seeds.seed()
 
 
 @pytest.fixture
 def rng(request):
-    """numpy's generator, of the seed and the test's name."""
+    """Returns a numpy random generator that is seeded with the seed and the test's name."""
     return np.random.default_rng([seeds.seed(), *request.node.name.encode()])
 
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs the command `tpu` in this process, which stays as it was; else as :func:`command.tpu`, and half a second faster."""
+    """Returns a function that runs the command `tpu` in this process and restores the process's state. It is half a second faster
+    than :func:`command.tpu`."""
     from amaranth_tpu.scripts import tpu
 
     monkeypatch.setenv("COLUMNS", "200")
@@ -109,7 +111,7 @@ def command(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Ten images of 4 x 4 in IDX files."""
+    """Writes ten random 4 x 4 images with labels 0 to 2 as IDX files, and returns their folder."""
     rng = np.random.default_rng(3)
     return write_idx(
         tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8), rng.integers(0, 3, 10).astype(np.uint8)

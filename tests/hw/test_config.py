@@ -1,4 +1,4 @@
-"""The configuration: its refusals and its derived values."""
+"""Tests of the configuration: invalid values and their errors, and derived values."""
 
 import pytest
 
@@ -71,8 +71,8 @@ def test_training_wants_more_biases():
     assert [name for name, config in PRESETS.items() if config.training] == ["training"]
 
 
-def test_changed_presets():
-    """Defaults that depend on n follow a new n, unless the preset or the caller sets them."""
+def test_presets_with_another_n():
+    """Defaults that depend on n change with n, unless the preset or the caller sets them."""
     for name in PRESETS:
         assert from_preset(name) == PRESETS[name]
     assert from_preset("tiny", n=2) == Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The activation unit: functions, rounding, lanes, halves, order, pace and waits, in three simulators."""
+"""Tests of the activation unit against its model in three simulators: results, order of vectors, stalls, and cycles per
+vector."""
 
 import functools
 import random
@@ -27,8 +28,8 @@ def sizes(n, in_flight=16):
     return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "in_flight": in_flight}
 
 
-def test_lane_by_hand():
-    """Worked out by hand: (sum, as bfloat16, as bfloat16 after ReLU)."""
+def test_lane_rounds_hand_computed_sums():
+    """Compares the lane's bfloat16 output for hand-computed sums, with and without ReLU."""
     table = [
         (0x3F808000, 0x3F80, 0x3F80),  # a tie, to even: down
         (0x3F818000, 0x3F82, 0x3F82),  # a tie, to even: up
@@ -63,8 +64,9 @@ def test_lane():
     assert (found["rounded"] == golden.to_bfloat16(expected)).all()
 
 
-def test_lane_with_table():
-    """With `cut`, the upper half equals the upper half of the sum."""
+def test_lane_with_table_rounds_or_truncates():
+    """A lane with a function table passes binary32 through and rounds it to bfloat16, or truncates it to the upper 16 bits if
+    `cut` is set."""
     values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
     for cut in (0, 1):
         constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
@@ -73,8 +75,8 @@ def test_lane_with_table():
         assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 
 
-def test_lane_with_halves():
-    """Upper and lower halves equal the halves of the result."""
+def test_lane_outputs_either_half():
+    """A lane with `halves` outputs the upper or the lower 16 bits of the binary32 result, as `cut` and `low` select."""
     rng = random.Random(seed())
     values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
     inputs = ("relu", "keep", "cut", "low", "wide")
@@ -112,8 +114,9 @@ def test_amaranth_with(n, features):
 
 
 @pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
-def test_pace_of_functions(table_lanes, pooling):
-    """A vector every n / table_lanes cycles, the first one eight cycles after one without the table; others a vector a cycle."""
+def test_cycles_per_vector_of_functions(table_lanes, pooling):
+    """The unit takes n / table_lanes cycles per vector with a function table, and one cycle per vector without. The table adds
+    eight cycles of latency."""
     config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
     table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19
@@ -121,7 +124,7 @@ def test_pace_of_functions(table_lanes, pooling):
 
 
 def select(rows, rows1=1, **changes):
-    """A SELECT whose operands are behind one another from row 100 on."""
+    """Returns the fields of a SELECT of `rows` x `rows1` rows whose operands are stored consecutively from buffer row 100 on."""
     strides = {"operand_stride": rows, "buffer_stride": rows, "rows1_stride": 1}
     return {"select": 1, "rows": rows, "rows1": rows1, "operand": 100, "single": ones(rows, rows1), **strides, **changes}
 
@@ -131,14 +134,14 @@ def results(rows, **changes):
 
 
 @pytest.mark.parametrize("table_lanes, grants", [(0, 1), (2, 0.6)])
-def test_pace_of_select(table_lanes, grants):
-    """Two cycles a row, the first vector after five; four more from one operation to the next. An operand that is the result of
-    the row before makes it six cycles. After others, three more. A cycle that the buffer makes the unit wait costs just that."""
+def test_cycles_per_row_of_select(table_lanes, grants):
+    """SELECT takes 2 cycles per row after 5 of latency, 6 if its operand is the preceding result, 4 extra between two SELECTs,
+    and 3 extra after another operation. Each cycle without a buffer grant adds one cycle."""
     config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     cases = [
         ([select(20)], 5 + 19 * 2),
         ([select(4, 5)], 5 + 19 * 2),
-        ([select(20, row=100)], 5 + 19 * 2),  # in its operands' place
+        ([select(20, row=100)], 5 + 19 * 2),  # results overwrite their operands
         ([select(20, row=99)], 5 + 19 * 2),
         ([select(20, row=102)], 5 + 19 * 2),
         ([select(20, row=101)], 5 + 19 * 6),
@@ -155,7 +158,7 @@ PACES = [(1, 1), (1, 0.6), (2, 1), (4, 1), (4, 0.3), (8, 0.6)]
 
 
 def multiply(rows, **changes):
-    """A MULTIPLY whose operands are behind one another from row 100 on."""
+    """Returns the fields of a MULTIPLY of `rows` rows whose operands are stored consecutively from buffer row 100 on."""
     return {"task": Task.MULTIPLY, "rows": rows, "operand": 100, "single": ones(rows), **changes}
 
 
@@ -168,9 +171,9 @@ def multiply(rows, **changes):
     ],
     ids=str,
 )
-def test_pace_of_multiply(features, table_lanes, grants):
-    """n / table_lanes cycles a row, or three if it is one; the first vector as much later than that as of the function TABLE, and
-    four more from one operation to the next. Where an operand is the result of one of eight rows before, each row waits."""
+def test_cycles_per_row_of_multiply(features, table_lanes, grants):
+    """MULTIPLY takes max(n / table_lanes, 2) cycles per row, or 3 with n lanes. If an operand is the result of one of the
+    preceding eight rows, each row waits for that result."""
     config = sizes(8) | {**features, "table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     vector = 8 // table_lanes
     pace, first = max(vector, 2) if table_lanes < 8 else 3, 11 + vector
@@ -178,7 +181,7 @@ def test_pace_of_multiply(features, table_lanes, grants):
     alone = first + 1
     cases = [
         ([multiply(20)], first + 19 * pace),
-        ([multiply(20, row=100)], first + 19 * pace),  # in its operands' place
+        ([multiply(20, row=100)], first + 19 * pace),  # results overwrite their operands
         ([multiply(20, row=99)], first + 19 * pace),
         *(([multiply(20, row=100 + ahead)], first + 19 * alone) for ahead in (1, 2, 5, 8)),
         ([multiply(20, row=109)], first + 19 * pace),
@@ -192,9 +195,9 @@ def test_pace_of_multiply(features, table_lanes, grants):
 
 
 @pytest.mark.parametrize("grants", [1, 0.6])
-def test_pace_of_formats(grants):
-    """Throughput: a vector a cycle, or one in four cycles for windows of four rows, plus one for binary32 and the cycles without
-    a grant."""
+def test_cycles_per_vector_of_formats(grants):
+    """Each output format sustains a vector a cycle. Windows of four rows take four cycles per vector, and binary32 takes one
+    more."""
     config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
     windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
     cases = [
@@ -202,7 +205,7 @@ def test_pace_of_formats(grants):
         ([results(20, format=Format.BINARY32, buffer_step=2)], 3 + 39),
         ([windows | {"format": Format.INDEX}], 4 + 47),
         ([windows | {"format": Format.BINARY32, "buffer_step": 2}], 4 + 59),
-        ([results(12, format=Format.INDEX)], 4 + 11),  # windows of one row: a cycle later than without a number
+        ([results(12, format=Format.INDEX)], 4 + 11),  # windows of one row: a cycle later than without an index
         ([results(12)], 3 + 11),
     ]
     programs = [program for program, _ in cases]

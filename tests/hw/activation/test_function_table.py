@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The function table: every function and random tables on binary32 with all 65,536 upper halves, and the multiplier beside it."""
+"""Tests of the function table and its multiplier: every function and random tables, on binary32 values with all 65,536 upper
+halves."""
 
 import functools
 import random
@@ -30,13 +31,13 @@ def block():
 
 
 def packed(values, width):
-    """Returns two lanes [cycle, lane] of `bits` bits each as one number."""
+    """Packs two lanes, an array [cycle, lane] of `width` bits each, into one integer per cycle."""
     return (values[:, 0] | values[:, 1] << width).astype(np.uint32)
 
 
 def stream(run, table, x, w=None, keep=3):
-    """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of
-    their upper halves."""
+    """Returns the outputs [cycle, lane] of a loaded table for binary32 inputs `x` [cycle, lane]. If `w` is given, returns
+    products of the upper halves of `x` and `w`."""
     first, linear_low, linear_high, words = table
     loads = TABLE_ENTRIES if w is None else 0
     count, cycles = len(x), loads + len(x) + LATENCY
@@ -62,14 +63,14 @@ def stream(run, table, x, w=None, keep=3):
 
 
 def operands(rng):
-    """All upper halves in either lane, as they are and three times with any lower ones."""
+    """Returns binary32 values [cycle, lane] with every upper half, once with a zero and three times with a random lower half."""
     low = rng.integers(0, 1 << 16, (4, 1 << 16), dtype=np.uint32)
     low[0] = 0
     return both_lanes((EVERY << np.uint32(16) | low).ravel())
 
 
 def both_lanes(values):
-    """All values in either lane."""
+    """Returns the values in two lanes [cycle, lane], shifted by one cycle, so that each lane sees every value."""
     return np.stack([values, np.roll(values, 1)], axis=1)
 
 
@@ -83,7 +84,7 @@ def test_functions(function):
 
 
 def random_table(rng):
-    """Operands with random bits: infinities, NaNs and subnormals included."""
+    """Returns a function table with a random first entry and random words, which include infinities, NaNs and subnormals."""
     return Table(
         int(rng.integers(0, 241)),
         int(rng.integers(0, 4)),
@@ -128,7 +129,7 @@ endmodule
 
 
 def test_product_without_a_table():
-    """3 * -2 in Icarus, in which entries that were never written are unknown."""
+    """Multiplies 3 by -2 in Icarus Verilog before the table is loaded. The unknown table entries must not reach the product."""
     assert int(run_icarus(component_to_verilog(FunctionPair(lanes=1), name="pair") + _BENCH), 2) == 0xC0C0
 
 
@@ -140,14 +141,14 @@ def test_lanes_that_are_not_kept():
         assert (stream(block().run, table, x, keep=keep) == expected).all()
 
 
-def test_waits():
-    """Without `enable` nothing moves: no look-up, no write, no product. In Amaranth's simulator."""
+def test_table_stalls_without_enable():
+    """While `enable` is 0, the table does not look up, write or multiply. Compared with the same stimulus without pauses."""
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
     pairs = table.words.astype(int).reshape(-1, 2)
     loads = [(1, entry, int(pairs[entry, 0] | pairs[entry, 1] << 16)) for entry in places]
-    # Inputs that read these entries.
+    # Inputs that select the loaded entries.
     x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
     between, w, products = ([rng.getrandbits(bits) for _ in x] for bits in (12, 16, 1))
     steps = [

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""A lane of the format INDEX: numbers, and the result of RELU over a window."""
+"""Tests of a lane of the format INDEX, which outputs the index of the row that holds a window's maximum."""
 
 import random
 
@@ -10,8 +10,9 @@ from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 
 
-def test_by_hand():
-    """(sum, number with RELU)"""
+def test_relu_hides_index_of_nonpositive_sums():
+    """The lane outputs the given index (7) for every hand-picked sum; with ReLU it outputs 255 instead if the sum is at most
+    0."""
     table = [
         (0x00000000, 255),
         (0x80000000, 255),
@@ -19,7 +20,7 @@ def test_by_hand():
         (0x80800000, 255),
         (0x7F800000, 7),
         (0xFF800000, 255),
-        (golden.NAN, 7),  # stays a NaN
+        (golden.NAN, 7),  # a NaN counts as above 0
     ]
     for relu in (0, 1):
         columns = {"take": [1] * len(table), "number": [7] * len(table), "relu": [relu] * len(table)}
@@ -27,8 +28,8 @@ def test_by_hand():
         assert found[1:].tolist() == [expected if relu else 7 for _, expected in table][:-1]
 
 
-def test_index_lane():
-    """The number that was taken last stays, of all 16 bits."""
+def test_lane_keeps_last_taken_index():
+    """The lane keeps the most recently taken 16-bit index, for random values and takes, compared with a model in Python."""
     rng = random.Random(seed())
     cycles = 3000
     values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]

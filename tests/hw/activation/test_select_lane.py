@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""A lane of SELECT: every operand against every condition, and when its answer holds."""
+"""Tests of a SELECT lane: every operand against each condition, and how long the lane holds its decision."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ OPERANDS = np.arange(1 << 16, dtype=np.uint32)
 
 
 def above_zero(bits):
-    """Returns the bfloat16 value of these bits as numpy has it; a subnormal counts as 0."""
+    """Returns for each bfloat16 bit pattern whether numpy finds it above 0, with subnormals counted as 0."""
     values = (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
     return values >= np.float32(2.0**-126)
 
@@ -47,27 +47,28 @@ def block():
 
 
 def kept(operands, *, equal, number):
-    """Computes whether each operand is kept, one operand a cycle."""
+    """Streams one operand a cycle through a lane, and returns for each whether the lane keeps the value."""
     columns = {"take": 1, "operand": np.append(operands, 0), "equal": equal, "number": number}
     return block().run(**columns)["keep"][1:]
 
 
 @pytest.mark.slow
-def test_positive():
-    """All 65,536 operands; the number means nothing."""
+def test_keeps_operands_above_zero():
+    """The lane keeps exactly the operands above 0, for all 65,536 operands and regardless of `number`."""
     for number in (0, 0x80, 0xFF):
         assert (kept(OPERANDS, equal=0, number=number) == above_zero(OPERANDS)).all()
 
 
 @pytest.mark.parametrize("numbers", [(0, 3, 0x80, 0xFF), pytest.param(range(256), marks=pytest.mark.slow)], ids=len)
-def test_equal(numbers):
-    """All 65,536 operands, NaNs among them."""
+def test_keeps_operands_with_equal_index(numbers):
+    """With `equal`, the lane keeps exactly the operands whose low 8 bits equal `number`, for all 65,536 operands including
+    NaNs."""
     for number in numbers:
         assert (kept(OPERANDS, equal=1, number=number) == (OPERANDS % 256 == number)).all()
 
 
-def test_when():
-    """An answer holds until the next operand is taken, or until all is kept."""
+def test_lane_holds_decision():
+    """The lane holds its decision until it takes the next operand or until `keep_all` is set."""
     rng = random.Random(seed())
     cycles = 3000
     columns = {

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The softmax unit: rows of every kind, tiles, lanes, formats, waits and resets, in three simulators."""
+"""Tests of the softmax unit against the golden model in three simulators: random rows, tiles, formats, stalls and resets."""
 
 import functools
 
@@ -44,8 +44,9 @@ def test_amaranth(n, widest, count):
     assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=count) >= 3 * count
 
 
-def test_least_results():
-    """Cases in which exponent, product and rounding together decide whether the result is 0."""
+def test_results_near_zero():
+    """Results that are barely above 0 equal the golden model, where exponent, product and rounding together decide between 0 and
+    a number."""
     config = Config(**sizes(4))
     simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, draw=least_results)
 
@@ -70,8 +71,9 @@ def test_verilog(simulator):
 
 
 @pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
-def test_pace(n, lanes, tiles):
-    """The cycles of an operation of one row, whose maximum is below 8,192 and whose sum is below 2."""
+def test_cycles_of_one_row(n, lanes, tiles):
+    """Measures the cycles of a softmax over one row with maximum below 8,192 and sum below 2, and compares them with the
+    formula."""
 
     async def row(ports, rng, *, config):
         operation = {
@@ -105,7 +107,8 @@ def test_exponential():
 
 @pytest.mark.slow
 def test_exponential_all():
-    """Every distance, bits and error: of a power less than 0.1 units in the last place of bfloat16."""
+    """The exponential unit equals the model for every distance, and its relative error is below 2**-12, which is 0.1 units in the
+    last place of bfloat16."""
     d = np.arange((1 << 19) + 8) % (1 << 19)
     found = StreamedBlock(Exponential()).run(d=d)
     power, halvings = (found[name][Exponential.latency :] for name in ("power", "halvings"))

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The adder: every special value plus every other, ties, cancellations and the ends of the range, random pairs, TestFloat."""
+"""Tests of the adder against the golden model: all pairs of special values, ties, cancellation, random pairs, and the vectors of
+TestFloat."""
 
 import gzip
 import os
@@ -87,8 +88,8 @@ def pairs(values):
 
 
 def random_pairs(rng, count):
-    """Pairs whose exponents are close enough to meet; ties; all but equal numbers; numbers at the ends of the range; products,
-    with 16 significant bits; and anything."""
+    """Returns `count` random pairs of binary32 bits: close exponents, ties, cancellation, values at the ends of the range,
+    products of 16 significant bits, and arbitrary bits."""
     a, b = rng.integers(0, 1 << 32, (2, count), dtype=np.uint32)
     exponent = np.choose(
         rng.integers(0, 3, count), [rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)]
@@ -110,8 +111,8 @@ def canonical(b):
     return np.where(is_nan(b), np.uint32(golden.NAN), b)
 
 
-def test_by_hand():
-    """Numbers worked out by hand, to be sure of the golden model's side too."""
+def test_hand_computed_sums():
+    """Compares adder and golden model with hand-computed sums, so that an error in both is found too."""
     table = [
         # a           b           a + b
         (0x3F800000, 0x33800000, 0x3F800000),  # a tie, to even: down
@@ -144,7 +145,7 @@ def test_by_hand():
 @pytest.mark.parametrize("latency", [1, 6])
 def test_specials(latency):
     a, b = pairs(SPECIALS + [value | 1 << 31 for value in SPECIALS])
-    half = np.arange(len(a)) % 2 == (latency == 6)  # together they see every pair, in one or the other
+    half = np.arange(len(a)) % 2 == (latency == 6)  # the two latencies together see every pair
     half |= (a | np.uint32(1 << 31)) > np.uint32(0xFF000000)
     check(lambda **columns: simulate_columns(adders([latency]), **columns), a[half], b[half], [latency])
 
@@ -205,7 +206,7 @@ def test_reader_notices_a_cut_file(tmp_path):
         list(testfloat.read_vectors(path))
 
 
-# ---- volume, compiled
+# ---- large random tests, compiled
 
 
 @pytest.mark.slow
@@ -229,7 +230,7 @@ def test_testfloat(name):
 
 @pytest.mark.slow
 def test_testfloat_script(tmp_path):
-    """Exit status 0 needs at least one vector, and every vector right."""
+    """The TestFloat script exits with 0 only if the file has at least one vector and every vector matches."""
     path = tmp_path / "f32_add.txt"
     command = testfloat.typer.Typer()
     command.command()(testfloat.main)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The larger of two sums, against the order of sign and magnitude."""
+"""Tests of the comparator that returns the larger of two sums, against the order by sign and magnitude."""
 
 import itertools
 import random
@@ -24,8 +24,9 @@ def test_larger(strict):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_by_hand(strict):
-    """In rising order."""
+def test_hand_sorted_values(strict):
+    """The comparator orders every pair from a hand-sorted list of binary32 values correctly, as strictly greater or
+    greater-or-equal."""
     order = np.array(
         [
             0xFF800000,

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The multiplier: every special value times every other, the edges of the range, random pairs, and once all 2^32."""
+"""Tests of the multiplier against the golden model: all pairs of special values, both ends of the range, random pairs, and once
+all 2^32 pairs."""
 
 import subprocess
 
@@ -75,7 +76,8 @@ def pairs(values):
 
 
 def edge_pairs(rng, count):
-    """Pairs whose product is near one end of the range of exponents, or anything."""
+    """Returns `count` pairs of bfloat16 bits whose products are near one end of the exponent range; one pair in three is
+    arbitrary."""
     total = rng.choice(np.array([125, 126, 127, 128, 129, 379, 380, 381, 382, 383]), count)
     x = rng.integers(np.maximum(total - 254, 1), np.minimum(total - 1, 254) + 1)
     significant = rng.integers(0, 1 << 7, (2, count))
@@ -85,8 +87,8 @@ def edge_pairs(rng, count):
     return np.where(rng.integers(0, 3, count) > 0, edge, anything).astype(np.uint32)
 
 
-def test_by_hand():
-    """Numbers worked out by hand, to be sure of the golden model's side too."""
+def test_hand_computed_products():
+    """Compares multiplier and golden model with hand-computed products, so that an error in both is found too."""
     table = [
         # x       w       x * w
         (0x3FC0, 0x3FC0, 0x40100000),  # 1.5 * 1.5
@@ -161,6 +163,6 @@ int main() {
 
 @pytest.mark.slow
 def test_exhaustive():
-    """All 2^32 pairs, against this machine's own floating-point unit."""
+    """The multiplier equals the CPU's floating-point unit for all 2^32 pairs."""
     result = subprocess.run([compile_block(Multiplier(lead=0), _EXHAUSTIVE)], capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout == f"{1 << 32} checked, 0 wrong\n", result.stdout

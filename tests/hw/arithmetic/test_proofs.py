@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The arithmetic against SMT-LIB's theory of floating point, and that nothing wrong can be proven."""
+"""Tests of the SMT proofs of the arithmetic, against SMT-LIB's floating-point theory. Faulty circuits and specifications must be
+refuted."""
 
 import json
 import subprocess
@@ -19,7 +20,7 @@ TIMEOUT = 900
 
 
 def everything():
-    """Lanes take a moment."""
+    """Yields a pytest parameter for every proof of every block; all but the fast proofs of activation lanes are slow."""
     for block in BLOCKS:
         for job in proofs(block):
             yield pytest.param(job, marks=[] if block in LANES else pytest.mark.slow, id=f"{job.block} {job.value}")
@@ -63,7 +64,7 @@ def test_no_answer_is_no_proof():
 
 
 def test_cell_keeps_its_weights():
-    """All properties about a cell but the one that takes long."""
+    """Proves all properties of the cell but the first, which takes long."""
     properties = BLOCKS["cell"].properties(4, 0)
     circuit = Circuit(BLOCKS["cell"].make(4))
     assert [solve(prop.script(circuit, specification()), timeout=60).result for prop in properties[1:]] == ["unsat"] * 6

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The accumulators: sums, biases and whole rows, each column in its own time, in three simulators."""
+"""Tests of the accumulators in three simulators: sums, biases and whole rows, with each column skewed by one cycle."""
 
 import functools
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The path of biases from the read unit to the accumulators: whole rows, and halves if there are any, in random order."""
+"""Tests of the path of biases from the read unit to the accumulators, with random loads of whole rows and of halves."""
 
 import pytest
 from amaranth.hdl import Module
@@ -16,7 +16,7 @@ from seeds import seed
 
 
 class BiasPath(wiring.Component):
-    """The port with accumulators whose sums start from biases: the written biases appear at `top`."""
+    """A bias port with accumulators whose sums start from biases, so that the written biases appear at output `top`."""
 
     def __init__(self, *, n, depth, halves):
         transfer = transfer_layout(Config(n=n, training=halves))
@@ -36,7 +36,7 @@ class BiasPath(wiring.Component):
 
 
 async def loads(ports, rng, *, n, depth, halves, count):
-    """Random loads of a few rows, as the read unit brings them, with pauses or without; then every row is read."""
+    """Loads `count` random ranges of bias rows with random pauses, then reads every row and compares it with a list."""
     rows = [[0] * n for _ in range(depth)]
     for index in range(count):
         half = rng.choice(list(Half)) if index and halves else Half.WHOLE
@@ -48,7 +48,7 @@ async def loads(ports, rng, *, n, depth, halves, count):
             for beat in range(len(words) // n):
                 ports.set(load__row=2 * row + beat, **({"load__half": half.value} if halves else {}))
                 while rng.random() < pauses:
-                    rest = rng.choice(({"load__write": 0}, {"load__bias": 0}))  # a vector for the unified buffer
+                    rest = rng.choice(({"load__write": 0}, {"load__bias": 0}))  # a vector that is for the unified buffer
                     ports.set(**({"load__write": 1, "load__bias": 1} | rest), load__vector=rng.getrandbits(16 * n))
                     await ports.tick()
                 ports.set(load__write=1, load__bias=1, load__vector=words[n * beat : n * (beat + 1)])

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The arbiter of the vector port: grants, and the access that the memory sees."""
+"""Tests of the arbiter of the buffer's vector port: which requester it grants, and which access reaches the memory."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from seeds import seed
 
 
 async def requests(ports, rng, ring):
-    """Random requests against a list of who comes first."""
+    """Checks 500 cycles of random requests against a Python list of the priorities."""
     seen = set()
     for _ in range(500):
         asks = {name: rng.getrandbits(1) for name in ("load__write", "load__bias", "store__read")}

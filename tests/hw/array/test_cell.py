@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The cell for every number of stages: data that passes through, latencies, arithmetic."""
+"""Tests of the cell of the systolic array for every number of pipeline stages: forwarded data, latencies and arithmetic."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from suites import all_but
 
 
 class CellBench(wiring.Component):
-    """One cell of each number of stages. All see the same operands; `sum_i` comes `lead` cycles late, once for each lead."""
+    """One cell for each number of stages, all with the same operands. `sum_i` arrives `lead` cycles late, once for each lead."""
 
     def __init__(self, stages=STAGES):
         self.stages = tuple(stages)
@@ -50,7 +50,7 @@ class CellBench(wiring.Component):
 
 
 def numbers(rng, count, width):
-    """Random bit patterns, with exponents close enough together to meet, and every special value among them."""
+    """Returns `count` random bit patterns of `width` bits with close exponents, including every special value."""
     specials = np.array([0x0000, 0x0001, 0x007F, 0x0080, 0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0], dtype=np.uint32)
     exponent = np.choose(rng.integers(0, 2, count), [rng.integers(0, 256, count), rng.integers(120, 134, count)])
     bits = rng.integers(0, 1 << 7, count) | exponent << 7
@@ -64,8 +64,8 @@ def numbers(rng, count, width):
 
 
 def operands(rng, cycles):
-    """Columns of inputs; marks and switches often coincide, and often come in a row. Sums are often close to minus the
-    product that they meet, so that cancellation happens."""
+    """Returns random input columns of a cell. Marks and switches often coincide, and sums often cancel the product that is added
+    to them."""
     columns = {
         "x_i": numbers(rng, cycles, 16),
         "w_i": numbers(rng, cycles, 16),
@@ -84,7 +84,8 @@ def operands(rng, cycles):
 
 
 def active_weights(columns):
-    """The weight that each cycle's product uses, from marks and switches one cycle at a time; 0 before the first."""
+    """Returns the active weight of each cycle, computed from marks and switches one cycle at a time; 0 before the first
+    switch."""
     shadow = active = 0
     weights = []
     for w, mark, switch in zip(columns["w_i"], columns["mark_i"], columns["switch_i"]):
@@ -98,7 +99,8 @@ def delayed(values, cycles):
 
 
 def check(columns, outputs, stages):
-    """Compares the outputs, one value a cycle, of one cell with the contract."""
+    """Compares the outputs of the cell with `stages` stages, one value a cycle, with the golden model at the documented
+    latencies."""
     lead, latency = split_stages(stages)
     total = golden.multiply_accumulate(columns["sum_i"], columns["x_i"], active_weights(columns))
     for name, values, cycles in (
@@ -130,7 +132,7 @@ def test_random(stages):
 
 
 def test_switch_takes_the_old_shadow_weight():
-    """1.0, 2.0 and 3.0 are marked; a switch in the cycle of the mark of 2.0 makes 1.0 active."""
+    """A switch in the same cycle as a mark activates the weight of the preceding mark (1.0, not 2.0)."""
     one, two, three = 0x3F80, 0x4000, 0x4040
     inputs = {
         "w_i": [one, 0, two, three, 0, 0, 0, 0, 0],
@@ -181,8 +183,8 @@ def test_split():
 
 
 @pytest.mark.slow
-def test_volume():
-    """Two million cycles of each number of stages, compiled."""
+def test_two_million_cycles():
+    """Compares two million random cycles of each number of stages with the golden model, in compiled simulation."""
     block = StreamedBlock(CellBench())
     for part in range(4):
         columns = operands(np.random.default_rng([seed(), part, 99]), 500_000)

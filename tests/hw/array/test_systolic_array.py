@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The systolic array: every sum's bits and moment, tile after tile without a gap, in three simulators."""
+"""Tests of the systolic array in three simulators: bits and cycle of every sum, with tiles that follow each other without a
+gap."""
 
 import functools
 

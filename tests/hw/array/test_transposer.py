@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The transposer against numpy's order: all patterns of gaps and of ways through it, and random ones, in three simulators."""
+"""Tests of the transposer against numpy in three simulators, with every pattern of gaps and of transposed and unchanged vectors,
+and random ones."""
 
 import functools
 
@@ -20,8 +21,9 @@ def test_random(n):
 
 
 @pytest.mark.parametrize("n, length", [(2, 7), *slow((2, 8), (4, 8))])
-def test_every_window(n, length):
-    """The state n + latency cycles ago matters only through the vector count and the next write position."""
+def test_every_input_pattern(n, length):
+    """The transposer is correct for all 3**length input patterns. These suffice because older inputs affect only the vector count
+    and the write position."""
     assert length >= n + Transposer.latency
     assert simulate(Transposer(n=n), every_window, seed=seed(), n=n, length=length) == 3**length
 

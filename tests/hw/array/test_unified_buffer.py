@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The unified buffer: contents, the skew of the lanes and the port that keeps its vector, in three simulators."""
+"""Tests of the unified buffer in three simulators: contents, skew of the lanes, and the port that holds its last vector."""
 
 import functools
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Block RAM behind two ports: random traffic with every kind of waiting against a bytearray; order, rate and latency."""
+"""Tests of the board's block RAM behind two ports against a bytearray: random traffic with stalls, order, throughput and
+latency."""
 
 import pytest
 
@@ -27,15 +28,15 @@ def start(ports):
 
 
 def place(rng, size, beat):
-    """A burst within 4 KiB: its address, which may be outside the memory, and its beats."""
+    """Returns address and number of beats of a random burst within one 4 KiB page; one address in ten is outside the memory."""
     beats = rng.choice((1, 1, 2, rng.randrange(1, 17)))
     page = rng.randrange(0, size, 4096) if rng.random() < 0.9 else rng.choice((size, 1 << 31, size + 4096))
     return page + rng.randrange(0, 4096 // beat - beats + 1) * beat, beats
 
 
 async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
-    """Random accesses at all ports, until each kind of `least` has come so often. `asks` and `takes` are the probabilities of a
-    master's valid and ready.
+    """Runs random accesses at all ports until each access kind in `least` has occurred as often as given there. `asks` and
+    `takes` are the probabilities of the manager's valid and ready.
 
     A byte that is written while it is read has no certain value: AXI reads or writes for a while, and the other port keeps
     off the bytes of that.
@@ -70,7 +71,7 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
     for address in range(0, size, 16 * beat):
         await write_burst(address, memory[address : address + 16 * beat])
 
-    reads, expected = [], []  # bursts to ask for; beats to come: (id, data or None, last)
+    reads, expected = [], []  # bursts to request; expected beats: (id, data or None, last)
     write, data, answer = None, [], None
     while any(counts[kind] < least[kind] for kind in least):
         cycle = ports.cycle
@@ -96,7 +97,7 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
             if not any(low <= lite_address < high for low, high in spans) and rng.random() < 0.7:
                 lite = [rng.random() < 0.5, lite_address, rng.randbytes(4), rng.getrandbits(4), 0]
 
-        # Offers stay until they are taken.
+        # Valid stays high until the handshake.
         ask, take = (lambda: rng.random() < asks), (lambda: rng.random() < takes)
         if reads and not ports.get("read__arvalid") and ask():
             ports.set(read__arvalid=1, read__araddr=reads[0][0], read__arlen=reads[0][1] - 1, read__arid=reads[0][2])
@@ -190,7 +191,8 @@ def test_random(size, width, asks, takes, always_ready):
 
 
 async def stream(ports, rng, *, beats, bursts):
-    """Bursts as fast as they are taken; the cycles from an address to the first beat, and from the first beat to the last."""
+    """Reads `bursts` back-to-back bursts. Returns the cycles from the first address to the first beat, and from the first to the
+    last beat."""
     start(ports)
     ports.set(read__rready=1, read__arvalid=1, read__arlen=beats - 1, read__araddr=0)
     asked, taken, came = None, 0, []
@@ -206,15 +208,15 @@ async def stream(ports, rng, *, beats, bursts):
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17])
-def test_rate(size):
-    """A beat a cycle from bursts of two beats on, and the latency."""
+def test_read_throughput_is_one_beat_per_cycle(size):
+    """Bursts of two or more beats are read at one beat a cycle after a latency of 7 cycles."""
     for beats in (2, 3, 16):
         memory = BoardMemory(size=size, address_width=32, data_width=32, always_ready=True)
         assert simulate(memory, stream, seed=seed(), beats=beats, bursts=20) == (7, 20 * beats)
 
 
 async def across_banks(ports, rng, *, banks):
-    """Writes two words to each bank, and reads them in one burst a bank, without a gap."""
+    """Writes two words to each bank, then reads them with one burst per bank, and checks that no cycle is idle between beats."""
     start(ports)
     ports.set(lite__bready=1, lite__wstrb=15)
     for word in range(2 * banks):

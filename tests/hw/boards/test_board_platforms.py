@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""A board for every ECP5 platform of the package amaranth-boards: pins, polarity, clock, options of place and route."""
+"""Tests of a board on every ECP5 platform of amaranth-boards: pins, polarity, clock, and options for place and route."""
 
 import importlib
 import pkgutil
@@ -25,7 +25,7 @@ from amaranth_tpu.hw.fpga.place_and_route import place_and_route
 from amaranth_tpu.hw.fpga.synthesis import synthesize
 from amaranth_tpu.hw.fpga.targets import PARTS, Target
 
-#: Replaces the system: outputs that show a bench how each resource is connected.
+#: A stand-in for the system, whose outputs show how each resource is connected.
 SYSTEM = """
 module serial_system (input wire clk, input wire rst, input wire rx,
                       output wire tx, output wire busy, output wire failed, output wire irq);
@@ -43,7 +43,7 @@ endmodule
 
 
 def platforms():
-    """Every platform with an ECP5, by name."""
+    """Returns `{name: class}` of every platform of amaranth-boards with an ECP5."""
     found = {}
     for module in pkgutil.iter_modules(amaranth_boards.__path__):
         if module.name not in ("extensions", "resources", "test"):
@@ -53,12 +53,12 @@ def platforms():
     return found
 
 
-#: The Supercon badge is left out: 8 MHz are below the PLL's range.
+#: The Supercon badge is left out, because its 8 MHz clock is below the PLL's range.
 PLATFORMS = {name: platform for name, platform in platforms().items() if name != "Supercon19BadgePlatform"}
 
 
 def connector_uart(platform):
-    """A serial line on the first two pins of a connector, for a platform without one."""
+    """Returns a serial-line resource on the first two pins of a connector, for a platform that defines none."""
     (name, number), connector = next(iter(platform.connectors.items()))
     rx, tx = [*connector.mapping][:2]
     signals = Subsignal("rx", Pins(rx, dir="i", conn=(name, number))), Subsignal("tx", Pins(tx, dir="o", conn=(name, number)))
@@ -66,13 +66,13 @@ def connector_uart(platform):
 
 
 def board_of(name):
-    """A board of the LEDs, the button and the serial line of a platform."""
+    """Returns a `Board` with the LEDs, the button and the serial line of the named platform."""
     platform = PLATFORMS[name]()
     leds = [
         f"{led}#{number}{'.r' if led == 'rgb_led' else ''}" for led, number in platform.resources if led in ("led", "rgb_led")
     ]
     button = next((f"{one}#0" for one in ("rst", "button") if (one, 0) in platform.resources), None)
-    if name == "Colorlight_5A75B_R70Platform":  # its LED and its button are on the pins of the serial line
+    if name == "Colorlight_5A75B_R70Platform":  # this platform's LED and button share the pins of the serial line
         leds, button = [], None
     extra = () if ("uart", 0) in platform.resources else connector_uart(platform)
     made = {"clock_mhz": 50, "memory": 1 << 12, "baud": 1_000_000}
@@ -80,7 +80,7 @@ def board_of(name):
 
 
 class Asked(Elaboratable):
-    """A design that asks Amaranth itself for the resources of a board."""
+    """A design that requests the resources of a board through Amaranth's own platform."""
 
     def __init__(self, made):
         self.made, self.requested = made, {}
@@ -107,7 +107,7 @@ class Asked(Elaboratable):
 
 
 def preferences(text):
-    """`({site: attributes}, {frequency})` of an LPF."""
+    """Returns `({site: attributes}, {frequency in Hz})` of the constraint file (LPF) `text`."""
     sites = dict(re.findall(r'^LOCATE COMP "(.*)" SITE "(.*)";', text, re.MULTILINE))
     attributes = dict(re.findall(r'^IOBUF PORT "(.*?)" (.*);', text, re.MULTILINE))
     clocks = re.findall(r'^FREQUENCY PORT ".*" ([\d.]+) (M?)HZ;', text, re.MULTILINE)
@@ -120,8 +120,8 @@ def test_platforms_are_found():
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_constraints_are_those_of_amaranth(name):
-    """Amaranth builds a design for the same resources: its preferences have the same pins, standards and clock, its script the
-    same options for nextpnr."""
+    """The board's constraints and nextpnr options equal those that Amaranth generates for the same resources: pins, I/O standards
+    and clock."""
     made = board_of(name)
     platform = made.platform()
     platform.add_resources(made.resources)
@@ -141,7 +141,7 @@ def stub(monkeypatch):
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_polarity_of_pins(name, stub, tmp_path):
-    """In Icarus, with the levels of the board's own pins: the system comes out of reset, and LEDs are lit by high outputs."""
+    """In Icarus Verilog, with each pin's polarity as on the board, the system leaves reset and high outputs light the LEDs."""
     made = board_of(name)
     resources = made.platform().resources
 
@@ -194,7 +194,8 @@ endmodule
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_bitstream(name, stub, tmp_path):
-    """Yosys, nextpnr and ecppack take the top, its pins and its options; in the system's place is a counter."""
+    """Yosys, nextpnr and ecppack make a bitstream from the top level with its pins and options, and with a counter in place of
+    the system."""
     made = board_of(name)
     target = Target(name, PARTS[made.part], made)
     synthesize(made.to_verilog(None), target, tmp_path, top="top", flat=True)

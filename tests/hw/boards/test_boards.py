@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Boards: pins, clock, and refusals."""
+"""Tests of the boards' pins and clocks, and of the errors for unsupported options."""
 
 import functools
 import os
@@ -28,7 +28,7 @@ def verilog(name):
     [*((name, "ulx3s-25f") for name in BOARDS), *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)],
 )
 def test_pins(name, made):
-    """For every board, the top's ports equal the pins of the constraints, and these equal the ULX3S schematics."""
+    """For every board, the top level's ports equal the pins of the constraints, and sampled pins equal the ULX3S schematics."""
     board, verilog_ = BOARDS[name], verilog(made)
     head = verilog_.partition("\nmodule top (\n")[2].partition(");")[0]
     ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]
@@ -59,8 +59,8 @@ def test_impossible():
 
 
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-def test_lint(simulator, tmp_path):
-    """Not a word about a board's Verilog."""
+def test_verilog_has_no_warnings(simulator, tmp_path):
+    """Neither Icarus Verilog nor Verilator warns about a board's Verilog."""
     (tmp_path / "top.v").write_text(verilog("ulx3s-25f"))
     files = ["top.v", str(Path(sim.__file__).parent / "rtl" / "ehxplll.v")]
     if simulator == "icarus":

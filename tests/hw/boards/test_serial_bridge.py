@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The bridge, bit by bit, with the board's driver at the other end: transfers, every kind of damage, buses that do not answer."""
+"""Tests of the serial bridge with the board's driver, bit by bit: transfers, damaged frames, and buses that do not respond."""
 
 import zlib
 
@@ -19,7 +19,8 @@ IDENTITY = {"memory": 12345, "clock": CLOCK}
 
 
 class Bus:
-    """AXI4-Lite subordinate: words in a dict, `wait` cycles to each handshake, errors at some addresses, or nothing at all."""
+    """An AXI4-Lite subordinate with words in a dict. It stalls handshakes by `wait` cycles on average, fails at addresses in
+    `bad`, and never responds if `dead`."""
 
     def __init__(self, ports, rng):
         self.ports, self.rng = ports, rng
@@ -27,7 +28,7 @@ class Bus:
         self._taken, self._held, self._answer = {}, {}, None
 
     def cycle(self):
-        """Sets the inputs for the coming clock edge, and samples the outputs at it."""
+        """Samples the bus outputs, and sets the inputs for the next clock edge."""
         get = self.ports.get
         if not (self._taken or self._held or self._answer or get("bus__awvalid") or get("bus__arvalid")):
             self.ports.set(bus__bvalid=0, bus__rvalid=0)
@@ -65,7 +66,7 @@ class Bus:
 
 
 def bench(test, **arguments):
-    """A test that gets the line, the link and the bus of a bridge, and these arguments."""
+    """Makes a pytest test of `test`, which gets the line, the link and the bus of a simulated bridge, and `arguments`."""
 
     async def run(ports, rng):
         ports.limit = 1_000_000
@@ -94,7 +95,7 @@ def frame(operation, address=0, data=b"", *, tag=7, count=None):
 
 
 async def status_of(line, data):
-    """What is answered to bytes: the status, and the cycles from their last one on."""
+    """Sends `data` and returns the status in the response, and the cycles from the last byte sent to the response."""
     await line.send(data)
     sent = line.ports.cycle
     answer = await line.receive(9, 0.004)
@@ -131,7 +132,8 @@ def test_transfers(waits):
 
 
 async def damaged_requests(line, link, bus, rng, places):
-    """Any one bit wrong, one byte lost, one too many, a byte without a stop bit: an error, nothing written, and on it goes."""
+    """A request with a flipped bit, a lost or an extra byte, or a missing stop bit returns an error and writes nothing. The next
+    request works."""
     await link.identify()
     good = frame(Operation.WRITE, 0x40, bytes(range(1, 9)))
     for position in [0, len(good) - 1, *rng.sample(range(1, len(good) - 1), 4)][-places:]:
@@ -178,7 +180,7 @@ async def test_statuses(line, link, bus, rng):
 
 
 async def noise_is_no_request(line, link, bus, rng, first):
-    """A good request inside of a broken one is not executed: the line has to be silent first."""
+    """A valid request embedded in a broken one is not executed, because the line must be silent between requests."""
     await link.identify()
     good = frame(Operation.WRITE, 4, bytes(4))
     for broken, expected in (
@@ -198,7 +200,8 @@ def test_noise_is_no_request(first):
 
 
 async def silent_and_broken_lines(line, link, bus, rng, directions):
-    """The driver's errors, each within its time, and the next transfer works."""
+    """If one direction of the line is silent or corrupts bytes, the driver raises an error within its time limit, and the next
+    transfer works."""
     await link.identify()
     limit = 3 * (0.002 + 0.0003 * 3 + 100 * 10 * PERIOD / CLOCK) * CLOCK
     for direction in directions:
@@ -223,7 +226,8 @@ def test_silent_and_broken_lines(directions):
 @pytest.mark.slow
 @bench
 async def test_damage_now_and_then(line, link, bus, rng):
-    """With one byte in a hundred damaged or lost in each direction, every transfer ends well, or in an error."""
+    """With one byte in a hundred damaged or lost in each direction, every transfer either completes correctly or raises an
+    error."""
     await link.identify()
 
     def damage(data):
@@ -253,7 +257,7 @@ async def test_damage_now_and_then(line, link, bus, rng):
 
 @bench
 async def test_bus_errors(line, link, bus, rng):
-    """An error ends the request where it occurs."""
+    """A bus error at one word ends the request there: later words are not written, and earlier words keep their new values."""
     await link.identify()
     bus.bad = {0x108}
     with pytest.raises(LinkError, match=r"^write of 32 bytes at 0x100: there is nothing at such an address") as caught:
@@ -266,7 +270,8 @@ async def test_bus_errors(line, link, bus, rng):
 
 
 async def bus_without_an_answer(line, link, bus, rng, rounds):
-    """The request ends; the access stays on the bus and its late answer is not taken for another one's."""
+    """If the bus does not respond, the request ends with a timeout. The late response is not taken for the response of another
+    access."""
     await link.identify()
     bus.words[0x20], bus.words[0x24] = 1, 2
     for _ in range(rounds):

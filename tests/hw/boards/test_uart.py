@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The serial line: every byte back to back, senders off by 3 %, damaged bytes, glitches, a line that hangs."""
+"""Tests of the serial line: back-to-back bytes, senders off by 3 %, damaged bytes, glitches, and a line that stays low."""
 
 import pytest
 
@@ -14,7 +14,8 @@ def frame(byte, stop=1):
 
 
 async def receive(ports, rng, *, levels, period):
-    """What comes of bit `levels` that are `period` cycles long, not a whole number: bytes, and None for an error."""
+    """Feeds bit `levels` of `period` (fractional) cycles each to the receiver. Returns the received bytes, with None for an
+    error, and the idle flag."""
     got = []
     for cycle in range(round(len(levels) * period) + 20):
         ports.set(line=levels[int(cycle / period)] if cycle / period < len(levels) else levels[-1])
@@ -56,18 +57,18 @@ def test_damage():
     receiver = UartReceiver(step=bit_step(8, 1))
     got, idle = simulate(receiver, receive, seed=seed(), levels=levels, period=8)
     assert got == [0x12, None, 0x56, None, 0x9A] and idle
-    # A line that stays low is not idle, and is one error.
+    # A line that stays low is not idle, and counts as one error.
     assert simulate(receiver, receive, seed=seed(), levels=[1, *[0] * 50], period=8) == ([None], 0)
 
 
 def test_glitch():
-    """A pulse of a quarter bit is not a start bit."""
+    """A low pulse of a quarter of a bit does not start a byte."""
     levels = [*[1] * 8, *[0] * 2, *[1] * 30, *(level for bit in frame(0xC3) for level in [bit] * 8), *[1] * 8]
     assert simulate(UartReceiver(step=bit_step(8, 1)), receive, seed=seed(), levels=levels, period=1) == ([0xC3], 1)
 
 
 async def transmit(ports, rng, *, data, pace, period):
-    """Sends; returns the bytes on the line, sampled in the middle of their bits, and how many cycles they took."""
+    """Sends `data`. Returns the bytes on the line, sampled in the middle of each bit, and the cycles that they took."""
     got, waiting, phase, bits = [], list(data), None, []
     ports.set(i__valid=0)
     first = None

@@ -1,4 +1,4 @@
-"""The host memory model against cocotbext-axi's master, under both simulators."""
+"""Tests of the host memory model against the AXI master of cocotbext-axi, in Icarus Verilog and Verilator."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def run(tmp_path, testcase, *, simulator, width=64, arguments=None, seed=None, *
 
 
 def both(cases, fast):
-    """Cases in both simulators; all but the pairs of simulator and case in `fast` are slow."""
+    """Returns pytest parameters for each case in each simulator. All are slow but the (simulator, *case) tuples in `fast`."""
     return [
         pytest.param(simulator, *case, marks=[] if (simulator, *case) in fast else pytest.mark.slow)
         for simulator in runner.Simulators
@@ -93,7 +93,7 @@ def test_rules(tmp_path, simulator):
 
 
 def test_a_failure_is_reported(tmp_path):
-    """Wrong contents must make the bench fail, and the error must name the test and the seed."""
+    """A bench with wrong memory contents fails, and the error names the test and the seed."""
     with pytest.raises(runner.SimulationError, match=r"seed 42: traffic: "):
         run(
             tmp_path,

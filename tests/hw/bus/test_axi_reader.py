@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The AXI read manager: every client gets its own data, in order; limits; priorities; errors; and the flush."""
+"""Tests of the AXI read manager: data reaches its client in order, and the limits, priorities, errors and flushes are correct."""
 
 import pytest
 
@@ -15,16 +15,16 @@ LAYOUT = burst_request(32)
 async def traffic(
     ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, strays=0.0, outstanding=8, load_limit=3 * MAX_BURST
 ):
-    """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID, `strays` of a beat with another ID, or
-    before the ID is settled."""
+    """Checks random requests for `cycles` cycles. `takes` and `answers` are the probabilities of ARREADY and RVALID, and `strays`
+    of a beat with a foreign ID or before the ID is settled."""
     own = rng.getrandbits(1)
     ports.set(id=own, settled=1)
     offers = dict.fromkeys(CLIENTS)
-    granted, bus, held = [], [], None  # granted, not yet on the bus; on the bus: [client, beats left, given up]
-    draining = True  # since a reset or a flush, until all is answered and the ID settled
+    granted, bus, held = [], [], None  # granted, not yet on the bus; on the bus: [client, beats left, discarded]
+    draining = True  # from a reset or a flush until all responses have arrived and the ID is settled
     counts = dict.fromkeys(CLIENTS, 0)
     most = 0
-    asked_load = 0  # beats of a load that was granted in the cycle before: it counts as the longest
+    asked_load = 0  # beats of a load that was granted in the previous cycle: counted as the longest burst
     came = None
     for _ in range(cycles):
         flush = rng.random() < flushes
@@ -57,7 +57,7 @@ async def traffic(
         await ports.settle()
         now = ports.cycle
 
-        # Address channel: holds the last granted request until it is accepted, and never more requests than allowed.
+        # Address channel: holds the last granted request until it is accepted, and never exceeds the limit of requests.
         pending = len(granted) + len(bus)
         most = max(most, pending)
         load_beats = sum(entry[1] for entry in granted + bus if entry[0] == "load")
@@ -70,7 +70,7 @@ async def traffic(
             assert (ports.get("bus__arsize"), ports.get("bus__arburst"), ports.get("bus__arid")) == (3, 1, own)
             held = None if arready else found
 
-        # Data: a cycle later to its client, as a strobe of data or of an error; given up, to nobody.
+        # Data reaches its client a cycle later as a data strobe or an error strobe; discarded beats reach no client.
         due, came = came, (beat and (beat[0], beat[2] or flush, bad, data))
         strobes = tuple({name: ports.get(f"{name}__answer__{strobe}") for name in CLIENTS} for strobe in ("valid", "error"))
         for kind, strobe in enumerate(strobes):
@@ -79,7 +79,7 @@ async def traffic(
                 assert strobe[name] == right, f"cycle {now}: {name} {('data', 'error')[kind]} is {strobe[name]}"
         assert ports.get("bus__rready") == 1 and (due is None or ports.get(f"{due[0]}__answer__data") == due[3])
 
-        # Grants: none after a flush while answers are missing, else the first in order that may.
+        # Grants: none after a flush while responses are outstanding, else the first permitted client in the order of priority.
         taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__request__ready")]
         order = ["fetch", "weights", "load"] if urgent else ["fetch", "load", "weights"]
         loads_fit = load_beats + (MAX_BURST - asked_load if asked_load else 0) + MAX_BURST <= load_limit
@@ -131,7 +131,7 @@ def test_random(rates):
 
 
 async def resets(ports, rng, *, count):
-    """Resets in the midst of requests. Clients go on asking, as they do in the cycle before they are reset too."""
+    """Checks `count` resets during requests, while the clients keep requesting."""
     request = pack(LAYOUT, address=0x1000, beats=16, last=1)
     for client in CLIENTS:
         ports.set(**{f"{client}__request__valid": 1, f"{client}__request__payload": request})

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The AXI write manager: bursts with their data, answers in order, and a flush that keeps promises without writing."""
+"""Tests of the AXI write manager: bursts with their data, responses in order, and a flush that completes issued bursts without
+writing."""
 
 import pytest
 
@@ -13,18 +14,18 @@ LAYOUT = burst_request(32)
 
 
 async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, held=0.0, strays=0.0, outstanding=4):
-    """Random bursts; `takes`, `answers` and `feeds` are probabilities of READY, BVALID and data, `flushes` of a flush, which then
-    holds with probability `held` in each cycle, and `strays` of an answer with another ID, or before the ID is settled."""
+    """Checks random bursts for `cycles` cycles. All arguments from `takes` on are probabilities per cycle, but `outstanding`,
+    which is the limit of bursts. `strays` are responses with a foreign ID or before the ID is settled."""
     own, flush = rng.getrandbits(1), False
     offer, word = None, None
-    addresses, beats, unanswered = [], [], 0  # AW due; W due: [data or None if it may stay unwritten, last]; answers due
-    waiting = 0  # beats of the present burst that wait for data
+    addresses, beats, unanswered = [], [], 0  # AW due; W due: [data or None if it may stay unwritten, last]; responses due
+    waiting = 0  # beats of the present burst that still lack data
     out, answered = (
         {"aw": 0, "w": 0},
         0,
-    )  # bursts whose address has left, bursts whose last beat has left, and bursts with a response
+    )  # bursts whose address was sent, bursts whose last beat was sent, and bursts with a response
     shown = {"aw": None, "w": None}
-    draining, given_up, silent = True, 0, 0  # draining: since a reset or a flush, until all is answered and the ID settled
+    draining, given_up, silent = True, 0, 0  # draining: until all responses arrived and the ID is settled
     for _ in range(cycles):
         flush = rng.random() < (held if flush else flushes)
         if offer is None and rng.random() < 0.7:
@@ -127,7 +128,7 @@ def test_random(rates):
 
 
 async def resets(ports, rng, *, count):
-    """Resets in the midst of bursts. The store unit goes on giving them, as it does in the cycle before it is reset too."""
+    """Checks `count` resets during bursts, while the store unit keeps offering bursts."""
     ports.set(
         burst__valid=1, burst__payload=pack(LAYOUT, address=0x1000, beats=2, last=1), data__valid=1, bus__awready=1, bus__wready=1
     )

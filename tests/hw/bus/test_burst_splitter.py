@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The burst splitter: bursts cover each transfer, end where blocks end, and follow each other at once."""
+"""Tests of the burst splitter: bursts cover each transfer, do not cross block boundaries, and follow each other without a gap."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from seeds import seed
 
 
 def bursts(address, beats, size, longest):
-    """Returns the expected bursts of one transfer."""
+    """Yields the expected bursts of a transfer of `beats` beats of `size` bytes, aligned to blocks of `longest` beats."""
     while beats:
         count = min(beats, longest - address // size % longest)
         yield {"address": address, "beats": count, "last": int(count == beats)}

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The read unit: every vector to its row, ends in order, errors by name, and requests that run ahead of data."""
+"""Tests of the read unit: each vector reaches its row, operations end in order, errors name their operation, and requests run
+ahead of the data."""
 
 import pytest
 
@@ -62,7 +63,7 @@ async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=F
         assert ports.get("port__done") == last
         if written:
             assert ports.get("vectors__vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
-            row = entry["row"] + v * (2 if entry.get("half") else 1)  # twice a bias row
+            row = entry["row"] + v * (2 if entry.get("half") else 1)  # a bias row has two vectors
             fields = ("bias", *extra)
             found = ports.get("vectors__row"), *(ports.get(f"vectors__{name}") for name in fields)
             assert found == (row, *(entry[name] for name in fields))
@@ -83,8 +84,8 @@ def test_random(ratio, answers):
     assert ahead > 1, "the next transfer is asked for only when the present one has ended"
 
 
-def test_training():
-    """Transfers with halves of biases and the other fields that mark their vectors."""
+def test_transfers_with_training_fields():
+    """Transfers with the additional fields of training, such as halves of biases, mark their vectors as the model does."""
     unit = ReadUnit(transfer=TRAINING, bus_width=64, vector_width=128)
     simulate(unit, traffic, seed=seed(), layout=TRAINING, ratio=2, count=40, answers=0.7)
 

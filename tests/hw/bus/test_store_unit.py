@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The store unit: the right rows to the right addresses, whoever has to wait, and done when memory has answered."""
+"""Tests of the store unit: rows reach their addresses under any stalls, and an operation ends when the memory has responded."""
 
 import pytest
 
@@ -30,15 +30,15 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     beats = [contents[row] >> 64 * i & (1 << 64) - 1 for row in rows for i in range(ratio)]
     addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
     owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
-    bursts = []  # [owner, ends its transfer, beats that its data lack, when it was taken]
+    bursts = []  # [owner, ends its transfer, beats that still lack data, cycle in which it was taken]
     given, coming, vector = 0, None, 0
-    early = 0  # beats that are out before the address of their burst
+    early = 0  # beats that were sent before the address of their burst
     while rows or beats or addresses or bursts:
         grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
-        # The manager's registers and the memory are on the way of an answer.
+        # A response passes the manager's registers and the memory.
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
-        vector = contents[coming] if coming is not None else vector  # stays until the next read
+        vector = contents[coming] if coming is not None else vector  # the vector stays valid until the next read
         ports.set(
             port__op__valid=given < count,
             port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,

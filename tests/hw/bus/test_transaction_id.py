@@ -1,16 +1,16 @@
 # amaranth: UnusedElaboratable=no
-"""The ID of bus transactions: after a reset it differs from the ID of the last request, for any sequence of resets."""
+"""Tests of the ID of bus transactions: after any sequence of resets it differs from the ID of the last request."""
 
 from amaranth_tpu.hw.bus.transaction_id import TransactionId
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
-#: Cycles after a reset.
+#: Cycles after a reset until the ID is settled.
 SETTLES = 3
 
 
 async def resets(ports, rng, *, count):
-    """Resets of any length, of which every third comes before the ID has settled, and every third before anything is asked."""
+    """Checks `count` resets of 1 to 9 cycles. A third occur before the ID has settled, and a third before any request."""
     used, ids = None, set()  # ID of the last request
     for number in range(count):
         ports.set(asked=0)

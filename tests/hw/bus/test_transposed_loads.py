@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Transposed loads: every vector to its row, tiles transposed, one vector at a time, and ends when all is written."""
+"""Tests of transposed loads: each vector reaches its row, tiles are transposed, and an operation ends when all its vectors are
+written."""
 
 import pytest
 
@@ -15,7 +16,7 @@ def unit(n):
 
 
 def written(operation, vectors, n):
-    """Rows and vectors that an operation writes, in order."""
+    """Returns `(row, vector)` for each vector that an operation writes, in order."""
     if operation["transpose"]:
         tiles = [vectors[first : first + n] for first in range(0, len(vectors), n)]
         vectors = [sum((word >> 16 * r & 0xFFFF) << 16 * v for v, word in enumerate(tile)) for tile in tiles for r in range(n)]
@@ -23,8 +24,8 @@ def written(operation, vectors, n):
 
 
 async def traffic(ports, rng, *, n, count, arrives):
-    """Random operations, and a read unit that brings their vectors some time after it took them. All is written in the order of
-    the operations, each of which ends with its last vector. Returns how many transposing operations were under way at most."""
+    """Runs `count` random operations with a read unit that delivers the vectors later, and checks order and ends. Returns the
+    maximum number of transposing operations in flight."""
     layout = transfer_layout(Config(n=n, transpose=True))
     todo, begun, coming, most = [], 0, [], 0
     for slot in range(count):

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The weight credits: no burst without room for all of it, none held back that has room, and when weights are urgent."""
+"""Tests of the weight credits: a burst is sent exactly if the FIFO has room for all of it, and `urgent` is set while few weights
+are stored."""
 
 import pytest
 
@@ -10,11 +11,11 @@ from seeds import seed
 
 
 async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
-    """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
+    """Fills and empties the FIFO with random bursts for 1,500 cycles; a requested tile is freed with probability `frees`."""
     capacity, layout = tiles * tile_beats, burst_request(32)
     asked = freed = passed = waited = before = 0
-    burst, found, ample = None, False, False  # it has room, or any three have, as seen a cycle before
-    uncounted = 0  # beats that went through in the cycle before
+    burst, found, ample = None, False, False  # room for this burst, and room for any three bursts, as seen a cycle before
+    uncounted = 0  # beats that passed in the previous cycle
     urgent = []
     for cycle in range(1500):
         if burst is None and rng.random() < 0.8:

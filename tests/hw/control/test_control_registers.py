@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The registers over AXI4-Lite against a dict: access kinds, strobes, unmapped addresses, and a manager that pauses."""
+"""Tests of the control registers over AXI4-Lite against a dict: access kinds, strobes, unmapped addresses, and a manager that
+stalls."""
 
 import pytest
 
@@ -16,7 +17,7 @@ COMMANDS = [REGISTER["control"], REGISTER["interrupt"]]
 
 
 def member(register):
-    """Returns the name of the port with the value of a register."""
+    """Returns the name of the port that carries the value of `register`."""
     return "__".join(map(str, register.group or (register.name,)))
 
 
@@ -24,7 +25,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
     registers, inputs = registers_of(config), [register for register in INPUTS if register in registers_of(config)]
     held = {register.name: register.reset for register in HELD if register in registers}
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
-    write, read = None, None  # [address shown, data shown, offset, data, strobe]; offset
+    write, read = None, None  # write: [address accepted, data accepted, offset, data, strobe]; read: offset
     answers, expected = 0, []  # outstanding responses: number of writes; values of reads
     strobes, asked = {}, None
     counts = [0, 0]

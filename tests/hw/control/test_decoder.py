@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The decoder against the machine model: the same faults and the same footprints. The test computes footprints by executing the
-loops."""
+"""Tests of the decoder against the machine model: both report the same faults and the same footprints. The test computes
+footprints by executing the loops."""
 
 import bisect
 
@@ -31,7 +31,8 @@ CONFIGS = [
 
 
 def random_word(rng, config, sizes, cores):
-    """Returns an instruction that is valid in about half of the cases, with places near their bounds."""
+    """Returns a random 256-bit instruction that is valid in about half of the cases, with addresses near the bounds of `sizes`
+    and of the memories."""
     if rng.random() < 0.05:
         return rng.getrandbits(256)
     opcode, values = rng.choice(list(Opcode)), {}
@@ -85,7 +86,7 @@ def test_random_words_decode_as_in_the_machine_model(config):
 
 @pytest.mark.parametrize("config", [CONFIGS[6], *slow(CONFIGS[7])], ids=lambda config: f"n{config.n}-{config.ring:d}")
 def test_footprint_does_not_depend_on_the_preceding_instruction(config):
-    """The decoded footprint does not depend on the preceding instruction, at any distance in cycles."""
+    """The decoded footprint does not depend on the preceding instruction, for each pair of opcodes and any distance in cycles."""
     opcodes = [opcode for opcode in records(config) if opcode is not Opcode.HALT]
     in_turn = iter([opcode for first in opcodes for second in opcodes for opcode in (first, second) * 4])
 
@@ -103,10 +104,12 @@ EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring
 
 
 def edges(config):
-    """Yields `(opcode, space, field, first)` for each field that moves the end of a span to row `first` or the preceding row.
+    """Yields `(opcode, space, field, first)` for each field whose value decides whether a span ends at row `first` or one row
+    earlier.
 
     Rows have 16 bits where they are used, and more bits where they are checked. If `space` is None, `first` is a value of the
-    field itself."""
+    field itself.
+    """
     for opcode, record in records(config).items():
         yield from ((opcode, None, field.name, getattr(config, field.most) + 1) for field in record.fields if field.most)
         for space in ("buffer", "acc", "bias", "table"):
@@ -152,7 +155,8 @@ def at_edge(rng, config, cores, opcode, space, name, first, before):
     ids=lambda config: f"n{config.n}-{config.training:d}-{config.ring:d}",
 )
 def test_spans_are_checked_to_the_row(config):
-    """Spans end in the last row of their memory, in the next row, and at rows that wrap in 16 bits to a row near the first."""
+    """The decoder accepts spans that end in the last row of their memory. It refuses spans that end one row later or wrap around
+    at 16 bits."""
     cases = [(*edge, before) for edge in edges(config) for before in (1, 0)] * 2
     todo = iter(cases)
 

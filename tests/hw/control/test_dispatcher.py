@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The dispatcher: instructions issue when their dependencies have ended, not earlier or later; SYNC and HALT wait for all."""
+"""Tests of the dispatcher: each instruction issues as soon as its dependencies have ended, and SYNC and HALT wait for all
+instructions."""
 
 import pytest
 
@@ -16,7 +17,7 @@ NAMES = {unit.value: unit.name.lower() for unit in Unit}
 
 
 def conflict(a, b):
-    """Returns True if two instructions access the same place and at least one writes it."""
+    """Returns True if two footprints overlap in a memory and at least one of them writes there."""
 
     def shares(space):
         if space == "host" and a["region"] != b["region"]:
@@ -35,7 +36,8 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
-    """Returns an instruction for one of `units`. `operations` are their layouts; `spaces` are the memories with their depths."""
+    """Returns a random decoded instruction for one of `units`. `operations` are their layouts; `spaces` are the memories with
+    their depths."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,
@@ -52,7 +54,8 @@ def random_instruction(rng, number, operations, units, spaces, *, space, density
 
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
-    """Dispatches random instructions. None ends before operations of `least` units overlap, except if nothing moves."""
+    """Dispatches `count` random instructions and checks their issue. None ends before instructions of `least` units are in flight
+    at once, unless nothing can issue."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
     depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
     kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))

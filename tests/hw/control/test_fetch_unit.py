@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The fetch unit: the words of region MODEL in order and complete, no read outside the region, and its end."""
+"""Tests of the fetch unit: it delivers every word of region MODEL in order, and does not read outside the region."""
 
 import pytest
 
@@ -14,9 +14,10 @@ BASE = 0x1F80  # near the end of a page
 
 
 async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=None, base=BASE):
-    """Fetches to the end of the region. The beat at offset `fail` gets an error response.
+    """Fetches from byte `pc` to the end of a region of `size` bytes. The beat at offset `fail` gets an error response.
 
-    Returns the number of instructions and the offsets of the failed instructions."""
+    Returns the number of instructions and the offsets of the failed instructions.
+    """
     memory = {offset: rng.getrandbits(8) for offset in range(-64, size + 256)}
     ports.set(base=base, size=size, pc=pc)
     for _ in range(2):

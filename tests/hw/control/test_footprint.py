@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Layouts of footprints and operations: no unused bits."""
+"""Tests of the layouts of footprints and operations: each field is as narrow as its memory's depth allows."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The region check: a region keeps its size if it fits the bus addresses completely; otherwise its size is 0."""
+"""Tests of the region check: a region keeps its size if it lies completely within the bus addresses. Otherwise its size becomes
+0."""
 
 import pytest
 
@@ -9,7 +10,7 @@ from seeds import seed
 
 
 async def regions(ports, rng, *, width):
-    """Checks random regions, many near the end of the address space."""
+    """Checks 300 random regions of a bus of `width` address bits, many near the end of the address space."""
     end, inside = 1 << width, 0
     for _ in range(300):
         size = rng.choice((0, 1, 32, rng.getrandbits(32), (1 << 32) - 1))

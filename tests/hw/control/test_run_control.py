@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The run control: start and end of runs, sticky faults, the timeout to the cycle, and the counters of all cycles."""
+"""Tests of the run control: start and end of runs, sticky faults, the exact cycle of a timeout, and the performance counters."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 from suites import slow
 
-#: A state, and events that coincide in it: one of them takes effect, or none.
+#: A state, with events that coincide in it: at most one of the events takes effect.
 MEET = {
     *(("RUN", *pair) for pair in (("fault", "halted"), ("fault", "expired"), ("halted", "expired"))),
     *(("QUIET", *events) for events in (("fault",), ("halted",), ("fault", "expired"), ("expired", "quiet"))),
@@ -112,7 +112,7 @@ def test_random_events_follow_the_rules_of_a_run(timeout):
 
 
 async def silence(ports, rng, *, timeout, quiet):
-    """Returns the cycles from a start without further events until the run ends."""
+    """Starts a run without any events, and returns the cycles until it ends by timeout."""
     ports.set(timeout=timeout, reader_quiet=quiet, writer_quiet=1, stall=1)
     await ports.tick()
     ports.set(start=1)

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The stall reasons: for all inputs from the units, the reason that counts is the one in the register map."""
+"""Tests of the stall reasons: for all inputs from the units, the counted reason has the priority that the register map
+documents."""
 
 from itertools import product
 
@@ -16,7 +17,7 @@ FLAGS = ("waits_weights", "waits_sums", "shifting", "idle", "matmul_queued", "at
 
 
 def reason(waits, flags):
-    """Returns the expected stall reason of the array."""
+    """Returns the expected stall reason of the array for the units in `waits` and the input `flags`."""
     if flags["waits_weights"]:
         return "shift" if flags["shifting"] else "weights"
     if flags["waits_sums"]:

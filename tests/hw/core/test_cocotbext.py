@@ -1,4 +1,4 @@
-"""The core with a memory and a register master that we did not write: its buses are judged by someone else."""
+"""Tests of the core with the AXI memory and the AXI4-Lite master of cocotbext, so that independent code checks its buses."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_network(tmp_path, pause):
     image, regions = bytearray(rng.bytes(1 << 14)), {}
     parts = {"MODEL": program.model, "INPUT": program.pack_input(samples), "OUTPUT": None, "SCRATCH": None}
     sizes = {"OUTPUT": program.output_bytes, "SCRATCH": program.scratch_bytes}
-    base = 4096 - 64  # a page's end in the middle of the program
+    base = 4096 - 64  # a page boundary in the middle of the program
     for name, data in parts.items():
         size = len(data) if data is not None else sizes[name]
         regions[name] = [base, size]

@@ -1,4 +1,4 @@
-"""The whole core: networks, all sizes and memories, and the effect of resets."""
+"""Tests of the whole core: networks on all sizes and memories, and the effect of resets."""
 
 import re
 
@@ -37,7 +37,7 @@ def test_sizes(rng, sizes):
 @pytest.mark.parametrize("simulator", Simulators)
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
 def test_the_size_of_the_array_does_not_show(n, simulator):
-    """The same networks, the same samples and the same bits, whatever n, latency and pauses."""
+    """The logits equal the golden model's bits for every array size n, memory latency and stall pattern."""
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
@@ -53,7 +53,7 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
 
 
 def without_initial_values(config):
-    """Verilog in which nothing has a value before the reset."""
+    """Returns the core's Verilog without initial values, so that every register and memory is unknown before the reset."""
     text, blocks = re.subn(r"^  initial begin\n(    [^\n]*;\n)*  end\n", "", verilog_of(config), flags=re.MULTILINE)
     assert blocks and "initial" not in text
     return text
@@ -61,7 +61,7 @@ def without_initial_values(config):
 
 @pytest.mark.slow
 def test_reset_is_complete(rng):
-    """The core works without initial values of registers and memories, as in an ASIC."""
+    """The core runs networks correctly if registers and memories have no initial values, as in an ASIC."""
     config = Config(**{**TINY, **SIZES[1]})
     host = MemoryBuilder(rng)
     runs, check = network_runs(rng, config, host, 2, most=16)
@@ -70,5 +70,6 @@ def test_reset_is_complete(rng):
 
 @pytest.mark.slow
 def test_reset_of_everything_optional_is_complete(rng):
-    """The core works without initial values of registers and memories, as in an ASIC."""
+    """The core with all optional units runs random programs correctly if registers and memories have no initial values, as in an
+    ASIC."""
     check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))

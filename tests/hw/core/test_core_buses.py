@@ -1,4 +1,4 @@
-"""The whole core: buses that answer with errors, late, or never."""
+"""Tests of the whole core on buses that respond with errors, late, or never."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from suites import slow
 
 
 def transfers(kind):
-    """Returns a program with one bus access to region `where`, and the number of that instruction."""
+    """Returns a program with one access of `kind` to region SCRATCH (or only fetches), followed by SYNC, STORE and HALT."""
     program = [op(Opcode.LOAD, region=Region.INPUT, rows=32)]
     program += {
         "fetch": [],
@@ -24,7 +24,8 @@ def transfers(kind):
 
 @pytest.mark.parametrize("memory", [{"latency": 20, "pause_percent": 30}], ids=str)
 def test_bus_errors(rng, memory):
-    """SLVERR and DECERR for every kind of access: the fault, where it was, nothing stored after it, and recovery."""
+    """For SLVERR and DECERR on each kind of access, the core reports the fault with its instruction, stores nothing afterwards,
+    and runs the next program."""
     host, machine, hazards = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
     cases = [Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])]
     expected = [None]
@@ -57,9 +58,10 @@ def test_bus_errors(rng, memory):
     same(memory, result["memory"])
 
 
-@pytest.mark.parametrize("after", [*slow(0, 1, 2), 4])  # 1 burst of instructions, 2 read, 2 written
+@pytest.mark.parametrize("after", [*slow(0, 1, 2), 4])  # transaction 0 fetches instructions, 1 and 2 read, 3 and 4 write
 def test_bus_that_answers_late(rng, after):
-    """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
+    """If all responses are late from transaction `after` on, the run ends with TIMEOUT within twice the register's value. The
+    next run is correct."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     bad = Case(
         rng,
@@ -85,7 +87,8 @@ def test_bus_that_answers_late(rng, after):
 
 @pytest.mark.parametrize("after, fault", [*slow((0, ["TIMEOUT", 0])), (2, None)], ids=["fetch", "load"])
 def test_bus_that_never_answers(rng, after, fault):
-    """Neither a run nor the one after it hangs: the second ends while it waits for the bus to come to rest."""
+    """If the bus never responds, the run and the next one both end with TIMEOUT. The second one ends while it waits for the bus
+    to become idle."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     case = Case(rng, host, machine, transfers("load"), timeout=200)
     result = run(SMALL, host, [case.run, case.run], memory={"hang_after": after})

@@ -1,4 +1,5 @@
-"""The whole core: programs on both sides of the rule about the weight FIFO and instructions in flight end as the model says."""
+"""Tests of the whole core: programs on both sides of the rule on the weight FIFO and instructions in flight end as in the machine
+model."""
 
 import numpy as np
 import pytest
@@ -11,18 +12,17 @@ from core_programs import Case, initialisation
 from core_runs import NARROW, TINY, MemoryBuilder, op, run
 from suites import slow
 
-#: Longer than anything that these configurations and memories keep the core silent.
+#: Longer than any period without progress in these configurations and memories.
 TIMEOUT = 200
 
 
 class Edge:
-    """Random programs; about half deadlock. A program consists of parts. Each part has LOAD_WEIGHTS without room, or MATMULs
-    without tiles; then about as many instructions as fit the queues and are in flight, many with dependencies; then the
-    instructions that would resolve the wait. A program first writes every row on the chip, since a run that ends early leaves
-    some undefined."""
+    """A generator of random programs, about half of which deadlock. Each section starts with LOAD_WEIGHTS without room or MATMULs
+    without tiles. About as many instructions follow as fit the queues, then those that would resolve the wait. A program first
+    writes every on-chip row, because a run that ends early leaves some undefined."""
 
     def __init__(self, rng, config):
-        # lead: tiles that are loaded and not taken, in the order of the program
+        # lead: tiles that are loaded but not yet taken, in program order
         self.rng, self.config, self.program, self.lead = rng, config, [], 0
 
     def below(self, bound):
@@ -51,7 +51,8 @@ class Edge:
         return Region.SCRATCH if self.chance(0.7) else Region.INPUT
 
     def matmul(self, tiles0, tiles1=1, *, apart, keep=0):
-        """`apart`: on rows and sums that nothing else in a part writes."""
+        """Appends a MATMUL of `tiles0` x `tiles1` tiles. If `apart`, its buffer and accumulator rows are not written by other
+        instructions."""
         self.add(
             Opcode.MATMUL,
             start=self.below(2),
@@ -68,7 +69,7 @@ class Edge:
         self.lead -= 0 if keep else tiles0 * tiles1
 
     def take(self, tiles):
-        """MATMULs for `tiles` tiles."""
+        """Appends MATMULs that take `tiles` tiles from the weight FIFO."""
         apart = self.chance(0.8)
         while tiles > 0:
             tiles0 = 1 + self.below(min(tiles, 2))
@@ -109,10 +110,10 @@ class Edge:
 
     def part(self):
         depth = self.config.weight_fifo_depth
-        if self.chance(0.2):  # tiles in front of a SYNC
+        if self.chance(0.2):  # tiles before a SYNC
             self.load_weights(max(1, depth + self.choice(0, 1, 1, 2) - self.lead))
             self.add(Opcode.SYNC)
-        elif self.chance(0.3):  # MATMULs in front of their tiles
+        elif self.chance(0.3):  # MATMULs before their tiles
             for _ in range(self.choice(3, 4, 5, 6, 7, 8)):
                 self.matmul(1, self.choice(1, 1, 1, 2, 3), apart=True)
         else:
@@ -136,7 +137,8 @@ class Edge:
 
 
 def check(config, host, cases, *, memory=None):
-    """The core ends each as the model does, at the same instruction, and leaves the same memory."""
+    """Runs the cases on the core, and checks that each ends with the model's fault, at the same instruction, with the same
+    memory."""
     result = run(config, host, [case.run for case in cases], memory=memory, timeout=1500)
     for number, (case, one) in enumerate(zip(cases, result["runs"])):
         assert one["fault"] == case.fault, f"program {number} ended with {one['fault']}, not {case.fault}:\n" + "\n".join(
@@ -154,7 +156,7 @@ def cases_of(rng, host, config, programs):
 
 
 def edge_cases(rng, host, config, count):
-    """Half of the random programs end with TIMEOUT."""
+    """Returns `count` random cases; every second one ends with TIMEOUT."""
     edge, cases = Edge(rng, config), []
     while len(cases) < count:
         before = host.end
@@ -167,7 +169,7 @@ def edge_cases(rng, host, config, count):
 
 
 def limits(config):
-    """Programs on both sides of each limit: (name, instructions, how it ends)."""
+    """Returns programs on both sides of each limit, as (name, instructions, cause of the fault or None)."""
     n, depth, in_flight = config.n, config.weight_fifo_depth, config.in_flight
     halt = op(Opcode.HALT)
 
@@ -185,7 +187,7 @@ def limits(config):
     activate = op(Opcode.ACTIVATE, rows=1, lanes=n, acc=8, buffer=8)
 
     def both(name, program, most, *rest):
-        """`program(k)` ends up to k = `most`."""
+        """Returns two programs: `program(most)`, which ends normally, and `program(most + 1)`, which ends with TIMEOUT."""
         return [
             (f"{name}, {most + more}", [*program(most + more), *rest, halt], end) for more, end in ((0, None), (1, "TIMEOUT"))
         ]
@@ -246,9 +248,9 @@ def test_limits_of_the_model(rng, in_flight):
 
 
 def keeps_the_rule(config, program):
-    """The datasheet's, for who writes programs: no more than it asks for."""
+    """Returns True if the program keeps the datasheet's rule for programmers on LOAD_WEIGHTS and instructions in flight."""
     loaded = taken = 0
-    waiting = []  # LOAD_WEIGHTS without room: tiles up to and with its own, fields
+    waiting = []  # LOAD_WEIGHTS without room: (tiles loaded including its own, fields)
     for word in program:
         opcode, fields = word if isinstance(word, tuple) else (Opcode.HALT, {})
         if opcode is Opcode.LOAD_WEIGHTS:

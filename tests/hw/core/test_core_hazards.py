@@ -1,4 +1,4 @@
-"""The whole core: programs whose instructions collide on small buffers."""
+"""Tests of the whole core: programs whose instructions have many hazards on small buffers."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,8 @@ def test_hazards_in_volume(rng, memory, config):
 
 
 def test_softmax_of_a_layer(rng):
-    """A layer whose outputs are wider than the array, and softmax over them, in both formats, against the golden model."""
+    """MATMUL, ACTIVATE and SOFTMAX of a layer wider than the array give the golden model's bits, with bfloat16 and binary32
+    results."""
     batch, outputs = 4, 11
     config, tile = FULL, dict(rows=batch, lanes=outputs % FULL.n, tiles=3, acc_stride=batch)
     host, machine = MemoryBuilder(rng), Machine(FULL)

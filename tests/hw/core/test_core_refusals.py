@@ -1,4 +1,4 @@
-"""The whole core: refused programs, and the state that they leave."""
+"""Tests of the whole core: refused programs, and the memory contents and state that they leave."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ GOOD = {opcode: least_fields(opcode, rows=2, lanes=3) for opcode in Opcode} | {
 
 
 def edges(config):
-    """Instructions on both sides of every edge, each `(opcode, fields)`."""
+    """Yields `(opcode, fields)` of instructions just inside and just outside each limit of a field."""
     n, bus = config.n, config.bus_bytes
     size, depths = (
         Case.sizes["SCRATCH"],
@@ -101,7 +101,7 @@ def edges(config):
 
 
 def training_edges(config):
-    """The same for instructions that need `training`; other cores refuse every such instruction."""
+    """Yields instructions at the limits of fields that need the feature `training`. A core without it refuses each of them."""
     n, depths = config.n, {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
     yield Opcode.LOAD_WEIGHTS, {**GOOD[Opcode.LOAD_WEIGHTS], "transpose": 1}
     bias = GOOD[Opcode.LOAD_BIAS]
@@ -136,7 +136,7 @@ def training_edges(config):
 
 
 def transposing_edges(config):
-    """The same for instructions that need `transpose`."""
+    """Yields instructions at the limits of fields that need the feature `transpose`."""
     n = config.n
     load = {**GOOD[Opcode.LOAD], "transpose": 1}
     yield from ((Opcode.LOAD, {**load, "rows": rows}) for rows in (1, n - 1, n, n + 1, 2 * n, 0))
@@ -145,7 +145,7 @@ def transposing_edges(config):
 
 
 def random_word(rng):
-    """A word of any bits, or one that differs little from a good one."""
+    """Returns a 256-bit word of random bits, or a valid instruction with one or two flipped bits."""
     if rng.random() < 0.15:
         return int.from_bytes(rng.bytes(32), "little")
     opcode = list(GOOD)[rng.integers(len(GOOD))]
@@ -158,7 +158,7 @@ def random_word(rng):
 
 
 def is_short(word):
-    """Not an instruction that keeps the array busy for long."""
+    """Returns True if the word is invalid or keeps the array busy for less than 3,000 rows."""
     try:
         opcode, fields = decode(word)
     except ValueError:
@@ -168,8 +168,8 @@ def is_short(word):
 
 
 def check_refused(rng, config, words, *, memory=None):
-    """A bad word after a few good instructions. Cause and pc equal the model's. After a SYNC, all memory equals the model's too;
-    without a SYNC, earlier instructions may not have executed yet. A good program between two bad ones gives its results."""
+    """Runs each bad word after three valid instructions, with valid programs in between. Cause and pc equal the model's. After a
+    SYNC, memory equals the model's; without it, earlier instructions may be unfinished."""
     host, machine, hazards = MemoryBuilder(rng), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
@@ -202,7 +202,7 @@ def check_refused(rng, config, words, *, memory=None):
 
 
 def reserved_bits(config, opcode):
-    """Reserved bits must be 0."""
+    """Returns the indices of the reserved bits of `opcode`, which must be 0."""
     record = records(config).get(opcode, INSTRUCTIONS[opcode])
     return [bit for bit in range(256) if record.reserved >> bit & 1]
 
@@ -232,8 +232,9 @@ def test_random_words_in_volume(rng, config):
 
 
 @pytest.mark.parametrize("bus_width", [None, *slow(32)])
-def test_fetch_stays_in_the_model(rng, bus_width):
-    """The end of MODEL, at and beside an instruction's end; a start behind it, and one between two beats."""
+def test_fetch_does_not_leave_region_model(rng, bus_width):
+    """Fetches fault exactly where the model faults: at sizes of MODEL on and next to the end of an instruction, and at starts
+    beyond the end or within a beat."""
     config = Config(**{**TINY, "bus_width": bus_width})
     host, machine = MemoryBuilder(rng), Machine(config)
     syncs = [op(Opcode.SYNC)] * 11
@@ -253,8 +254,8 @@ def test_fetch_stays_in_the_model(rng, bus_width):
 
 
 def test_end_of_the_address_space(rng):
-    """A region may end at the last bus address: accesses inside it reach the bus, which has no memory there. A region beyond the
-    last address counts as empty."""
+    """A region may end at the last bus address: accesses inside it reach the bus, which has no memory there. A region that
+    extends further counts as empty."""
     host, machine, end = MemoryBuilder(rng), Machine(SMALL), 1 << SMALL.address_width
     load = [op(Opcode.LOAD, region=Region.SCRATCH, rows=2, offset=64), op(Opcode.HALT)]
     runs, expected = [], []
@@ -295,7 +296,7 @@ def test_matmul_without_a_tile(rng):
 
 @pytest.mark.parametrize("memory", [{"latency": 2, "write_latency": 300, "pause_percent": 30}], ids=str)
 def test_memory_may_be_reused_after_a_fault(rng, memory):
-    """Stores of a run may land after its fault, but not after the driver has waited for the bus."""
+    """After a fault, outstanding stores may still reach memory. None does once the driver has waited for the bus to be idle."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     cases, beat = [], SMALL.bus_bytes
     for polls in (0, 1000):
@@ -314,8 +315,8 @@ def test_memory_may_be_reused_after_a_fault(rng, memory):
 
 
 @pytest.mark.parametrize("memory", [*slow({"latency": 3}), {"latency": 30, "pause_percent": 60}], ids=str)
-def test_abort(rng, memory):
-    """A reset at any moment ends a run, and writes nothing more; the next run is as good as any."""
+def test_reset_ends_a_run(rng, memory):
+    """A reset at a random cycle ends the run and writes nothing afterwards, and the next program runs correctly."""
     host, machine, hazards = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
     first = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])
     stores = [

@@ -1,4 +1,4 @@
-"""The whole core: resets of the core alone, while the memory keeps running and answers earlier requests."""
+"""Tests of the whole core: only the core is reset, while the memory keeps running and answers earlier requests."""
 
 import itertools
 
@@ -21,9 +21,8 @@ def loads(rows):
 
 
 def cuts(rng, config, hazards, latency):
-    """Yields programs with the cycles of their resets, without end. A reset comes while write responses are outstanding; during
-    the first instruction or its bus request; at any time within about 24 instructions; or, for one cycle, while loads wait for
-    the bus."""
+    """Yields programs and the cycles of their resets, without end. A reset occurs with write responses outstanding, during the
+    first instruction, within about 24 instructions, or for one cycle while loads wait for the bus."""
     while True:
         any_length = int(rng.choice([1, 2, 20]))
         yield (
@@ -36,14 +35,15 @@ def cuts(rng, config, hazards, latency):
 
 
 def check_resets(rng, config, count, memory):
-    """`count` programs are cut off while reads are owed; after each, another program runs as if nothing had been."""
+    """Resets the core during each of `count` programs while reads are outstanding. The program after each reset must leave the
+    model's memory."""
     host, machine, hazards = MemoryBuilder(rng), Machine(config), Hazards(rng, config)
     runs, cases = [], []
     for program, moment in itertools.islice(cuts(rng, config, hazards, memory["latency"]), count):
         cut, case = Case(rng, host, machine, program), Case(rng, host, machine, hazards.make(24))
         runs += [{**cut.run, "cut_answers": False, **moment}, case.run]
         cases.append(case)
-    result = run(config, host, runs, simulator="icarus", memory=memory)  # the bench looks into the memory
+    result = run(config, host, runs, simulator="icarus", memory=memory)  # the bench inspects the memory
     assert [one["fault"] for one in result["runs"][1::2]] == [None] * count
     owed = [one["owed"] for one in result["runs"][::2]]
     assert all(count for number, count in enumerate(owed) if number % 4 != 2), "a run was not cut off"  # 2 may end before

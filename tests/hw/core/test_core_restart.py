@@ -1,4 +1,4 @@
-"""The whole core: a start exactly in the cycle after HALT, wherever region MODEL ends."""
+"""Tests of the whole core: a start in the cycle after HALT works wherever region MODEL ends."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ from suites import slow
 
 
 class Again(Case):
-    """A program that runs several times; each run continues from the state that the last run left."""
+    """A test case whose program runs several times; each run continues from the state after the last run."""
 
     def repeat(self, machine, times):
-        """Sets `after` to the regions after `times` runs."""
+        """Runs the model `times` - 1 more times, and updates `after` to the resulting regions."""
         for _ in range(times - 1):
             machine.run(self.pc)
         self.after = {name: bytes(machine.regions[Region[name]]) for name in self.after}
@@ -24,7 +24,7 @@ def check_restarts(rng, count):
     host, machine, programs = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
     drawn = [programs.make(18 + int(rng.integers(8))) for _ in range(count)]
     spare = [[op(Opcode.SYNC)] * int(rng.integers(6)) for _ in drawn]
-    # The model runs each program as often as the core does, which is known afterwards.
+    # The model runs each program as often as the core did, which is known only afterwards.
     first = [Again(rng, host, Machine(SMALL), [*words, *more]) for words, more in zip(drawn, spare)]
     result = run(SMALL, host, [case.run for case in first], memory={"latency": 1}, bench="bench_restart")
     assert [one["fault"] for one in result["runs"]] == [None] * count
@@ -41,6 +41,7 @@ def check_restarts(rng, count):
 
 @pytest.mark.parametrize("simulations, count", [(1, 50), *slow((4, 250))])
 def test_start_in_the_cycle_after_halt(rng, simulations, count):
-    """Random programs of every length in groups of four, the unit of fetches; MODEL ends behind HALT or some words later."""
+    """Random programs that restart in the cycle after HALT leave the model's memory. Lengths cover all remainders of the fetch
+    unit's group of four, and MODEL ends at or after HALT."""
     for _ in range(simulations):
         check_restarts(rng, count)

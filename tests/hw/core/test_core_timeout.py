@@ -1,4 +1,4 @@
-"""The whole core: the least sufficient `timeout`, to the cycle, and the bound in the datasheet."""
+"""Tests of the whole core: the least sufficient `timeout` is exact to the cycle, and within the bound in the datasheet."""
 
 import pytest
 
@@ -8,21 +8,22 @@ from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, check_hazards, initialisation
 from core_runs import FULL, SIZES, TINY, MemoryBuilder, op, run
 
-#: A row takes longer through the array than anything else in the core.
+#: The latency of a row through the array exceeds all other latencies in this core.
 DEEP = Config(**TINY, cell_stages=9)
 
 
 def enough(config):
-    """For the core itself, with a memory that answers faster."""
+    """Returns the cycles without progress that the datasheet allows for the core itself, if memory responds faster."""
     return config.n * (config.latency + 1) + 40
 
 
-#: A tile takes longer through the transposer and into the array than a row through the array.
+#: The latency of a tile through the transposer and into the array exceeds that of a row through the array.
 FLAT = Config(**TINY | {"pooling": True, "softmax": True, "training": True}, cell_stages=1)
 
 
 def check_silence(rng, programs, latency, config=DEEP):
-    """A run of each program is silent for as many cycles as it says, and no more: the least `timeout` is one more."""
+    """For each (program, cycles), checks that a `timeout` of `cycles` ends the run with TIMEOUT and that one more cycle
+    suffices."""
     host, machine = MemoryBuilder(rng), Machine(config)
     cases = [
         Case(rng, host, machine, program, timeout=timeout) for program, silence in programs for timeout in (silence, silence + 1)
@@ -32,7 +33,7 @@ def check_silence(rng, programs, latency, config=DEEP):
 
 
 @pytest.mark.slow
-def test_way_of_a_row_and_line_of_sync(rng):
+def test_timeout_covers_latency_of_a_row_and_of_syncs(rng):
     row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
     way = [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead
     line = [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25
@@ -40,8 +41,9 @@ def test_way_of_a_row_and_line_of_sync(rng):
 
 
 @pytest.mark.slow
-def test_way_of_a_tile(rng):
-    """The rows before keep the bus busy until all is dispatched."""
+def test_timeout_covers_latency_of_a_tile(rng):
+    """The longest wait for a weight tile needs a timeout of exactly 2 n + 6 cycles. Preceding loads keep the bus busy until all
+    instructions are dispatched."""
     program = [
         *initialisation(FLAT),
         op(Opcode.SYNC),
@@ -54,7 +56,7 @@ def test_way_of_a_tile(rng):
 
 
 @pytest.mark.slow
-def test_memory(rng):
+def test_timeout_covers_latency_of_the_memory(rng):
     check_silence(rng, [([op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79)], 80)
 
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Cores in a ring: programs against machine models, with memories of a third party, and with a core that is missing."""
+"""Tests of cores in a ring: programs against machine models, with third-party memories, and with a core that faults."""
 
 import pytest
 
@@ -15,7 +15,7 @@ HALT = (Opcode.HALT, {})
 
 
 def words_of(words, size):
-    """Returns the number of words that a core sends for the RINGs of a program."""
+    """Returns the number of words that a core of a ring of `size` cores sends for the RINGs of a program."""
     rings = [fields for opcode, fields in words if opcode is Opcode.RING]
     return sum(words_sent(f["mode"], size, f["segment"] * f["rounds"], POD.n) for f in rings)
 
@@ -25,7 +25,8 @@ def words_of(words, size):
     [(2, 0.2, 0), *slow((3, 0, 2), *((size, 0.3, latency) for size in range(2, 9) for latency in (0, 3)))],
 )
 def test_programs(rng, tmp_path, size, pause, link_latency):
-    """Two runs; a core may begin the second one before its neighbour has ended the first."""
+    """Two consecutive runs equal the models on all cores, although a core may start the second run before its neighbour has ended
+    the first."""
     programs = [ring_program(rng, size, 6) for _ in range(2)]
     runs = [[(words, {"delay": int(rng.integers(200))}) for _ in range(size)] for words in programs]
     for words, cores in zip(programs, run_pod(rng, tmp_path, runs, pause=pause, link_latency=link_latency)):
@@ -34,8 +35,8 @@ def test_programs(rng, tmp_path, size, pause, link_latency):
             assert core["ring_sent"] == core["ring_received"] == words_of(words, size)
 
 
-def test_one_does_not_come_and_recovery(rng, tmp_path):
-    """In the middle of a program one core faults: the others end with TIMEOUT. After a flush everything is as before."""
+def test_ring_recovers_after_one_core_faults(rng, tmp_path):
+    """If one core faults in the middle of a program, the other core ends with TIMEOUT. After a flush both run correctly again."""
     words = ring_program(rng, 2, 4)
     second = [index for index, (opcode, _) in enumerate(words) if opcode is Opcode.RING][1]
     faulty = [*words[:second], 0xFF, HALT]

@@ -1,4 +1,4 @@
-"""Pods of cores with all features, of several n: random programs whose instructions collide, with RINGs among them."""
+"""Tests of pods of cores with all features and several n, on random programs that have many hazards and contain RINGs."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,13 @@ from core_runs import FULL, TINY, image_of
 from seeds import seed
 from suites import slow
 
-#: Bytes of the region MODEL of a program.
+#: Bytes of region MODEL for each program.
 _MODEL = 0x2000
 
 
 def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_latency=0):
-    """Runs the same random programs in all cores, on data of their own, beside machines that begin with the same table."""
+    """Runs the same random programs on all cores with different data, and compares them with machine models that start from the
+    same function table."""
     verilog, ring = pod_to_verilog(config, cores=size, link_latency=link_latency), MachineRing(config, [{}] * size)
     if config.table_lanes:
         tabled = [with_known_table(verilog, machine) for machine in ring.machines]

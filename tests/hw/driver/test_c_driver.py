@@ -1,4 +1,4 @@
-"""The C driver with a core that is the instruction-level model behind registers: bits, every error, and every limit."""
+"""Tests of the C driver on registers that are backed by the instruction-level model: result bits, each error, and each limit."""
 
 import ctypes
 from dataclasses import asdict, replace
@@ -19,7 +19,7 @@ from graphs import random_graph
 
 CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64)
 LIMIT = 50
-#: Bits of binary32: zeros, subnormals, infinity, NaNs, the largest, ties and their neighbours, the least normal number.
+#: Binary32 bits: zeros, subnormals, infinity, NaNs, the largest number, ties and their neighbours, the least normal number.
 ODD = [0, 1 << 31, 1, 0x807FFFFF, 0x7F800000, 0xFF800001, 0x7FC00000, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x3F808001, 0x800000]
 
 
@@ -32,7 +32,7 @@ def mlp(rng):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    """A small MLP, a batch of three."""
+    """Returns a C host with a compiled MLP of 21 inputs and a batch of three samples."""
     rng = np.random.default_rng(7)
     return host_of(mlp(rng), CONFIG, rng.normal(size=(3, 21)).astype(np.float32), tmp_path_factory.mktemp("driver"))
 
@@ -41,7 +41,7 @@ def session(host, interrupts=False, **options):
     return Session(host, host.registers(**options), interrupts)
 
 
-# Bits
+# ---- result bits
 
 
 @pytest.mark.parametrize("interrupts", [False, True])
@@ -57,8 +57,9 @@ def test_mlp(host, interrupts):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_random_graphs(rng, number, tmp_path):
-    """Gathered windows, padding, strides and pooling; a batch with a sample that is left out."""
+def test_random_graphs_give_golden_bits(rng, number, tmp_path):
+    """Random convolutional graphs give the golden model's bits through the C driver, with gathered windows, padding, strides,
+    pooling and an incomplete batch."""
     graph = random_graph(rng, stages=2, channels=6, size=8)
     config = Config(n=4, unified_buffer_depth=1024, accumulator_depth=256)
     host = host_of(graph, config, rng.normal(size=(2, graph.input_size)).astype(np.float32), tmp_path, batch=3)
@@ -69,7 +70,8 @@ def test_random_graphs(rng, number, tmp_path):
 
 
 def test_pack_rounds_as_the_golden_model(rng, host):
-    """Any bits: NaNs, infinities, subnormal numbers, ties."""
+    """`pack` rounds any binary32 bits as the golden model does, including NaNs, infinities, subnormals and ties, and fills unused
+    lanes with 0."""
     bits = rng.integers(0, 1 << 32, (3, 21), np.uint32)
     bits[0, : len(ODD)] = ODD
     bits[1] = bits[1] & 0xFFFF0000 | 0x8000
@@ -81,8 +83,8 @@ def test_pack_rounds_as_the_golden_model(rng, host):
         assert (np.concatenate(lanes)[:21] == expected[sample]).all() and not np.concatenate(lanes)[21:].any()
 
 
-def test_results_of_half_the_width(rng, tmp_path):
-    """A network whose last stage is a product leaves bfloat16."""
+def test_bfloat16_results(rng, tmp_path):
+    """A network whose last stage is a product has 16-bit outputs, and `unpack` returns the golden model's bits."""
 
     def term(source, inputs):
         return Term(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))
@@ -109,7 +111,7 @@ def test_no_such_sample(host):
         assert getattr(host.library, f"tpu_{function}")(host.model, host.region(region), 3, place) == ERRORS["ARGUMENT"]
 
 
-# A core that is not there, or another one
+# ---- missing or different cores
 
 
 @pytest.mark.parametrize("found", [0, 0xFFFFFFFF, 0x41545056])
@@ -140,7 +142,8 @@ def test_version(host, version, error):
     ],
 )
 def test_configuration(host, change, register):
-    """A smaller core is refused. A larger core is accepted, and so is a core without features that the network does not use."""
+    """The driver refuses a core that is smaller than the network needs, and names the register. It accepts a larger core, or one
+    without features that the network does not use."""
     other = Config(**{**asdict(CONFIG), **({"weight_fifo_depth": 64} if "n" in change else {}), **change, "table_lanes": 2})
     core = session(host, config=other)
     assert core.open() == "OK"
@@ -150,16 +153,18 @@ def test_configuration(host, change, register):
 
 
 @pytest.mark.parametrize("compiled, there, error", [(64, 64, "OK"), (64, 32, "CONFIGURATION"), (16, 64, "CONFIGURATION")])
-def test_instructions_lie_a_beat_apart(host, compiled, there, error, tmp_path):
-    """On a bus of more than 32 bytes: so a program for such a bus runs on no narrower one."""
+def test_program_for_another_bus_width_is_refused(host, compiled, there, error, tmp_path):
+    """On a bus wider than 32 bytes each instruction occupies a beat, so the driver refuses a program that was compiled for
+    another bus width."""
     needs = replace(host.bundle.model.needs, n=32, bus_bytes=compiled, weight_fifo_depth=2)
     header = c_header(replace(host.bundle.model, needs=needs), "model")
     core = session(replace(host, library=build_library(tmp_path, header)), config=Config(n=32, bus_width=8 * there))
     assert core.open() == "OK" and core.check() == error
 
 
-def test_features(rng, tmp_path):
-    """A network with pooling and a function by table."""
+def test_missing_features_are_refused(rng, tmp_path):
+    """The driver refuses a core without a feature that the network uses (pooling, function table), and accepts one without the
+    others."""
     tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
     conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
     point = Term("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
@@ -183,7 +188,7 @@ def test_core_goes_away(host):
     assert core.check() == core.place() == core("start") == core("wait", LIMIT) == core("recover", LIMIT) == "DEAD_BUS"
 
 
-# Header, image, places
+# ---- header, image and addresses
 
 
 def test_image(host):
@@ -199,7 +204,7 @@ def test_image(host):
         ({}, "OK"),
         ({"input": 4}, "ADDRESS"),
         ({"output": "input"}, "ADDRESS"),
-        ({"scratch": 1}, "OK"),  # of no bytes
+        ({"scratch": 1}, "OK"),  # a region of 0 bytes
         ({"model": (1 << 64) - BASE - 8}, "ADDRESS"),
     ],
 )
@@ -226,11 +231,11 @@ def test_registers_that_hold_nothing(host):
     assert core("set_timeout", 77) == "OK" and core.registers.values["timeout"] == 77
 
 
-# Faults
+# ---- faults
 
 
 def broken(host, word):
-    """A memory whose first instruction is another one."""
+    """Replaces the first instruction in the host's memory by `word`."""
     host.memory[host.places["model"] : host.places["model"] + 32] = word.to_bytes(32, "little")
 
 
@@ -273,7 +278,7 @@ def test_faults(host, cause):
     assert core("recover", LIMIT) == "DEAD_MEMORY"
 
 
-# Limits
+# ---- limits
 
 
 def test_limit(host):
@@ -292,7 +297,8 @@ def test_limit(host):
 @pytest.mark.parametrize("status", [0, 1, 9, 8, 3, 6, 16, 0xFFFFFFFF])
 @pytest.mark.parametrize("cycles", [0, 0xFFFFFFFF])
 def test_dead_bus(host, status, cycles):
-    """The status never changes, and nothing counts; or it is one that no core shows."""
+    """If the status register stays at a value without progress, or at a value that no core has, `wait` ends with DEAD_BUS within
+    its limit."""
     core = session(host).prepare()
     assert core("start") == "OK"
     core.registers.override = {"status": status, "cycles": cycles}

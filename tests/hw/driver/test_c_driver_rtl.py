@@ -1,4 +1,5 @@
-"""The C driver with the RTL, in Verilator: the same bits, and the faults of a memory that answers with errors or not at all."""
+"""Tests of the C driver with the RTL in Verilator: result bits, and faults of a memory that responds with errors or not at
+all."""
 
 import subprocess
 
@@ -20,7 +21,8 @@ BENCH = SOURCES.parents[1] / "tests" / "support" / "c_driver_bench.cpp"
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """The program, and a folder with the image and the vectors of a network with windows, pooling and a function by table."""
+    """Builds the simulation of driver and core. Returns the program and a folder with the image and test vectors of a network
+    with windows, pooling and tanh."""
     rng, folder = np.random.default_rng(11), tmp_path_factory.mktemp("rtl")
     tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
     conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
@@ -36,7 +38,7 @@ def bench(tmp_path_factory):
 
 
 def run(bench, *plusargs, limit=1000):
-    """Returns the steps with their return values, in order, and the results."""
+    """Runs the simulation. Returns the driver's calls with their return values, in order, and the results' bytes."""
     program, folder = bench
     done = subprocess.run([program, folder, str(limit), *plusargs], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The files of `hw/driver`: they compile without a warning, need nothing, and describe the registers that there are."""
+"""Tests of the files of `hw/driver`: they compile without warnings or libraries, and their registers equal the hardware's."""
 
 import ctypes
 import re
@@ -17,7 +17,7 @@ from c_driver import FLAGS, HOOK, READ, SOURCES, WRITE, DriverPort, compile_c, h
 from core_networks import numbers
 
 UNITS = ("tpu.c", "tpu_data.c", "example.c", "image.S")
-#: Compilers to try if they are installed, with their options for freestanding code.
+#: Compilers to try if installed, with their options for freestanding code.
 COMPILERS = {"gcc": (), "clang": (), "riscv64-unknown-elf-gcc": ("-march=rv32im", "-mabi=ilp32")}
 
 
@@ -35,7 +35,7 @@ def host(tmp_path_factory):
 @pytest.mark.parametrize("level", ["-Os", "-O3"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_compiles_and_needs_nothing(host, compiler, level, tmp_path):
-    """Not even memcpy, which a compiler may call of itself."""
+    """The driver compiles without warnings and calls no library function, not even memcpy, which a compiler may insert."""
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     objects = []
@@ -58,8 +58,9 @@ def test_compiles_as_cpp(host, tmp_path):
     assert subprocess.run([tmp_path / "x"]).returncode == 0
 
 
-def test_example(host, tmp_path):
-    """The program of the README, on a core that is the instruction-level model: its memory is this process's."""
+def test_readme_example_runs(host, tmp_path):
+    """The example program of the README returns the golden model's results, on an instruction-level model that uses this
+    process's memory."""
     library = tmp_path / "example.so"
     sources = [SOURCES / unit for unit in UNITS]
     options = (*FLAGS, "-shared", "-fPIC", f"-I{SOURCES}", f"-I{host.folder}", f"-Wa,-I,{host.folder}")
@@ -80,7 +81,7 @@ def test_example(host, tmp_path):
 
 
 class _Everything:
-    """The memory of this process, by address; written where something is."""
+    """Indexes the memory of this process by address, and records the writes in `stored`."""
 
     def __init__(self):
         self.stored = []
@@ -94,7 +95,7 @@ class _Everything:
 
 
 def test_readme_says_which_functions_return_nothing():
-    """Returns the functions that the program calls and that `tpu.h` declares as void."""
+    """The README lists exactly the functions of its program that `tpu.h` declares as void."""
     readme, header = ((SOURCES / name).read_text() for name in ("README.md", "tpu.h"))
     program = readme.partition("```c\n")[2].partition("```")[0]
     called = set(re.findall(r"^(tpu_\w+)\(", program, re.MULTILINE))
@@ -103,13 +104,13 @@ def test_readme_says_which_functions_return_nothing():
     assert len(called) > 8 and set(re.findall(r"`(\w+)`", excepted)) == {name for name in called if kinds[name] == "void"}
 
 
-# The registers, as both files have them
+# ---- the registers, in both header files
 
 
 def test_header_of_the_registers():
     text = (SOURCES / "tpu_regs.h").read_text()
     found = {name: int(value, 0) for name, value in re.findall(r"^#define TPU_(\w+) +(\w+)u$", text, re.MULTILINE)}
-    assert len(found) == text.count("#define") - 1  # the guard
+    assert len(found) == text.count("#define") - 1  # one define is the include guard
     expected = {"IDENTIFIER": IDENTIFIER, "INTERFACE_VERSION": VERSION, "REGISTER_BYTES": 512}
     expected |= {"REGIONS": 4, "REGION_STEP": 16, "STALLS": 9, "STALL_STEP": 4}
     expected |= {f"FAULT_{fault.name}": fault.value for fault in Fault}

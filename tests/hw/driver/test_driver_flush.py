@@ -1,4 +1,5 @@
-"""Both drivers flush the links of a ring: all cores at once, each with its rank, and report vectors that are left."""
+"""Tests of flushing a ring's links by the C and the Python driver: all cores at once, each with its rank, and vectors that are
+left."""
 
 import asyncio
 import ctypes
@@ -17,7 +18,7 @@ from stand_in_registers import FAULT, RUNNING
 CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, ring=True)
 FLUSH = 1 << 16
 LOOKS = 7
-#: Register `ring` of two cores: their ranks, in a ring of two.
+#: Values of register `ring` of the two cores: rank and size of the ring.
 PLACES = [0x200, 0x201]
 
 
@@ -28,7 +29,7 @@ def host(tmp_path_factory):
 
 
 class Registers:
-    """Registers of a core of a ring, with one log for all cores."""
+    """Registers of one core of a ring. All cores append to one log of reads ("r") and writes ("w")."""
 
     def __init__(self, number, log, **override):
         self.number, self.log, self.override = number, log, override
@@ -45,7 +46,7 @@ class Registers:
 
 
 class Port:
-    """The same for the driver in Python."""
+    """Adapts `Registers` to the asynchronous interface of the Python driver."""
 
     def __init__(self, registers):
         self.registers = registers
@@ -72,7 +73,8 @@ def flush_in_python(host, registers):
 
 @pytest.mark.parametrize("flush", [flush_in_c, flush_in_python])
 def test_all_cores_flush_at_once(host, flush):
-    """All begin before one ends; in between and afterwards each is looked at as often as asked for."""
+    """The driver starts the flush in all cores before it ends one. Before and after, it polls each core's `ring_state` the
+    required number of times."""
     log = []
     assert flush(host, [Registers(number, log) for number in range(2)]) == 0
     ring, state = REGISTER["ring"].offset, REGISTER["ring_state"].offset

@@ -1,4 +1,4 @@
-"""The FuseSoC packaging: the example SoC is built and simulated by `fusesoc`, and its check can fail."""
+"""Tests of the FuseSoC packaging: `fusesoc` builds and simulates the example SoC, and a wrong result makes it fail."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SOC = "amaranth-tpu:example:soc"
 
 
 def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
-    """Runs fusesoc in `place`. Returns its output and exit status."""
+    """Runs fusesoc in the folder `place`, and returns its output and exit status."""
     here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
     env = (
         os.environ
@@ -57,8 +57,8 @@ def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environmen
 
 
 @pytest.mark.slow
-def test_simulation(tmp_path):
-    """Every result is compared; it says how far it is, and has nothing to complain of."""
+def test_simulation_passes_without_warnings(tmp_path):
+    """The simulation compares every result, prints its progress, and prints no warning."""
     said, status = fusesoc(tmp_path)
     assert status == 0 and "passed: " in said, said
     assert "50 % of the script" in said and "readmemh" not in said and "arning" not in said, said
@@ -71,7 +71,7 @@ def script(place):
 
 
 def check_that_it_fails(place, lines, step):
-    """The run fails if one bit of the host's expected data of this step is changed."""
+    """Flips one bit of the host's expected data in the given step, and checks that the simulation fails there."""
     index = next(index for index, line in enumerate(lines) if line.endswith(step) and line[0] in "23")
     _, address, data = lines[index].split()[0].split("_")
     changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1 :]]
@@ -97,8 +97,8 @@ def test_what_differs_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_host_that_waits_in_vain(tmp_path):
-    """Without a start, no interrupt occurs."""
+def test_missing_start_is_reported(tmp_path):
+    """Without the write that starts the core, no interrupt occurs, and the simulation fails at the step that waits for it."""
     assert fusesoc(tmp_path)[1] == 0
     lines = [line for line in script(tmp_path) if not line.endswith("control")]
     (tmp_path / "changed.hex").write_text("\n".join(lines) + "\n")
@@ -108,7 +108,7 @@ def test_a_host_that_waits_in_vain(tmp_path):
 
 @pytest.mark.slow
 def test_litex(tmp_path):
-    """The same bench around an interconnect by LiteX."""
+    """The simulation also passes with a LiteX interconnect between host, core and memory, and with 20 % stalls."""
     pytest.importorskip("litex", reason="litex is in the extra `test`")
     said, status = fusesoc(tmp_path, "--pause_percent=20", target="litex")
     assert status == 0 and "passed: " in said, said
@@ -148,8 +148,8 @@ def test_bad_parameters(script, parameters, message, tmp_path):
 
 @pytest.mark.slow
 def test_one_default_core(tmp_path):
-    """With n as the only parameter, the generator writes the same text as the Python call. The command is tested in
-    `test_core_options.py`."""
+    """With n as the only parameter, the generator writes the same Verilog as the Python call. `test_core_options.py` tests the
+    command."""
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")
     subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "tpu.v").read_text() == to_verilog(Config(n=2), source=source())

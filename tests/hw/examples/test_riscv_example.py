@@ -1,5 +1,5 @@
-"""The RISC-V system (`hw/examples/riscv`): the CPU's network and the refusals of the command; the whole system in the slow
-suite."""
+"""Tests of the RISC-V system (`hw/examples/riscv`): the CPU's network and the refusals of the command. The slow suite runs the
+whole system."""
 
 import ctypes
 import json
@@ -43,7 +43,8 @@ def random_chain(rng, widths):
 
 
 def on_this_cpu(graph, samples, folder):
-    """`(binary32, integers)`: the results of the firmware's `cpu_network.c`, compiled for the CPU that runs the test."""
+    """Compiles the firmware's `cpu_network.c` for this machine and runs it. Returns `(binary32 results, integer results, expected
+    integers)`."""
     network = CpuNetwork(graph, samples)
     files = network.files(samples, len(samples)) | {"samples.bin": samples.tobytes()}
     for name, data in files.items():
@@ -63,10 +64,11 @@ def on_this_cpu(graph, samples, folder):
 
 
 def test_network_of_the_cpu(rng, tmp_path):
-    """Binary32 results equal the golden model's bits. Integer results equal numpy's, and are close to the network's."""
+    """The firmware's binary32 results equal the golden model's bits. Its integer results equal numpy's, and correlate with the
+    golden model's by over 0.99."""
     graph = random_chain(rng, [37, 50, 21, 9])
     samples = rng.standard_normal((12, 37)).astype(np.float32)
-    samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # between two bfloat16
+    samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # halfway between two bfloat16 values
     binary32, integers, expected = on_this_cpu(graph, samples, tmp_path)
     golden = run_network(graph, samples)
     assert (binary32.view(np.uint32) == golden.view(np.uint32)).all()
@@ -83,7 +85,8 @@ def test_order_of_outputs(rng):
 
 
 def test_other_networks_are_refused(rng):
-    """No dense layers; inputs in another order, so that sums have other bits."""
+    """The CPU's part refuses networks with a function other than its own, with two terms per stage, or with reordered inputs,
+    which would change the sums' bits."""
     graph = random_chain(rng, [8, 5])
     [stage] = graph.stages
     for other in (
@@ -127,8 +130,8 @@ def test_what_the_firmware_should_not_say(line):
         example.read_lines([line], GOLDEN, INTEGERS)
 
 
-def test_what_is_missing(monkeypatch):
-    """One line each, with the mend."""
+def test_missing_tools_are_reported(monkeypatch):
+    """Each missing tool is reported in one line that ends with the command that installs it."""
     monkeypatch.setattr(shutil, "which", lambda program: None)
     with pytest.raises(ToolError, match="apt-get install gcc-riscv64-unknown-elf$"):
         firmware.find_compiler()
@@ -149,7 +152,7 @@ def needs_riscv():
 
 
 def run(*words):
-    """The JSON output of the command."""
+    """Runs the example with `words` and `--json`, and returns the parsed output."""
     needs_riscv()
     done = subprocess.run(
         [sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], capture_output=True, text=True, timeout=3000
@@ -159,8 +162,9 @@ def run(*words):
 
 
 @pytest.mark.slow
-def test_digits():
-    """All of 784-10 on both; the command has compared each result, and ends with an error where one differs."""
+def test_digits_on_core_and_cpu():
+    """Runs the 784-10 digit network on core and CPU: no bit differs from the golden model, and the core needs less than a tenth
+    of the CPU's cycles."""
     figures = run("--images", "2", "--cpu-images", "1")
     assert {who: len(figures[who]["answers"]) for who in ("core", "integer", "binary32")} == dict(core=2, integer=1, binary32=1)
     assert figures["core"]["answers"][0] == figures["binary32"]["answers"][0] == figures["labels"][0]
@@ -170,8 +174,9 @@ def test_digits():
 
 
 @pytest.mark.slow
-def test_errors():
-    """The firmware compares numbers of errors with its own; here with the README's, in order."""
+def test_error_numbers_are_the_readmes():
+    """The firmware provokes errors and compares their numbers with those it expects. This test compares the numbers with the
+    README's."""
     figures = run("--errors")
     assert not figures["wrong"] and not figures["mismatched_bits"]
     found, took = zip(*((int(line.split()[0]), int(line.split()[2])) for line in figures["lines"] if "after" in line.split()[:3]))
@@ -181,7 +186,7 @@ def test_errors():
 
 @pytest.mark.slow
 def test_a_wrong_weight_is_found(tmp_path):
-    """Changes one byte in RAM that the core or the CPU reads."""
+    """One wrong byte in the core's program or in the CPU's weights is reported, at the check that covers it."""
     needs_riscv()
     config, network = from_preset("plain", n=4), load_network(SHIPPED["d"])
     samples = np.ones((1, 784), np.float32)

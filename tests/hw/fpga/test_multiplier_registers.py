@@ -1,4 +1,4 @@
-"""Registers that move into a hard multiplier, and those that must not."""
+"""Tests of moving registers into a hard multiplier, and of registers that must stay outside."""
 
 import copy
 
@@ -17,7 +17,7 @@ def register(d, q, **parameters):
 
 
 def design():
-    """A product of two times one bit, registers around it; the register of A0 is read by a LUT too."""
+    """Returns the netlist of a 2 x 1 bit product with registers at inputs and outputs. A LUT also reads the register of A0."""
     pins = {"A0": [11], "A1": ["1"], "B0": [12], "P0": [13], "P1": [14], "P2": [99]}
     return {
         "modules": {
@@ -46,7 +46,7 @@ def design():
     }
 
 
-def test_moves():
+def test_registers_move_into_the_multiplier():
     netlist = design()
     assert move_registers(netlist) == 3
     cells = netlist["modules"]["top"]["cells"]
@@ -68,14 +68,14 @@ def test_moves():
 
 
 def enable(cells, name, net):
-    """Gives a register an enable, which a register drives."""
+    """Gives register `name` the clock enable `net`, and adds a register that drives it."""
     cell = cells[name]
     cell["parameters"]["CEMUX"], cell["connections"]["CE"], cell["port_directions"]["CE"] = "CE", [net], "input"
     cells[f"enable_{net}"] = register(5, net)
 
 
-def test_enables():
-    """Factors and product with an enable each: two of the multiplier's four."""
+def test_registers_with_enables_move():
+    """Registers with clock enables move too: factors and product use two of the multiplier's four enables."""
     netlist = design()
     cells = netlist["modules"]["top"]["cells"]
     for name, net in (("a", 31), ("b", 31), ("p", 32), ("q", 32)):

@@ -1,4 +1,4 @@
-"""The netlist that Yosys makes for the ECP5: of a core, simulated; of a cell, against its source."""
+"""Tests of the ECP5 netlist by Yosys: a core's netlist is simulated, and a cell's netlist is proven equal to its source."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from amaranth_tpu.sim.proofs.jobs import ProofJob
 from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 
-#: Small, but with block memories (unified buffer, weight FIFO), distributed ones, and a multiplier block in each cell.
+#: A small core, but with block and distributed memories and a hard multiplier in each cell.
 CONFIG = Config(
     n=2,
     cell_stages=3,
@@ -28,7 +28,7 @@ CONFIG = Config(
     in_flight=4,
     **PLAIN,
 )
-#: Bits of a cell's outputs: x, w, sum, mark and switch.
+#: Output bits of a cell: x, w, sum, mark and switch.
 OUTPUT_BITS = 16 + 16 + 32 + 2
 
 
@@ -45,7 +45,7 @@ def small_network():
 
 
 def run(verilog):
-    """Bits of the logits, and the cycles of each batch."""
+    """Runs two batches on the given Verilog in Icarus Verilog. Returns the bits of the logits and the cycles of each batch."""
     network, samples = small_network()
     program = compile_network(network, CONFIG, 2)
     host = HostImage(program, samples)
@@ -59,7 +59,7 @@ def run(verilog):
 def test_core():
     source = to_verilog(CONFIG)
     netlist = core_netlist(source)
-    # The cells that the models describe are in the netlist.
+    # The netlist contains the primitives that the simulation models describe.
     for cell in ("LUT4", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4", "DP16KD", "MULT18X18D"):
         assert f"  {cell} " in netlist
     network, samples = small_network()
@@ -77,7 +77,7 @@ def test_cell(stages):
 
 @pytest.mark.slow
 def test_cell_against_floating_point():
-    """The netlist fulfils the properties that its source does."""
+    """The cell's netlist is proven to have the same properties as its source."""
     assert ProofJob("cell", 3, changes=CELL_TO_NETLIST).run(1800).result == "proven"
 
 

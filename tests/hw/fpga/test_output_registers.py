@@ -1,4 +1,4 @@
-"""Registers that go into block RAMs, and those that must not."""
+"""Tests of moving registers into the output of block RAMs, and of registers that must stay outside."""
 
 import copy
 
@@ -50,7 +50,7 @@ def test_taken_in(connections, enable):
         lambda cells: cells["ff0"]["parameters"].update(CLKMUX="INV"),
         lambda cells: cells["ff0"]["parameters"].update(REGSET="SET"),
         lambda cells: (cells["ff0"]["parameters"].update(CEMUX="CE"), cells["ff0"]["connections"].update(CE=[CE])),  # one of two
-        lambda cells: cells.update(other=register(OUT[1], 50)),  # somebody else reads it too
+        lambda cells: cells.update(other=register(OUT[1], 50)),  # another reader
         lambda cells: cells["ff1"].update(type="LUT4"),
         lambda cells: cells["memory"]["parameters"].update(DATA_WIDTH_B=f"{36:b}"),
     ],

@@ -1,4 +1,5 @@
-"""From a netlist to a bitstream: parsing of nextpnr's files, reports, errors, and a small core routed (slow)."""
+"""Tests of the path from a netlist to a bitstream: parsing of nextpnr's files, reports, errors, and (slow) a routed small
+core."""
 
 import io
 import json
@@ -63,7 +64,7 @@ def test_critical_path():
 
 
 def test_critical_path_of_a_pod():
-    """Blocks are the cores, and names go without the way to them."""
+    """In the critical path of a pod, blocks are named by their core, and signal names lose their hierarchical prefix."""
     pod = VERILOG
     for name, other in (("module system", "module tpu_pod"), ("system system", "tpu_pod core"), ("tpu core", "tpu core0")):
         pod = pod.replace(name, other)
@@ -165,7 +166,8 @@ def test_what_is_wrong(change, said):
     ],
 )
 def test_advice_on_size(changes, total, said):
-    """Only suggestions that can suffice: functions take 2,000 LUTs here, buffers 6 block RAMs."""
+    """The advice for a core that is too large names only options that can suffice. Here the functions take 2,000 LUTs and the
+    buffers 6 block RAMs."""
     report, config, target = _report()
     report["blocks"]["activation"] = {"lut": 2000, "ff": 0, "dsp": 0, "bram": 0}
     report["total"] |= total
@@ -173,7 +175,8 @@ def test_advice_on_size(changes, total, said):
 
 
 def test_advice_on_speed():
-    """On a part alone, where no clock is missed, too."""
+    """If the target frequency is missed, the advice is more cell stages, or another seed at nine stages. If it is met, there is
+    no advice."""
     report, _, target = _report(fmax_mhz=39.6, clock_mhz=100.0)
     assert advice(report, Config(n=2), target) == [
         "39.6 MHz reached, 100.0 MHz aimed at: a cell of more stages is faster (--cell-stages, now 3, at most 9)"
@@ -288,8 +291,8 @@ def test_scan_chain_takes_every_port():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [part.name for part in PARTS.values() if FAMILIES[part.family].place_and_route])
-def test_to_a_bitstream(part, tmp_path):
-    """Every tool on a part, with next to nothing in the core."""
+def test_bitstream_for_each_part(part, tmp_path):
+    """Yosys, nextpnr and the packer make a bitstream for each part, from a nearly empty core."""
     core = """
 module tpu_unit (
   input  wire clk,
@@ -322,8 +325,9 @@ endmodule
 
 
 @pytest.mark.slow
-def test_routed(tmp_path):
-    """A core of 2 x 2 on the smallest ECP5, to a bitstream."""
+def test_small_core_is_routed(tmp_path):
+    """A 2 x 2 core on the smallest ECP5 is placed and routed, and its report agrees with the bitstream, the blocks' totals and
+    the critical path."""
     said = []
     config = Config(n=2, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=256, **PLAIN)
     report = implement(config, find_target("ecp5-25"), tmp_path, pnr=True, progress=said.append)

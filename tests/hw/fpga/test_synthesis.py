@@ -1,4 +1,4 @@
-"""Synthesis for an FPGA: targets, parsing of Yosys' netlists, failing tools, and refusals."""
+"""Tests of synthesis for FPGAs: targets, parsing of Yosys' netlists, failing tools, and errors."""
 
 import re
 
@@ -108,8 +108,8 @@ def test_memories_that_became_registers():
     assert registers_for_memories("using FF mapping for memory tpu_store.queue\n", verilog) == {"tpu_store.queue": None}
 
 
-def test_text_of_a_core():
-    """Its blocks are found."""
+def test_blocks_of_a_core_are_found():
+    """The block hierarchy is found in the Verilog of a core, with the names of its main blocks."""
     verilog = verilog_of(SMALL)
     blocks = [name for name, _ in BlockHierarchy(verilog + on_scan_chain(verilog), "top").blocks.values()]
     assert {"array", "unified_buffer", "accumulators", "weight_fifo", "dispatcher", "decoder", "registers"} <= set(blocks)
@@ -120,7 +120,7 @@ def test_text_of_a_core():
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """Makes a package with one program out of a few lines of Python, and runs it."""
+    """Returns a function that runs the given line of Python as a synthesis tool in a package of its own."""
     package = tmp_path / "packages" / "yowasp_fake"
     package.mkdir(parents=True)
     folder = tmp_path / "folder"
@@ -156,7 +156,7 @@ def test_tool_that_fails(tool):
 
 
 def test_tool_that_dies_with_status_0(tool):
-    """Files of another run stay as they are."""
+    """A tool that exits with 0 but does not write its output is an error, although an earlier run's output exists."""
     tool("open('made', 'w').close()")
     with pytest.raises(ToolError, match="status 0; it said: working"):
         tool("print('working')")
@@ -198,7 +198,8 @@ def test_too_many_cells_are_refused_before_the_work(tmp_path, part, n, said):
 
 
 def test_largest_cores(tmp_path):
-    """The search, with a core whose cells take 400 LUTs, and 10,000 more."""
+    """The search for the largest core fits n to each part, for a core of 400 LUTs per cell and 10,000 more, and reports the
+    limiting resource."""
     tried = []
 
     def measure(config, target, folder, progress):
@@ -221,7 +222,7 @@ def test_largest_cores(tmp_path):
 
 @pytest.mark.parametrize("flat, across_blocks", [*slow((False, False), (True, False)), (True, True)])
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
-    """Cells that are in the family but not in the Verilog."""
+    """Synthesis accepts primitives of the FPGA family, such as a PLL, that the Verilog does not define."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
     top = (
         "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The delay line: inputs appear `cycles` later; a reset discards values in flight."""
+"""Tests of the delay line: inputs appear `cycles` cycles later, and a reset discards values in flight."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The queue of two in registers: order, both places, one payload a cycle, and nothing from input to output in a cycle."""
+"""Tests of the two-entry queue in registers: order, capacity, one payload a cycle, and no combinational path from input to
+output."""
 
 import pytest
 

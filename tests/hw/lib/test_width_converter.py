@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The converter: words joined, the first one lowest, valid in the cycle of the last one."""
+"""Tests of the width converter: it joins words, the first one lowest, and is valid in the cycle of the last word."""
 
 import pytest
 

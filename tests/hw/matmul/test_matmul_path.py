@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The way of a matrix multiplication, wired as in the core: unit, weight FIFO, buffers and array, against the golden model."""
+"""Tests of matrix multiplication against the golden model, with unit, weight FIFO, buffers and array wired as in the core."""
 
 import random
 
@@ -26,7 +26,7 @@ from suites import slow
 
 
 class MatmulPath(wiring.Component):
-    """Everything that a MATMUL passes through."""
+    """All blocks between a MATMUL and its sums: unit, unified buffer, weight FIFO, array and accumulators."""
 
     def __init__(self, config):
         self.config = config
@@ -104,11 +104,8 @@ def joined(bits, width):
 
 
 async def program(ports, rng, *, config, matmuls, wild, weights_pace):
-    """Fills the memories, runs `matmuls`, and compares every sum that is written, and what the accumulators hold in the
-    end, with the golden model's.
-
-    Returns the cycles in which rows were issued.
-    """
+    """Fills the memories, runs `matmuls`, and compares every written sum and the final accumulators with the golden model. `wild`
+    is the probability of random bits, such as NaNs, in an operand. Returns the cycles in which rows were issued."""
     n = config.n
     buffer = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(config.unified_buffer_depth)]
     biases = [[binary32_bits(rng, wild) for _ in range(n)] for _ in range(config.bias_depth)]
@@ -139,7 +136,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
     written = freed = done = 0
     slots = [operation["tag"]["slot"] for operation in matmuls]
-    todo, offered, issued, returned = list(matmuls), None, [], []  # returned: sums, by the cycle of their column 0
+    todo, offered, issued, returned = list(matmuls), None, [], []  # returned: sums, by the cycle in which their column 0 appears
     while True:
         write = (
             written < n * len(tiles)
@@ -177,7 +174,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         assert ports.cycle < 20_000, f"stuck: {done} of {len(matmuls)} operations, {written} vectors of weights"
     ports.set(fifo_write=0, port__op__valid=0)
 
-    # From two cycles after the last `done` on, the last row first: all sums must be there.
+    # From two cycles after the last `done`, reads all sums, starting with the last row.
     for _ in range(2):
         await ports.tick()
     last_row = [acc for pass_ in passes(matmuls[-1]) for _, acc in rows(pass_)][-1]
@@ -206,8 +203,8 @@ def test_random(n, stages, count, wild, weights_pace, **changes):
 
 
 @pytest.mark.parametrize("n, stages, count", [(2, 1, 3), *slow((2, 1, 8), (2, 8, 8), (4, 3, 4))])
-def test_training(n, stages, count):
-    """Biases of a row each."""
+def test_one_bias_row_per_row(n, stages, count):
+    """With `training`, MATMULs that use one bias row per row equal the golden model."""
     test_random(n, stages, count, 0.01, 1, training=True, bias_depth=16)
 
 
@@ -221,10 +218,8 @@ def test_volume(n, stages, training):
 @pytest.mark.parametrize("n, stages", [(2, 3), *slow((2, 8))])
 @pytest.mark.parametrize("factor", [*slow(1, 2), 7, *slow(20)])
 def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
-    """Weights that come a vector a cycle: one tile every n cycles, or as many as a tile has rows; no gap in between.
-
-    Each tile adds to the sums of the one before it, if it is long enough for them to be back, else it begins new ones.
-    """
+    """If weights arrive at one vector a cycle, tiles follow each other every max(n, rows) cycles without a gap. Tiles accumulate
+    on the preceding sums if they are long enough for these to be back, and else start new sums."""
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
     length = max(1, n * factor // 2)
     way = 1 + config.lead + n * config.latency

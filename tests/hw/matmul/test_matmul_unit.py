@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The matrix multiply unit: when each row reads and is written, in which order operations end, and when it is idle."""
+"""Tests of the matrix multiply unit: the cycles of reads and writes of each row, the order of ends, and the idle flag."""
 
 import random
 
@@ -20,12 +20,13 @@ def configuration(n, stages, **changes):
 
 
 async def operations(ports, rng, *, config, todo, offers, tile):
-    """Offers operations, has a tile ready `tile(rng)` cycles after each switch; returns the cycles of issued rows."""
+    """Offers operations with probability `offers` per cycle, and checks them. A tile is ready `tile(rng)` cycles after each
+    switch. Returns the cycles of issued rows."""
     n, lead = config.n, config.lead
     read_after = 1 + lead - config.read_latency
     way = 1 + lead + n * config.latency
     layout, todo = matmul_layout(config), list(todo)
-    due = []  # rows to come: (buffer, acc, bias or None, operation to end or None, needs a new tile)
+    due = []  # expected rows: (buffer, acc, bias or None, operation to end or None, needs a new tile)
     reads, writes, written, ends = {}, {}, {}, []
     offered, loaded_at, switched, quiet = None, 0, False, 0
     issued = []
@@ -55,7 +56,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         else:
             assert not switched, f"cycle {now}: a switch without a row"
 
-        # The accumulators, as column 0 sees them.
+        # The accumulators, as column 0 accesses them.
         if now in reads:
             acc, bias = reads.pop(now)
             assert ports.get("sums__start") == (bias is not None), f"cycle {now}: start"
@@ -68,7 +69,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             acc = writes.pop(now)
             assert ports.get("sums__write_row") == acc, f"cycle {now}: writes row {ports.get('sums__write_row')}, not {acc}"
 
-        # The end of an operation, a cycle before its last sum goes to the last column's memory.
+        # An operation ends a cycle before its last sum reaches the last column's memory.
         if ports.get("port__done"):
             assert ends and now >= ends[0][0] - 1, f"cycle {now}: done too early"
             assert ports.get("port__done_slot") == ends.pop(0)[1], f"cycle {now}: slot {ports.get('done_slot')}"
@@ -101,7 +102,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
 
 
 async def runs(ports, rng, *, config, todo, offers, tile):
-    """The operations; then a reset amid some; then the operations again."""
+    """Runs the operations, resets the unit during the first operation, and runs them again. Returns the cycles of issued rows."""
     await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
     ports.set(port__op__valid=1, port__op__payload=pack(matmul_layout(config), **todo[0]), tiles__coming=1)
     for _ in range(rng.randrange(8, 20)):
@@ -146,13 +147,13 @@ def test_random(n, stages, offers, slowest, **changes):
 
 
 @pytest.mark.parametrize("n, stages", [(2, 1), *slow((2, 8), (4, 3))])
-def test_training(n, stages):
-    """Biases of a row each."""
+def test_one_bias_row_per_row(n, stages):
+    """With `training`, the unit reads one bias row per row, as the model does."""
     test_random(n, stages, 1, 1, training=True)
 
 
-def test_idle():
-    """Never idle while rows of an accepted operation are to come."""
+def test_not_idle_during_an_operation():
+    """The unit is not idle while an accepted operation has rows left."""
     config = configuration(4, 3)
     matmul = random_matmul(random.Random(seed()), config, keep=0, start=1)
     matmul.update(tiles0=1, tiles1=1)
@@ -162,7 +163,7 @@ def test_idle():
 @pytest.mark.parametrize("n, stages", [(2, 3), *slow((4, 3), (4, 8))])
 @pytest.mark.parametrize("length", [2, *slow(4), 9])
 def test_one_tile_every_max_of_rows_and_n(n, stages, length):
-    """Also from one operation to the next."""
+    """A tile with `length` rows takes max(length, n) cycles, within an operation and across the border between two operations."""
     config = configuration(n, stages)
     rng = random.Random(seed())
     matmul = random_matmul(rng, config, start=1, keep=0)

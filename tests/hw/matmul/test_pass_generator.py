@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The pass generator: the passes of random operations by the two loops of the instruction set, one a cycle."""
+"""Tests of the pass generator: it emits the passes of random operations, one a cycle, as the two loops of the instruction set
+define."""
 
 import pytest
 
@@ -17,7 +18,8 @@ def configuration(**changes):
 
 
 async def traffic(ports, rng, *, config, offers, takes, count):
-    """Operations come with probability `offers`, passes are taken with probability `takes`; returns cycles, passes."""
+    """Offers operations with probability `offers` and accepts passes with probability `takes` per cycle. Returns the numbers of
+    cycles and of passes."""
     layout = pass_layout(config)
     long = {10: (300, 1), 40: (2, 300)}
     pending, offered, due = [random_matmul(rng, config, loops=long.get(index)) for index in range(count)], None, []
@@ -62,6 +64,6 @@ def test_random(offers, takes, training):
 
 
 def test_one_pass_a_cycle():
-    """Also from one operation to the next."""
+    """The generator emits a pass in every cycle, also in the first cycle of the next operation."""
     cycles, taken = run(configuration(), offers=1, takes=1)
     assert cycles == taken

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The row issuer: rows of random passes, the switch, the interlock of sums under way, and how fast passes follow."""
+"""Tests of the row issuer: rows of random passes, tile switches, the interlock on sums in flight, and the rate of passes."""
 
 import random
 
@@ -55,17 +55,14 @@ def random_pass(rng, longest):
 
 
 async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
-    """Offers passes, with probability `blocks` blocked for a while; rows are written `delay` cycles after their issue; a tile is
-    loaded `tile(rng)` cycles after a switch.
-
-    Returns the cycles in which rows were issued.
-    """
+    """Offers passes, blocked for a while with probability `blocks`. Rows are written `delay` cycles after their issue, and a tile
+    is loaded `tile(rng)` cycles after a switch. Returns the cycles in which rows were issued."""
     row_layout = RowIssuer(pass_=layout).row_layout
     todo = list(todo)
-    offered, loaded_at = None, 1 + rng.randrange(8)  # a tile that is there now was coming a cycle ago
-    due = {}  # by cycle: the expected row
-    written = {}  # by accumulator row: when its newest sum is written
-    flight = []  # passes under way: (acc, end, first row written, last row written)
+    offered, loaded_at = None, 1 + rng.randrange(8)  # a tile that is loaded now was announced a cycle ago
+    due = {}  # {cycle: expected row}
+    written = {}  # {accumulator row: cycle in which its newest sum is written}
+    flight = []  # passes in flight: (acc, end, first row written, last row written)
     begun = patience = free_at = 0
     issued = []
     while offered or todo or any(at > ports.cycle for at in written.values()):
@@ -82,7 +79,7 @@ async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
         await ports.settle()
         go, switch = offered is not None and ports.get("i__ready") == 1, ports.get("switch")
 
-        # Rows come when they are due, every cycle from a pass's first on; and sums only after they were written.
+        # Once a pass begins, a row issues in every cycle. A row that continues a sum issues only after the sum was written.
         assert ports.get("row_valid") == (now in due), f"cycle {now}: {'no' if now in due else 'a'} row"
         if now in due:
             issued.append(now)
@@ -93,7 +90,7 @@ async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
             )
             written[right["acc"]] = now + delay
 
-        # A pass begins only after the one before it, with its tile, and is not kept waiting for nothing.
+        # A pass begins after the preceding pass, when its tile is loaded, and without unnecessary delay.
         between = not any(at > now for at in due)
         new_tile = offered is not None and not offered["keep"]
         assert switch == (go and new_tile), f"cycle {now}: switch is {switch}"
@@ -155,8 +152,9 @@ def test_random(delay, longest, pace):
 
 
 @pytest.mark.parametrize("delay, longest, offers", all_but([(4, 9, 0.3), (14, 2, 1)], (4, 14), (2, 9), (1, 0.3)))
-def test_a_bias_row_for_each_row(delay, longest, offers):
-    """Passes with `bias_rows` among passes with one bias row and passes that continue earlier sums."""
+def test_one_bias_row_per_row(delay, longest, offers):
+    """Rows are correct if passes with a bias row per row alternate with passes with one bias row and passes that continue earlier
+    sums."""
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) | {"start": int(rng.random() < 0.7), "bias_rows": rng.getrandbits(1)} for _ in range(120)]
     run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
@@ -165,20 +163,21 @@ def test_a_bias_row_for_each_row(delay, longest, offers):
 @pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
 @pytest.mark.parametrize("length", [1, *slow(2), 3, 4, 7, *slow(8, 16)])
 def test_one_tile_every_max_of_rows_and_n(n, length):
-    """With a tile loaded n cycles after each switch, and sums that need not wait."""
+    """With a tile loaded n cycles after each switch and no hazards, a pass of `length` rows takes max(length, n) cycles."""
     issued = run([make_pass(rows=length, rows0=length)] * 8, delay=12, offers=1, tile=lambda rng: n)
     period = max(length, n)
     assert issued == [issued[0] + tile * period + row for tile in range(8) for row in range(length)]
 
 
-def test_sums_that_return_in_time_cost_nothing():
-    """A pass that continues the sums of the pass before it, and is long enough for these to be back, follows without a gap."""
+def test_sums_that_return_in_time_do_not_stall():
+    """A pass that continues the sums of the preceding pass follows without a gap if these sums are written in time."""
     todo = [make_pass(start=int(index == 0), rows=24, rows0=24, acc=5) for index in range(5)]
     issued = run(todo, delay=20, offers=1, tile=lambda rng: 4)
     assert issued == list(range(issued[0], issued[0] + 5 * 24))
 
 
-def test_more_passes_than_the_table_holds():
-    """Short passes and a long way back: the ninth waits until the first has ended."""
+def test_ninth_pass_waits_for_the_first():
+    """The interlock tracks eight passes in flight. With short passes and a delay of 50 cycles, the ninth pass waits until the
+    first has ended."""
     issued = run([make_pass(rows=2, rows0=2, acc=2 * (index % 8)) for index in range(30)], delay=50, offers=1, tile=lambda rng: 2)
     assert issued[:16] == list(range(issued[0], issued[0] + 16)) and issued[16] > issued[1] + 50

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The FIFO of a link: order, capacity, latency to the cycle, and its state after a flush."""
+"""Tests of the FIFO of a link: order, capacity, exact latency in cycles, and its state after a flush."""
 
 import pytest
 
@@ -10,7 +10,8 @@ from suites import slow
 
 
 async def traffic(ports, rng, *, depth, cycles):
-    """Checks random traffic against a list: now mostly in, now mostly out, with flushes between."""
+    """Checks `cycles` cycles of random traffic against a list. Phases that fill and drain the FIFO alternate, with flushes in
+    between."""
     held, ready, seen, was_late, alone = [], False, set(), False, False
     for cycle in range(cycles):
         if cycle % (4 * depth) == 0:
@@ -20,16 +21,16 @@ async def traffic(ports, rng, *, depth, cycles):
         ports.set(i__valid=offer, i__payload=element, o__ready=take, flush=flush)
         await ports.settle()
         valid = ports.get("o__valid")
-        # A vector that arrived behind others may leave the memory a cycle late; a vector that arrived alone may not.
+        # A vector that arrived after others may leave the memory a cycle late; a vector that arrived alone may not.
         late = bool(held) and not valid
         assert not (valid and not held) and not (late and (was_late or alone)), f"cycle {cycle}: {len(held)} are there"
         assert not valid or ports.get("o__payload") == held[0], f"cycle {cycle}"
-        if cycle:  # before, it comes out of reset
+        if cycle:  # in cycle 0 the FIFO comes out of reset
             assert ports.get("i__ready") == ready, f"cycle {cycle}: {len(held)} of {depth} are there"
         arrives, gone = offer and ports.get("i__ready"), take and valid
         was_late, alone = late, arrives and not held and not flush
         seen.add((len(held), bool(flush)))
-        # A place counts as free a cycle after it is left.
+        # An entry counts as free a cycle after it is read.
         ready = bool(flush or len(held) + arrives < depth)
         held = [] if flush else held[gone:] + [element] * arrives
         await ports.tick()

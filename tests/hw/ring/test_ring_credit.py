@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The credits of the ring unit: a proof on the netlist, and its failure for faulty units."""
+"""Tests of the proof of the ring unit's credits: it holds on the netlist, and fails for units with a bug."""
 
 import pytest
 
@@ -14,7 +14,7 @@ TIMEOUT = 300
 
 
 def refuted(claims):
-    """Texts of those that have a counterexample."""
+    """Returns the texts of the claims that have a counterexample."""
     results = {claim.text: solve(claim.script, timeout=TIMEOUT).result for claim in claims}
     assert set(results.values()) <= {"sat", "unsat"}
     return [text for text, result in results.items() if result == "sat"]
@@ -32,7 +32,7 @@ def test_unit(depth, stages):
 
 
 class TakesNothing(ring_unit.RingSequencer):
-    """No task waits for received vectors."""
+    """A faulty sequencer in which no task waits for received vectors."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -41,7 +41,7 @@ class TakesNothing(ring_unit.RingSequencer):
 
 
 class AlwaysSends(ring_unit.RingSequencer):
-    """In the last step too."""
+    """A faulty sequencer that sends in the last step too, where it must not."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -50,7 +50,7 @@ class AlwaysSends(ring_unit.RingSequencer):
 
 
 class EndsEarly(ring_unit.RingSequencer):
-    """Another operation may begin before the one is done."""
+    """A faulty sequencer that signals the end of an operation before its last task is done."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -71,7 +71,7 @@ def test_fifo(depth):
 
 
 class ReadyWithoutPlace(link_fifo.LinkFifo):
-    """READY follows received vectors, with or without free places."""
+    """A faulty FIFO that sets READY after each received vector, even if it is full."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

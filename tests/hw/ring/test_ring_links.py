@@ -1,4 +1,4 @@
-"""A core between third-party AXI4-Stream agents, which act as its neighbour in a ring of two and check its links."""
+"""Tests of a core between third-party AXI4-Stream agents, which act as its neighbour in a ring of two and check its links."""
 
 import numpy as np
 import pytest
@@ -33,13 +33,14 @@ def segments(bucket):
 
 
 def user_bits(segment, mode, rounds):
-    """Returns the `tuser` of a vector, as defined in the datasheet."""
+    """Returns the `tuser` of a vector: segment, mode and rounds, as defined in the datasheet."""
     return segment | mode.value << 3 | rounds % 8 << 5
 
 
 @pytest.mark.parametrize("pause, early", [*slow((0.5, True)), (0.3, False)])
 def test_neighbour(rng, tmp_path, pause, early):
-    """With `early`, everything comes at once, and the core holds it up; else each segment only when a core would send it."""
+    """The core's ring operations give the model's bits. With `early`, the neighbour sends all vectors at once and the core stalls
+    it; otherwise it sends each segment when a core would."""
     drawn = random_bucket(rng, CONFIG, 2)
     memories, image, words, links, expected, rounds = drawn.memories, bytearray(0xC00), [], [], [], 0
     image[0x400 : 0x400 + ROWS * CONFIG.vector_bytes] = memories[0].astype("<u2").tobytes()

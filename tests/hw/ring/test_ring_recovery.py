@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Cores whose RINGs do not fit together, and the runs after them: refused or right, never DONE in all cores with wrong bits."""
+"""Tests of cores whose RINGs do not match, and of the following runs: a run ends with a fault or with the right bits."""
 
 import pytest
 
@@ -11,7 +11,7 @@ HALT = (Opcode.HALT, {})
 LOAD = (Opcode.LOAD, dict(region=Region.INPUT, rows=256, buffer=0))
 STORE = (Opcode.STORE, dict(region=Region.OUTPUT, rows=256, buffer=0))
 FIELDS = dict(mode=RingMode.ALL_GATHER, buffer=0, result=128, segment=8, stride=8, rounds=1)
-#: Cycles without progress; memory and links of these runs are fast.
+#: Cycles without progress until TIMEOUT; memory and links respond faster in these tests.
 TIMEOUT = {"timeout": 600}
 
 
@@ -24,14 +24,15 @@ def causes(cores):
 
 
 def is_output_right(after, memories, regions):
-    """Returns, for each core, whether OUTPUT and SCRATCH hold the bits of the machines."""
+    """Returns for each core True if its OUTPUT and SCRATCH equal the machine model's bytes."""
     places = [slice(regions[name][0], sum(regions[name])) for name in ("OUTPUT", "SCRATCH")]
     return [all(found[place] == memory[place] for place in places) for found, memory in zip(after, memories)]
 
 
 @pytest.mark.parametrize("mode", [RingMode.ALL_GATHER, *slow(*RingMode)])
 def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
-    """One core comes to a RING, and leaves vectors in the other core's link FIFO. The next program begins with the same RING."""
+    """If a RING leaves vectors in the other core's link FIFO, the next RING faults after a mere reset, and runs correctly after a
+    flush."""
     good = [LOAD, ring(mode=mode), STORE, HALT]
     runs = [[(good, TIMEOUT), ([HALT], TIMEOUT)], [(good, TIMEOUT)] * 2, [(good, TIMEOUT)] * 2]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "flush", "flush"], apart=True)
@@ -46,7 +47,7 @@ def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
 
 
 def test_a_core_alone_needs_no_flush(rng, tmp_path):
-    """A RING of `size` 1 uses no link."""
+    """A core with ring size 1 runs a RING without a flush after a reset, because it uses no link."""
     words = [LOAD, ring(), STORE, HALT]
     runs = [[([0xFF], {}), ([HALT], {})], [(words, {"rank": 0, "size": 1})] * 2]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "reset"], apart=True)
@@ -69,8 +70,9 @@ def test_a_core_alone_needs_no_flush(rng, tmp_path):
         ),
     ],
 )
-def test_different_rings(rng, tmp_path, one, other):
-    """Modes that differ, in some cases with equal numbers of vectors: the runs end in a fault, never with DONE in both cores."""
+def test_mismatched_rings_fault(rng, tmp_path, one, other):
+    """If the cores run RINGs of different modes or rounds, at least one core faults, even if both send equal numbers of
+    vectors."""
     runs = [[([LOAD, *words, STORE, HALT], TIMEOUT) for words in (one, other)]]
     results, *_ = play_pod(rng, tmp_path, runs)
     assert "RING" in causes(results[0]) or causes(results[0]).count("TIMEOUT") == 1, causes(results[0])
@@ -83,8 +85,9 @@ def test_two_cores_of_one_rank(rng, tmp_path):
 
 
 @pytest.mark.parametrize("first", [3, *slow(0, 6)])
-def test_behind_a_ring_that_does_not_end(rng, tmp_path, first):
-    """The place of TIMEOUT, and a STORE behind some RINGs: memory and `fault_pc` are the model's."""
+def test_ring_that_does_not_complete_times_out(rng, tmp_path, first):
+    """If a RING does not complete, the core ends with the model's TIMEOUT and `fault_pc`. STOREs after earlier RINGs have the
+    model's effect."""
     store = (Opcode.STORE, dict(region=Region.SCRATCH, rows=20, buffer=100))
     alone = [[LOAD, *[ring()] * count, store, STORE, HALT] for count in range(first, first + 4)]
     runs = [[(words, TIMEOUT), ([HALT], TIMEOUT)] for words in alone]
@@ -96,7 +99,7 @@ def test_behind_a_ring_that_does_not_end(rng, tmp_path, first):
 
 
 def misfit(rng, size):
-    """Programs of the cores of a ring; in some programs a RING is missing, doubled or changed."""
+    """Returns a program for each core of a ring. In some programs a RING is missing, repeated or changed."""
     words = ring_program(rng, size, int(rng.integers(2, 8)))
     programs = []
     for rank in range(size):
@@ -119,7 +122,8 @@ def misfit(rng, size):
 
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
-    """The datasheet's guarantees: a core that is DONE is so in the model, with its bits; without a fault RING all is exact."""
+    """As the datasheet guarantees, a core that ends with DONE has the model's bits, and without a fault RING all faults equal the
+    model's."""
     drawn = [misfit(rng, size) for _ in range(4)]
     runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, link_latency=link_latency, apart=True)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The ring unit over several runs: runs that end early, the state after a flush, and a neighbour that is ahead."""
+"""Tests of the ring unit over several runs: runs that end early, the state after a flush, and a neighbour that is a run ahead."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ CONFIG = ring_core(unified_buffer_depth=64, ring_depth=4)
 
 
 def operation(rng, loop, **fields):
-    """Draws fields and memory, and returns the fields, a rank and the memory that must come out."""
+    """Draws a random operation and memory. Returns the fields, the rank, and the expected memory."""
     numbers = np.random.default_rng(rng.getrandbits(32))
     bucket = random_bucket(numbers, CONFIG, loop.size, **fields)
     f, rank, loop.memory = bucket.fields, rng.randrange(loop.size), bucket.memories[0].copy()
@@ -44,7 +44,7 @@ async def early_ends(ports, rng, *, size, count):
         loop.moves = 0
         await loop.rest(rng.randrange(1, 6))
         offered += loop.offer is not None
-        loop.stale = number % 6 == 0  # the next run begins with the offer, which is taken later
+        loop.stale = number % 6 == 0  # the next run starts with the pending offer, which is accepted later
         loop.moves = 0 if loop.stale else 0.5
         await loop.rest(rng.randrange(1, 20) + 30 * (number % 2))  # vectors in flight may arrive now, or during the flush
         await loop.rest(40, flush=True)

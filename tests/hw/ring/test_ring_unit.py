@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Rings of ring units: every bit against the golden sums; words, reads, writes and cycles."""
+"""Tests of rings of ring units against the golden sums: result bits, and the numbers of words, reads, writes and cycles."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,9 @@ def test_random(size, links):
 @pytest.mark.parametrize(
     "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )
-def test_verilated(rng, size, latency):
-    """More random rings."""
+def test_random_rings_in_verilator(rng, size, latency):
+    """All bits equal the golden sums for 60 random operations on rings of 1 to 8 units, with random link latency and stalls, in
+    Verilator."""
     config = ring_core()
     drawn = [random_bucket(rng, config, size) for _ in range(60)]
     links = [
@@ -61,8 +62,8 @@ def test_verilated(rng, size, latency):
     slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
-    """Bounded but complete check of rings whose FIFOs hold one segment. With latency 0 a pause clears `tready` and `tvalid`;
-    otherwise vectors on the link move on."""
+    """Results are correct for every stall pattern of `cycles` cycles on rings whose FIFOs hold one segment. With latency 0 a
+    stall clears `tready` and `tvalid`; otherwise vectors on the link move on."""
     config = ring_core(unified_buffer_depth=16, ring_depth=4)
     fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=4, rounds=1)
     bucket = random_bucket(rng, config, size, **fields)
@@ -75,8 +76,9 @@ def test_every_pattern_of_pauses(rng, size, cycles, latency):
 
 
 @pytest.mark.slow
-def test_a_fifo_below_a_segment_hangs(rng):
-    """So the harness tells a hang, and the decoder refuses such a segment for a reason."""
+def test_segment_longer_than_the_fifo_hangs(rng):
+    """A segment longer than the FIFO deadlocks. This shows that the test bench detects a hang and that the decoder must refuse
+    such segments."""
     config = ring_core(ring_depth=4)
     drawn = [
         random_bucket(rng, config, 3, mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=segment, stride=segment, rounds=1)
@@ -89,7 +91,7 @@ def test_a_fifo_below_a_segment_hangs(rng):
 @pytest.mark.parametrize("mode", RingMode)
 @pytest.mark.parametrize("latency", [4, *slow(0, 64, 256)])
 def test_cycles(rng, latency, mode):
-    """The cycles of the contract's mode are within 2 % or 20 of the formula; the formula is close for the other modes."""
+    """The measured cycles of all-reduce are within 2 % or 20 cycles of the formula; for the other modes the formula is close."""
     config = ring_core(unified_buffer_depth=2048, ring_depth=256, cell_stages=4)
     sizes = [(size, segment, rounds) for size in (2, 3, 8) for segment, rounds in ((1, 5), (7, 3), (60, 2), (240, 1))]
     drawn = [

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Freedom from deadlock: for rings of any size by the units' claims, and bounded for whole rings of the RTL."""
+"""Tests that rings do not deadlock: by induction over the units' properties for any size, and by bounded proofs of whole rings of
+the RTL."""
 
 import pytest
 
@@ -26,14 +27,15 @@ def test_segment_longer_than_fifo():
 @pytest.mark.slow
 @pytest.mark.parametrize("before", range(0, 48, 8))
 @pytest.mark.parametrize("size, segment, pauses", [(2, 2, 10), (2, 4, 10), (3, 2, 8)])
-def test_ring(size, segment, pauses, before):
-    """Any pauses in each stretch of an operation and the begin of the next one."""
+def test_whole_ring_does_not_deadlock(size, segment, pauses, before):
+    """No stall pattern deadlocks a whole ring during an operation and the start of the next one (bounded proof, must be
+    unsatisfiable)."""
     script = ring_script(ring_core(ring_depth=4), size=size, segment=segment, operations=2, before=before, pauses=pauses)
     assert stands_still(script) == "unsat"
 
 
 @pytest.mark.slow
-def test_ring_of_long_segments():
-    """Segments two vectors longer than the FIFO: a stalled unit has one more vector in flight."""
+def test_long_segments_can_deadlock():
+    """A segment two vectors longer than the FIFO can deadlock, because a stalled unit has one more vector in flight."""
     script = ring_script(ring_core(ring_depth=4), size=2, segment=6, operations=1, before=24, pauses=12)
     assert stands_still(script) == "sat"

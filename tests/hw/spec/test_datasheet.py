@@ -1,4 +1,4 @@
-"""The datasheet agrees with the descriptions of the hardware, and its worked example runs as printed."""
+"""Tests that the datasheet agrees with the hardware descriptions, and that its worked example gives the printed results."""
 
 import re
 
@@ -30,8 +30,8 @@ def test_files_are_up_to_date(path):
 
 
 def example():
-    """Parses the worked example from the datasheet's text. Returns the bytes of each region before the run, and the expected
-    start of OUTPUT."""
+    """Parses the worked example in the datasheet. Returns each region's bytes before the run, and the expected first bytes of
+    OUTPUT."""
     rows = [
         [cell.strip(" `") for cell in line.strip("|").split("|")]
         for line in section(DATASHEET, "example").splitlines()
@@ -67,7 +67,7 @@ def test_example_on_the_core(rng):
     assert result["memory"][places["OUTPUT"][0] :][:12] == expected
 
 
-#: Instruction and its fields without the count of rows, with its arguments of :func:`hw.cycles.row_cycles`.
+#: Instruction and its fields without the row count, with the matching arguments of :func:`hw.cycles.row_cycles`.
 _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
     (Opcode.LOAD_BIAS, {"region": Region.INPUT}, {}),
@@ -119,7 +119,7 @@ _ROWS = [
     (Opcode.SELECT, {"rows1": 1, "rows0_stride": 1, "operand": 64}, {}),
     (Opcode.MULTIPLY, {"lanes": 4, "operand": 64}, {}),
 ]
-#: Those of the activation unit that need nothing else; the rows of SOFTMAX are not alike.
+#: Instructions of the activation unit without further conditions; the rows of SOFTMAX differ in their cycles.
 _ROWS += [
     (opcode, {"lanes": 4} if "lanes" in record.widths else {}, {})
     for opcode, record in INSTRUCTIONS.items()
@@ -129,8 +129,8 @@ _ROWS += [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 4])
-def test_cycles(rng, lanes):
-    """Eight more rows take eight times the table's cycles of a row, on the core."""
+def test_table_has_the_cores_cycles_per_row(rng, lanes):
+    """On the core, 12 rows of an instruction take 8 times the table's cycles per row more than 4 rows."""
     config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs = MemoryBuilder(rng, 1 << 20), []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
@@ -145,9 +145,9 @@ def test_cycles(rng, lanes):
 
 
 @pytest.mark.slow
-def test_results_are_there_later(rng):
-    """A row of an instruction of the activation unit takes, beside its decoding and the table's cycles, as many as its results
-    come later, and for all instructions the same number more."""
+def test_table_has_the_cores_latencies(rng):
+    """On the core, one row of each activation instruction takes the table's cycles per row and latency, plus an overhead that is
+    equal for all instructions."""
     config = Config(n=4, table_lanes=2, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs, expected = MemoryBuilder(rng, 1 << 20), [], []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
@@ -169,8 +169,8 @@ def test_results_are_there_later(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 6])
-def test_cycles_of_passes(rng, stages):
-    """32 more passes take 32 times the table's cycles of a pass, with `keep` and with tiles, on the core."""
+def test_table_has_the_cores_cycles_per_pass(rng, stages):
+    """On the core, 40 passes take 32 times the table's cycles per pass more than 8 passes, with `keep` and with new tiles."""
     config = Config(n=4, cell_stages=stages, unified_buffer_depth=256, accumulator_depth=256, **PLAIN)
     host, runs, cases = MemoryBuilder(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
     places = {"INPUT": host.place(bytes(4096))}

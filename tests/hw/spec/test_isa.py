@@ -1,4 +1,4 @@
-"""The instruction set: encoding, decoding, and fields at the same place in the opcodes that share them."""
+"""Tests of the instruction set: encoding, decoding, and fields that have the same position in all opcodes that share them."""
 
 from random import Random
 
@@ -21,7 +21,8 @@ def test_round_trip(opcode):
 
 
 def test_known_word():
-    """Worked out by hand from the datasheet: opcode, region 2, rows 3 at bit 16, offset 0x40 at 32, buffer 7 at 64."""
+    """A STORE encodes to the hand-computed word of the datasheet: opcode, region 2 at bit 8, rows 3 at 16, offset 0x40 at 32,
+    buffer 7 at 64."""
     word = encode(Opcode.STORE, region=2, rows=3, offset=0x40, buffer=7)
     assert word == 0x13 | 2 << 8 | 3 << 16 | 0x40 << 32 | 7 << 64
 
@@ -37,8 +38,9 @@ def test_refused():
 
 
 @pytest.mark.parametrize("opcode", Opcode)
-def test_record(opcode):
-    """Fields do not overlap and the names of spans exist, so that decoder and model can be made from the records."""
+def test_record_is_consistent(opcode):
+    """The fields of each instruction record do not overlap, and its spans name existing fields, so that decoder and model can be
+    derived from it."""
     record, taken = INSTRUCTIONS[opcode], 0xFF
     for field in record.fields:
         bits = (1 << field.width) - 1 << field.first
@@ -54,8 +56,8 @@ def test_record(opcode):
         assert len(record.spans_of(span.space)) <= 2
 
 
-def test_fields_of_one_name_stand_at_the_same_place():
-    """In the instructions of one unit: it looks for them there."""
+def test_fields_of_one_name_have_one_position():
+    """Fields of the same name have the same position in all instructions of a unit, because the unit reads them there."""
     places = {}
     for record in INSTRUCTIONS.values():
         for field in record.fields:

@@ -1,4 +1,4 @@
-"""Tools that compile themselves on their first use: once, with a word about it, where there is room for the result."""
+"""Tests of tools that are compiled on their first use: once, with a message, and into a writable cache."""
 
 import hashlib
 import logging
@@ -11,7 +11,7 @@ import pytest
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.wasm_tools import tool_environment
 
-#: In place of the runtime: puts a file where that one would, and counts how often.
+#: Replaces the WebAssembly runtime: writes a file to the same path, and counts the calls.
 _TOOL = """
 import os, sys, time, pathlib
 place = pathlib.Path(os.environ["YOWASP_CACHE_DIR"]) / "wasm_fake" / "fake.wasm" / sys.argv[1]
@@ -25,7 +25,8 @@ if not place.exists():
 
 @pytest.fixture
 def use(tmp_path, monkeypatch):
-    """Makes a package with a tool, and gives a function that asks for its environment; `use.compiled()` counts."""
+    """Makes a package with a fake tool. Returns a function that returns the tool's cache folder; its `compiled()` counts
+    compilations."""
     package = tmp_path / "packages" / "wasm_fake"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -60,7 +61,8 @@ def test_side_by_side(use):
 
 
 def test_home_that_cannot_be_written(use, tmp_path, monkeypatch):
-    """The fallback is the folder for temporary files, if its contents belong to this user; the next process finds it again."""
+    """If the home directory is not writable, the cache is in the folder for temporary files, but only if its contents belong to
+    this user. The next process reuses it."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -72,7 +74,7 @@ def test_home_that_cannot_be_written(use, tmp_path, monkeypatch):
 
 
 def test_cache_that_cannot_be_written(use, tmp_path, monkeypatch):
-    """Nothing is compiled in vain."""
+    """If YOWASP_CACHE_DIR is not writable, the tool raises an error before it compiles anything."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(ToolError, match="YOWASP_CACHE_DIR is .*file/cache, which is not writable"):

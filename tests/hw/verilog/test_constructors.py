@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Blocks refuse sizes that they would not work with, and say which value it was."""
+"""Tests that blocks refuse sizes that they do not support, with an error that names the value."""
 
 import re
 

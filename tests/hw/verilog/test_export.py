@@ -1,4 +1,5 @@
-"""The Verilog of a core: accepted by every tool without a word, the same each time, readable at its head."""
+"""Tests of the Verilog of a core: every tool accepts it without warnings, it is reproducible, and its header describes the
+core."""
 
 import os
 import re
@@ -57,7 +58,7 @@ def test_icarus(verilog, tmp_path):
     ids=str,
 )
 def test_verilator_lint(sizes, tmp_path):
-    """All warnings, but those that the file itself waives."""
+    """Verilator reports no warning with -Wall, apart from those that the file itself waives."""
     (tmp_path / "tpu.v").write_text(verilog_of(Config(**sizes)))
     tool = find_verilator()
     done = subprocess.run(
@@ -78,7 +79,8 @@ def largest():
 
 @pytest.mark.parametrize("n", slow(32, 128))
 def test_text_grows_with_n(n):
-    """Not with n * n. Modules are the same, but for converters to vectors wider than the bus."""
+    """The Verilog grows linearly with n, not with n * n. All n have the same modules, except for converters to vectors wider than
+    the bus."""
     texts = [verilog_of(Config(n=size)) for size in (4, 16, n)]
     sizes = [len(text) for text in texts]
     assert (sizes[2] - sizes[1]) / (n - 16) < 1.3 * (sizes[1] - sizes[0]) / (16 - 4)
@@ -89,15 +91,16 @@ def test_text_grows_with_n(n):
 
 
 @pytest.mark.parametrize("n", [4, *slow(16, 128)])
-def test_yosys(n, request):
-    """Yosys reads it as plain Verilog; every instance fits its module, every net has one driver."""
+def test_yosys_accepts_the_verilog(n, request):
+    """Yosys reads the file as plain Verilog, every instance matches its module, and every net has exactly one driver."""
     text = request.getfixturevalue({4: "everything", 16: "verilog", 128: "largest"}[n])
     script = "read_verilog design.v\nhierarchy -check -top tpu\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
     run_yosys(script, {"design.v": text}, "done", timeout=300)
 
 
-def test_processes(verilog):
-    """Clocked ones only: Icarus never runs an `always @*` whose inputs do not change. Initial values are apart."""
+def test_all_processes_are_clocked(verilog):
+    """All processes are clocked, because Icarus Verilog never runs an `always @*` whose inputs do not change. Initial values are
+    in separate blocks."""
     assert set(re.findall(r"\balways\w*[^\n;]*?\)", verilog)) == {"always @(posedge aclk)", "always @(posedge clk)"}
     assert not re.search(r"^ *(output +)?(reg|wire|logic)\b.* = ", verilog, re.MULTILINE)
     assert "  initial begin\n" in verilog
@@ -105,7 +108,8 @@ def test_processes(verilog):
 
 @pytest.mark.slow
 def test_verilator_lint_of_the_largest(largest, tmp_path):
-    """Default warnings, the rows as hierarchical blocks: lint alone takes the 16,384 cells apart."""
+    """Verilator reports no default warning for n = 128. The rows are hierarchical blocks, because otherwise lint elaborates
+    16,384 cells."""
     (tmp_path / "tpu.v").write_text(largest)
     (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
     tool = find_verilator()
@@ -136,17 +140,15 @@ def test_slang(verilog, tmp_path, capfd):
     assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0), said.err + said.out
 
 
-def test_module_names(everything):
-    """A submodule that has the name of a signal would get another name, and be in no table of blocks."""
+def test_submodules_keep_their_names(everything):
+    """No submodule has the name of a signal, which would rename the submodule and drop it from the tables of blocks."""
     assert "\nmodule tpu_fault_latch (" in everything and not re.search(r"^module \\", everything, re.MULTILINE)
 
 
 def written_by(python, seed):
-    """The text of a core, by another interpreter with this one's packages, whose hashes differ.
-
-    It has no names from byte code, which each Python has of its own; whoever makes a signal outside `names_from_source` would
-    use them.
-    """
+    """Returns the Verilog of a core, written by the interpreter `python` with hash seed `seed` and this interpreter's packages.
+    Names from byte code are disabled, because they depend on the Python version. A signal made outside `names_from_source` would
+    use them."""
     root = Path(__file__).parents[3]
     code = (
         "import sys; from amaranth import tracer; from amaranth_tpu.hw.config import Config; "
@@ -167,7 +169,8 @@ def written_by(python, seed):
 
 @pytest.mark.slow
 def test_two_cores_in_one_design(tmp_path):
-    """No module of one has the name of a module of the other, also where one is in a ring; tools take both together."""
+    """The modules of two differently named designs have different names, even if one is a pod, and tools accept both in one
+    design."""
     one = to_verilog(Config(n=2, **PLAIN), name="left")
     other = pod_to_verilog(Config(n=4, ring=True, training=True), cores=2, name="Right_1")
     names = re.findall(r"^module (\S+)", one + other, re.M)
@@ -189,8 +192,8 @@ def test_names_that_no_module_has(name):
         to_verilog(Config(n=2, **PLAIN), name=name)
 
 
-def test_deterministic(everything):
-    """Nothing depends on the order of a set, nor on names from byte code."""
+def test_verilog_is_deterministic(everything):
+    """The Verilog does not depend on the hash seed (order of sets) or on names from byte code."""
     assert written_by(sys.executable, 1) == everything
 
 
@@ -207,8 +210,8 @@ def _other_pythons():
 
 
 @pytest.mark.slow
-def test_every_python(everything):
-    """The same bytes from every other Python on PATH."""
+def test_every_python_writes_the_same_verilog(everything):
+    """Every other Python on PATH writes the same Verilog, byte for byte."""
     others = _other_pythons()
     if not others:
         pytest.skip("no other Python on PATH")
@@ -223,7 +226,7 @@ def test_names_from_source():
     with names_from_source():
         place = Place()
         plain = Signal(3)
-        second = plain  # 3.13 stores and loads in one instruction
+        second = plain  # Python 3.13 stores and loads in one instruction
         place.attribute = Signal(4)
         one, (two, three) = Signal(), (Signal.like(plain), Signal())
         annotated: Signal = Signal()
@@ -245,8 +248,9 @@ def test_names_from_source():
     assert theirs.name == "theirs"
 
 
-def test_header(verilog):
-    """Licence, versions, every field of the configuration; the source only for who asks, so that texts are keys of caches."""
+def test_header_describes_the_core(verilog):
+    """The header has licence, versions and every field of the configuration. The source commit appears only on request, because
+    the text is a cache key."""
     head, _, body = verilog.partition("\n\n")
     assert all(line.startswith("//") for line in head.splitlines()) and "commit" not in head
     assert head.startswith("// SPDX-License-Identifier: Apache-2.0\n")
@@ -262,7 +266,7 @@ def test_no_path(verilog):
 
 
 def test_port_list(verilog):
-    """One port a line, with direction and width, standard names, and the channels together."""
+    """The port list has one port per line with direction, width and standard name, and the ports of a channel are adjacent."""
     head = re.search(r"^module tpu \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)[1].split(",\n")
     names = []
     for line in head:
@@ -293,7 +297,7 @@ def test_repeated_modules_are_written_once(verilog, module):
 
 
 def test_memories_are_synchronous(verilog):
-    """The large memories are read into registers, as block RAM is."""
+    """The unified buffer's memory is read into a register, as block RAMs require."""
     lane = verilog.partition("\nmodule tpu_unified_buffer_lane (")[2].partition("\nendmodule")[0]
     assert re.search(r"reg \[15:0\] memory \[4095:0\]", lane)
     assert not re.search(r"assign .*= memory\[", lane)
