@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the region check: a region keeps its size if it lies completely within the bus addresses. Otherwise its size becomes
+"""Tests of the region check: a region keeps its size if it is completely within the bus addresses. Otherwise its size becomes
 0."""
 
 import pytest

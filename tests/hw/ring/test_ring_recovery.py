@@ -122,7 +122,7 @@ def misfit(rng, size):
 
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
-    """As the datasheet guarantees, a core that ends with DONE has the model's bits, and without a fault RING all faults equal the
+    """A core that ends with DONE has the model's bits, and without a fault RING all faults equal the
     model's."""
     drawn = [misfit(rng, size) for _ in range(4)]
     runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]
