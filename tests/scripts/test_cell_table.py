@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The cell's table: the harness around a cell, the counts, and the limits of a cell."""
+"""Tests of the table of a cell's size and speed: the scan chain around a cell, the parsed counts, and a cell that does not
+fit."""
 
 import json
 
@@ -54,7 +55,7 @@ endmodule
 
 
 def test_scan_chain():
-    """Inputs go in, the last bit first; outputs come out, the last bit first."""
+    """Inputs shifted into the scan chain (last bit first) reach the block, and its outputs are shifted out: 5 + 6 gives 11."""
     verilog = component_to_verilog(Sum(), name="sum")
     printed = run_icarus(verilog + on_scan_chain(verilog, "sum", "clk") + _BENCH)
     assert int(printed.split()[0], 2) == 11

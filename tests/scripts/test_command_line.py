@@ -1,4 +1,4 @@
-"""The command around its commands: help, version, completion, paths that are checked first, tables, Ctrl-C."""
+"""Tests of what all subcommands of `tpu` share: help, version, completion, early checks of paths, tables, and Ctrl-C."""
 
 import io
 import os
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(*words):
-    """The result of `tpu` with these words, in this process."""
+    """Runs `tpu` with `words` in this process, and returns typer's result (`exit_code`, `output`)."""
     return CliRunner().invoke(tpu.app, list(map(str, words)), env={"COLUMNS": "100"})
 
 
@@ -40,7 +40,7 @@ def test_alone():
 @pytest.mark.parametrize("name", ["generate", "run", "train", "synth"])
 def test_help(name):
     said = command(name, "--help").output
-    assert "─ Core ─" in said and f"\n tpu {name} " in said, said  # options in groups, and an example
+    assert "─ Core ─" in said and f"\n tpu {name} " in said, said  # options are grouped, and there is an example
 
 
 def test_version(monkeypatch):
@@ -49,7 +49,7 @@ def test_version(monkeypatch):
     assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+\n", command("--version").output)
 
 
-#: Runs `tpu`, and appends the names of the imported modules to its output.
+#: Runs `tpu`, and writes the names of all imported modules to its standard error.
 _IMPORTED = """
 import atexit, sys
 atexit.register(lambda: print(*sys.modules, file=sys.stderr))
@@ -63,7 +63,7 @@ main()
     [(["--version"], None, "amaranth-tpu "), ([], "tpu run --simulator i", "icarus"), (["train", "--help"], None, "--rtl-steps")],
 )
 def test_answers_without_the_slow_imports(words, completed, found):
-    """A version, a completion and help need neither hardware nor arithmetic."""
+    """Version, completion and help do not import amaranth, numpy, onnx or ml_dtypes."""
     environment = {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": completed, "COMP_CWORD": "3"} if completed else {}
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.argv = {['tpu', *words]}\n{_IMPORTED}"],
@@ -98,7 +98,7 @@ def test_completion(words, found):
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Work that is begun is an error."""
+    """Makes Verilog generation and synthesis raise an error, so that a test shows that options are checked first."""
 
     def begun(*_, **__):
         raise AssertionError("the work was begun")
@@ -109,7 +109,7 @@ def no_work(monkeypatch):
 
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
-    """A folder without permission to write, also for root."""
+    """Returns a folder that `os.access` reports as not writable, even for root."""
     folder = tmp_path / "locked"
     folder.mkdir()
     allowed = os.access
@@ -138,7 +138,7 @@ def test_a_device_stays_one():
 
 
 def test_links_are_written_through(tmp_path, monkeypatch):
-    """Links are followed: the target of a link is written, and is checked first."""
+    """A path that is a symbolic link is written through to its target, and a dangling link into a missing folder is refused."""
     (tmp_path / "there").mkdir()
     link, target = tmp_path / "link", tmp_path / "there" / "file"
     link.symlink_to("there/file")
@@ -153,7 +153,8 @@ def test_links_are_written_through(tmp_path, monkeypatch):
 
 
 def test_build_directory(tmp_path, monkeypatch, read_only):
-    """A checkout that is read-only, and then a home too."""
+    """The build folder is `build` in the checkout, or the user's cache if that is read-only, or a temporary folder if both
+    are."""
     monkeypatch.delenv("TPU_BUILD", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(process, "_ROOT", tmp_path / "checkout")
@@ -227,15 +228,16 @@ def test_no_figure_is_cut(width, terminal):
     assert sum(all(figure in line for figure in FIGURES) for line in lines) == 1, "\n".join(lines)
     if terminal and width >= 80:
         assert max(map(len, lines)) <= width
-    if not terminal:  # every row is a line
+    if not terminal:  # each row is one line
         assert sum("a_name_that_is_longer_than_most" in line and "array or bus, as it comes" in line for line in lines) == 1
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------------------------
 
 
-def test_interrupted(tmp_path):
-    """In the middle of a design, which Amaranth would otherwise name, part by part."""
+def test_ctrl_c_during_elaboration(tmp_path):
+    """Ctrl-C while Amaranth elaborates a design prints only "interrupted" and exits with 130. Without the handler, Amaranth would
+    list the open modules."""
     code = f"""
 import os, time
 from amaranth_tpu.hw.control.fetch_unit import FetchUnit
@@ -257,8 +259,8 @@ tpu.main()
     assert not list(tmp_path.iterdir())
 
 
-def test_interrupted_at_once(tmp_path):
-    """While modules are still being imported."""
+def test_ctrl_c_during_imports(tmp_path):
+    """Ctrl-C while modules are being imported prints only "interrupted" and exits with 130."""
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["tpu"]
     (tmp_path / "typer.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(signal.SIGINT)})\ntime.sleep(60)\n")
     code = "import sys; from {} import {} as main; sys.exit(main())".format(*entry.split(":"))
@@ -272,8 +274,8 @@ def test_interrupted_at_once(tmp_path):
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
 
 
-def test_interrupted_run(tmp_path, monkeypatch):
-    """Nothing is left of it."""
+def test_ctrl_c_leaves_no_files_of_a_simulation(tmp_path, monkeypatch):
+    """An interrupted simulation leaves no file in the build folder."""
     from amaranth_tpu.sim.rtl import runner
 
     class Interrupted:
@@ -296,13 +298,13 @@ def test_unexpected_option():
 
 
 def test_operators_in_a_pipe():
-    """Their long lists are wrapped, where a row of other tables is one line."""
+    """`tpu run --operators` in a pipe wraps its long lists at 132 columns, although rows of other tables are not wrapped."""
     done = command("run", "--operators")
     assert done.exit_code == 0 and max(map(len, done.output.splitlines())) <= 132, done.output
 
 
 def test_full_build_folder_is_named(tmp_path):
-    """`/dev/full` has no space: neither its error nor a file on a full disk says where."""
+    """If the build folder's disk is full, the error starts with the folder's path. The system's own error does not name it."""
 
     def make(partial):
         with open("/dev/full", "w") as file:

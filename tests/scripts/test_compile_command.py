@@ -1,4 +1,4 @@
-"""`tpu compile`: its files, the same each time, whole or not there, and its refusals."""
+"""Tests of `tpu compile`: its files are reproducible and written completely or not at all, and bad options are refused."""
 
 import re
 import subprocess
@@ -56,7 +56,7 @@ def test_refusals(command, tmp_path):
 
 
 def objections(names, language):
-    """The names that the C or C++ compiler of this machine does not take for an object."""
+    """Returns the `names` that the C or C++ compiler refuses as the name of an object."""
     lines = [
         "#include <stddef.h>",
         "#include <stdint.h>",
@@ -69,7 +69,8 @@ def objections(names, language):
 
 @pytest.mark.parametrize("language, program", [("c", "cc1"), ("c++", "cc1plus")])
 def test_names_that_a_compiler_refuses(language, program):
-    """All words in the compiler's own file, keywords among them, and all of its macros."""
+    """`is_taken` knows each word in the compiler's binary, including keywords, and each predefined macro that the compiler
+    refuses as a name."""
     for name in ("model", "digits", "integer", "interrupts", "x"):
         assert not is_taken(name)
     found = subprocess.run(["gcc", f"-print-prog-name={program}"], capture_output=True, text=True, timeout=60).stdout.strip()
@@ -104,7 +105,7 @@ def test_folders_that_are_not_replaced(tmp_path, monkeypatch):
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", ["write_bytes", "rename"])
 def test_whole_or_not_at_all(tmp_path, monkeypatch, at, error):
-    """A disk that is full, a folder that cannot take its place, or Ctrl-C: the old one stays."""
+    """If the disk is full, a rename fails or the user presses Ctrl-C, the old output folder stays complete."""
     target = tmp_path / "x"
     command_line.write_folder(target, {"a": b"1", "b": b"2"})
     done, calls = getattr(command_line.Path, at), []
@@ -122,7 +123,7 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch, at, error):
 
 
 def test_killed_between_two_renames(tmp_path):
-    """The next call takes the old one up, also if it fails itself."""
+    """If the command was killed between its two renames, the next call restores the old folder, even if the call fails."""
     target = tmp_path / "x[1]"
     command_line.write_folder(target, {"a": b"1"})
     target.rename(tmp_path / ".x[1].old-123")

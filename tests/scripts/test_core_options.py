@@ -1,4 +1,4 @@
-"""Options of commands with a core: one for each field of the configuration, and the resulting configuration."""
+"""Tests of the core options of commands: one option for each field of the configuration, and the resulting configuration."""
 
 from dataclasses import fields
 
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.scripts.cli.core_options import CoreChoice, takes_core
 
-#: A value of each field that no preset has.
+#: For each field, a value that differs from every preset.
 CHANGES = dict(
     n=8,
     cell_stages=4,
@@ -31,14 +31,14 @@ CHANGES = dict(
 
 
 def chosen(*words):
-    """The core and another parameter of a command with these words."""
+    """Parses `words` with a test command. Returns the chosen core and the value of `--other`, or the error output."""
     seen = []
     app = typer.Typer()
 
     @app.command()
     @takes_core("the other one")
     def command(core: CoreChoice, other: int = 3):
-        """Does nothing."""
+        """Records its arguments for the test."""
         seen.append((core, other))
 
     done = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
@@ -58,7 +58,7 @@ def words_of(changes):
 
 def test_every_field():
     assert set(CHANGES) == {entry.name for entry in fields(Config)}
-    changes = CHANGES | {"training": False}  # which needs features that the others switch off
+    changes = CHANGES | {"training": False}  # `training` needs features that other changes switch off
     core, other = chosen("--other", "5", *words_of(changes))
     assert core.changes == changes and core.config() == Config(**changes) and other == 5
     assert len(core.given) == len(changes) and "--weight-fifo-depth" in core.given
@@ -68,8 +68,8 @@ def test_every_field():
 
 
 @pytest.mark.parametrize("changes", [{name: value} for name, value in CHANGES.items()], ids=lambda changes: next(iter(changes)))
-def test_one_field(changes):
-    """The others are as in the preset."""
+def test_option_changes_one_field(changes):
+    """An option for one field changes this field only; the others stay as in the preset."""
     assert chosen(*words_of(changes))[0].config() == Config(**changes) != Config()
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: no dead links, no requests to other hosts, and commands of the guides that work."""
+"""Tests of the documentation site: no dead links, no requests to other hosts, and commands in the guides that work."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from amaranth_tpu.sim import tpu
 GUIDES = [f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names]
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("not run by the tests", "run by tests/")
-#: Commands of pages that other rooms have, and the tests that run them.
+#: Commands on pages of other rooms, and the tests that run them.
 ELSEWHERE = {
     "./scripts/demo.sh": ".ci/run",
     "./scripts/check.sh": ".ci/run",
@@ -29,7 +29,7 @@ ELSEWHERE = {
 
 
 def blocks(name):
-    """`(language, title, code)` of each block of code in a guide."""
+    """Returns `(language, title, code)` of each code block in the guide `name`."""
     return _BLOCK.findall((site.FOLDER / name).read_text())
 
 
@@ -39,7 +39,8 @@ def test_all_guides_are_there():
 
 
 def test_guides_are_whole_in_the_repository():
-    """Copies of tables and recipes are in the files themselves, which forges and the wheel show."""
+    """Copies of tables and recipes in the guides equal their sources, because forges and the wheel show the guides' files
+    directly."""
     stale = [f"{path}: {mark}" for path, mark, text in documents.copies() if section(path, mark) != text]
     assert not stale, "run: python -m amaranth_tpu.scripts.datasheet"
     copied = {(path.stem, mark) for path, mark, _ in documents.copies()}
@@ -84,8 +85,8 @@ def test_commands_of_other_pages():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in GUIDES if any(not title for _, title, _ in blocks(name))])
-def test_code(name, tmp_path):
-    """A guide's blocks in turn, in a folder of their own."""
+def test_code_of_guides_runs(name, tmp_path):
+    """The code blocks of a guide run in order without errors, in an empty folder."""
     (tmp_path / "bin").mkdir()
     for tool, words in (("tpu", "-m amaranth_tpu.scripts.tpu"), ("python", "")):
         path = tmp_path / "bin" / tool
@@ -98,7 +99,7 @@ def test_code(name, tmp_path):
     for language, title, code in blocks(name):
         if title:
             continue
-        if language == "python":  # a page's blocks run in order, in one place
+        if language == "python":  # a page's blocks run in order, in one process
             before += code
         words = [sys.executable, "-c", before] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
         done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=900)
@@ -114,7 +115,7 @@ def built(tmp_path_factory):
 
 
 def test_no_other_host(built):
-    """Nothing that a browser fetches by itself is elsewhere: no font, script, picture, style."""
+    """The pages load no font, script, image or style from another host."""
     fetched = re.compile(r"<(?:(?:script|img|iframe|source)\b[^>]*\bsrc|link\b[^>]*\bhref)=[\"']?(?:https?:)?//")
     pages = [*built.rglob("*.html")]
     for path in pages:
@@ -126,7 +127,8 @@ def test_no_other_host(built):
 
 
 def test_theme_can_be_chosen(built):
-    """The system's, light, dark; pictures follow by `color-scheme`, which both themes set."""
+    """The reader can choose the theme of the system, light or dark. Pictures follow through `color-scheme`, which both themes
+    set."""
     page = (built / "index.html").read_text()
     choices = re.findall(r'<input[^>]*data-md-color-media="([^"]*)"[^>]*data-md-color-scheme="(\w+)"', page)
     assert choices == [
@@ -142,7 +144,7 @@ def test_theme_can_be_chosen(built):
 
 
 def test_no_line_of_code_is_cut(built):
-    """Code wraps. Drawings in letters must not wrap, and have at most 112 columns, which the style allows for."""
+    """Code blocks wrap their lines. Text drawings do not wrap and have at most 112 columns, which fit the page."""
     style = (built / "site.css").read_text()
     assert re.search(r"\.highlight:not\(\.language-text\) pre > code \{[^}]*white-space: pre-wrap", style)
     drawings = 0
@@ -172,8 +174,8 @@ def test_arguments_are_tables():
     )
 
 
-def test_one_source(built):
-    """Pages show the current text of the code and of the other rooms."""
+def test_pages_have_the_current_texts(built):
+    """The pages contain the current help of the commands, the datasheet's registers and the recipes of CONTRIBUTING.md."""
     page = (built / "reference" / "command-line.html").read_text()
     assert "--unified-buffer-depth" in page and "tpu sweep" in page
     for text in ("stall_accumulate", "0x41545055"):
@@ -184,7 +186,7 @@ def test_one_source(built):
 
 @pytest.mark.slow
 def test_dead_links(monkeypatch, tmp_path):
-    """Links to missing headings and files end the build; all such links are named."""
+    """Links to missing headings and files make the build fail, and the error names each of them."""
     pytest.importorskip("material")
     monkeypatch.setattr(site, "GUIDES", {"How to": ["stalls"], "Explanation": [], "Tutorials": []})
     dead = ["../../../hw/none.py", "stalls.md#nowhere", "../../../hw/README.md#lost", "../../../hw/none.svg"]

@@ -1,4 +1,4 @@
-"""Installations into environments of their own, from the index that pip and uv use: slow, and they need a network."""
+"""Tests of installations into new environments, from the index that pip and uv use. They are slow and need a network."""
 
 import json
 import os
@@ -39,7 +39,8 @@ def uv():
 
 
 def test_lowest_versions(uv, tmp_path):
-    """The lowest version of each package that pyproject.toml allows does its job."""
+    """With the lowest version of each package that pyproject.toml allows, `tpu` runs and trains networks without mismatched
+    bits."""
     run(uv, "venv", "--python", sys.executable, "venv", cwd=tmp_path)
     what = f"{ROOT}[train]"
     run(uv, "pip", "install", "--python", "venv", "--resolution", "lowest-direct", what, "onnxruntime>=1.20", cwd=tmp_path)
@@ -58,7 +59,7 @@ def test_lowest_versions(uv, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"log", "c.svg", "checkpoint", "trained.onnx"}
 
 
-#: Behind the first tutorial's installation, in the same shell: the environment stays, with the extra, while scripts run in it.
+#: Follows the first tutorial's installation in the same shell: scripts must keep the environment and its extra.
 _AFTERWARDS = """
 tpu --version
 python -m pip install -q -e '.[board]'
@@ -66,14 +67,14 @@ touch .venv/mine pyproject.toml
 echo '# changed' >> pyproject.toml
 ./scripts/setup.sh
 ./scripts/demo.sh --simulator golden --images 2 --json > run.json
-./scripts/test.sh -q -n 1 -k test_an_environment_stays tests/scripts/test_setup.py
+./scripts/test.sh -q -n 1 -k test_working_environment_is_kept tests/scripts/test_setup.py
 ls .venv/mine
 python -c 'import serial'
 """
 
 
 def test_first_tutorial(tmp_path):
-    """A newcomer's first commands, in a fresh clone with an empty home; only pip's caches are written into that home."""
+    """The first tutorial's commands work in a fresh clone with an empty home directory, and write only pip's caches there."""
     page = (ROOT / "scripts" / "docs" / "tutorials" / "first-digit.md").read_text()
     [install] = re.findall(
         r'^```sh title="run by tests/scripts/test_installation.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL

@@ -1,5 +1,5 @@
-"""Objects shared by the JSON of all commands, and its schema. Each command's own tests check its output against the schema, too
-(`printed`)."""
+"""Tests of the objects that the JSON outputs of all commands share, and of their schema. Each command's tests also check its
+output against the schema (`printed`)."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def test_generated_core(command, tmp_path):
 
 
 def test_synthesized_core(command, tmp_path, monkeypatch):
-    """Without the tools, which a slow test runs."""
+    """The JSON of `tpu synth` has the core's configuration and version. Synthesis is replaced here; a slow test runs it."""
     report = {"target": "ecp5-85", "n": 2, "config": {}, "errors": [], "advice": [], "fits": True}
     monkeypatch.setattr("amaranth_tpu.hw.fpga.implement.implement", lambda *_, **__: report)
     figures = json.loads(command("synth", "--n", "2", "-o", tmp_path, "--json").stdout)
@@ -72,7 +72,8 @@ def test_synthesized_core(command, tmp_path, monkeypatch):
 
 
 def test_schema_has_the_fields_of_the_code():
-    """A field that is added to the code has to be added to the schema, even if no test prints it."""
+    """The schema lists exactly the fields of the dataclasses, so that a new field must be added to the schema even if no test
+    prints it."""
     there = {name: {*SCHEMA["$defs"][name]["properties"]} for name in SCHEMA["$defs"] if "properties" in SCHEMA["$defs"][name]}
     assert there["core"] == {one.name for one in fields(Config)}
     assert there["stalls"] == {*STALLS}

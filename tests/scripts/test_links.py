@@ -1,4 +1,4 @@
-"""Links of the repository's pages have targets: files, headings, and paths in the text."""
+"""Tests that links in the repository's pages have targets: files, headings, and paths in the text."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGES = sorted(
 
 
 def headings(path):
-    """The anchors of a page, as the usual forge makes them."""
+    """Returns the heading anchors of a Markdown page, in the format of common forges."""
     return {
         re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
         for line in path.read_text().splitlines()
@@ -32,7 +32,8 @@ def test_links(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_paths(path):
-    """Paths from the top, such as `scripts/setup.sh`; capital letters are placeholders."""
+def test_paths_in_text_exist(path):
+    """Each path in backquotes that starts at a top-level folder, such as `scripts/setup.sh`, exists. Capital letters are
+    placeholders."""
     named = re.findall(r"`(?:\./)?((?:hw|sim|scripts|tests)/[a-z0-9_./]+)[^`]*`", path.read_text())
     assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]

@@ -1,4 +1,4 @@
-"""The table of the onnx package's tests: the command that writes it, and the document."""
+"""Tests of the table of the onnx package's own node tests: the command that writes it, and the table in the document."""
 
 import json
 
@@ -11,8 +11,8 @@ from amaranth_tpu.scripts.show.documents import table_rows
 from amaranth_tpu.sim.check.node_tests import PASSED, REFUSED, WRONG, Reading
 
 
-def test_document():
-    """All tests are counted once, and none is wrong."""
+def test_table_in_document_has_no_wrong_test():
+    """In the document's table the counts add up to all tests, and none is "wrong" or "traceback"."""
     rows = [list(row.items()) for row in table_rows("node-tests")]
     counts = {name: int(count) for (_, name), (_, count) in rows}
     [heading] = {row[1][0] for row in rows}
@@ -21,8 +21,8 @@ def test_document():
 
 
 @pytest.mark.parametrize("outcome, status", [(REFUSED, 0), (WRONG, 1)])
-def test_command(monkeypatch, outcome, status):
-    """A wrong test ends the command with status 1, a refused one does not."""
+def test_wrong_result_sets_exit_status(monkeypatch, outcome, status):
+    """The command exits with 1 if a node test gives wrong results, and with 0 if the network is refused."""
 
     class Case:
         name = "test_one"

@@ -1,4 +1,4 @@
-"""No output of a command is one of its inputs, and each has a suffix of its own kind."""
+"""Tests that a command refuses an output that is one of its inputs or has an unsuitable suffix."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from onnx_models import Builder
 
 @pytest.fixture
 def files(tmp_path, rng, monkeypatch):
-    """A folder with a model, samples, labels, and a link to the model."""
+    """Makes a folder with a model, samples and labels, and links to the model and the samples; changes into it."""
     write_model(tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", rng.normal(size=(8, 16)).astype(np.float32))
     np.save(tmp_path / "labels.npy", rng.integers(0, 3, 8))
@@ -74,8 +74,8 @@ def test_weights_beside_the_model_are_inputs(tmp_path, rng):
         check_outputs({"--model": [tmp_path / "m.onnx"]}, Output("--output", tmp_path / "w.npy", (".npy",)))
 
 
-def test_outputs_that_are_taken(tmp_path):
-    """A new file, an older result, a device, and a suffix in capitals."""
+def test_valid_outputs_are_accepted(tmp_path):
+    """A new file, an older result, an input that is a device, and a suffix in capitals are accepted as outputs."""
     (tmp_path / "y.npy").touch()
     for path in (tmp_path / "new.npy", tmp_path / "y.npy", tmp_path / "Y.NPY"):
         check_outputs({"--input": [tmp_path / "x.npy", None]}, Output("--output", path, (".npy",)))
@@ -83,8 +83,9 @@ def test_outputs_that_are_taken(tmp_path):
         check_outputs({"--input": [device.name]}, Output("--output", tmp_path / "y.npy", (".npy",)))
 
 
-def test_last_run_of_a_batch_that_is_filled_up(command, files, rng):
-    """A line says so, and which batch leaves nothing empty; the default leaves nothing empty."""
+def test_padded_last_batch_is_reported(command, files, rng):
+    """If the last batch is padded with zeros, a line on stderr says so and names a batch size that needs no padding. The default
+    needs none."""
     arguments = ("run", "--preset", "tiny", "--model", "m.onnx", "--input", "x.npy", "--simulator", "model")
     done = command(*arguments, "--batch", 7)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The files that `pip install` installs: all of hardware and simulation, not only the Python, in one package."""
+"""Tests of the files that `pip install` installs: hardware and simulation with their data files, in one package."""
 
 import json
 import os
@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("setuptools", reason="what pip builds packages with")
 
 ROOT = Path(__file__).parents[2]
-#: Built by the code that pip calls, without its copy of the sources.
+#: Builds with the code that pip calls, but without pip's copy of the sources.
 _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e', '{0}', 'build_py', '-d', '{0}'])"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the files of an installation."""
+    """Returns a folder with the files of an installation."""
     folder = tmp_path_factory.mktemp("installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -28,16 +28,16 @@ def installed(tmp_path_factory):
     return folder
 
 
-def test_one_package(installed):
-    """One top-level package: names as general as `hw` and `scripts` would collide with other packages. The licence is
-    included."""
+def test_installation_is_one_package(installed):
+    """The installation has one top-level package, because general names such as `hw` would collide with other packages. It
+    includes the licence."""
     assert sorted(path.name for path in installed.iterdir()) == ["amaranth_tpu", "amaranth_tpu.egg-info"]
     metadata = (installed / "amaranth_tpu.egg-info" / "PKG-INFO").read_text()
     assert "\nLicense: Apache-2.0\n" in metadata and "\nLicense-File: LICENSE\n" in metadata
 
 
 def test_runs_from_an_empty_folder(installed, tmp_path):
-    """Nothing is taken from the sources: a shipped network runs."""
+    """The installed package runs a shipped network in an empty folder, without the source tree."""
     command = (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text().partition("tpu = ")[2].split(":")[0]
     code = f"import amaranth_tpu.hw.config as module; from {command} import main; print(module.__file__, flush=True); main()"
     done = subprocess.run(
@@ -53,8 +53,8 @@ def test_runs_from_an_empty_folder(installed, tmp_path):
     assert Path(module).is_relative_to(installed) and json.loads(figures)["images"] == 2
 
 
-def test_extras():
-    """Every one that is named somewhere exists; that for training needs no framework of gigabytes."""
+def test_named_extras_exist():
+    """Every extra that a text or script names exists, and the extra for training needs no deep-learning framework."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml")]
     for folder in ("hw", "sim", "scripts"):

@@ -1,4 +1,5 @@
-"""`python -m amaranth_tpu.scripts.pictures`: plots show a run's figures; a plot that cannot be drawn is a one-line error."""
+"""Tests of `python -m amaranth_tpu.scripts.pictures`: plots show the figures of a run, and a plot that cannot be drawn is a
+one-line error."""
 
 import json
 import re
@@ -17,7 +18,8 @@ from onnx_models import Builder, weights
 
 @pytest.fixture(scope="module")
 def run(digits, tmp_path_factory):
-    """`(file, figures)` of a convolution and a dense layer, layer by layer."""
+    """Runs a network of a convolution and a dense layer. Returns the JSON file with its figures per layer, and the parsed
+    figures."""
     rng, folder = np.random.default_rng(11), tmp_path_factory.mktemp("run")
     build = Builder(["batch", 1, 4, 4])
     build("Conv", weights(rng, 6, 1, 3, 3), pads=[1, 1, 1, 1], name="first")
@@ -32,7 +34,7 @@ def run(digits, tmp_path_factory):
 
 @pytest.fixture
 def draw(monkeypatch, capsys):
-    """The command in this process."""
+    """Returns a function that runs the command `pictures` in this process, and returns its exit status and output."""
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
 
@@ -56,7 +58,7 @@ def test_roofline(draw, run, tmp_path):
     assert draw("roofline", file, "-o", tmp_path / "r.svg").returncode == 0
     found = texts(tmp_path / "r.svg")
     for layer in figures["layers"]:
-        # Utilisation equals the output of `--layers` for the same layer.
+        # The utilisation equals the output of `--layers` for the same layer.
         assert f"{layer['name']}: {layer['utilisation'] * figures['n'] ** 2:.3g}" in found
     assert f"array: {figures['n'] ** 2:,} MACs a cycle" in found
     axis = [text for text in found if "batch of" in text]
@@ -107,8 +109,8 @@ def test_formats(draw, run, tmp_path, kind, head):
     assert (tmp_path / f"s.{kind}").read_bytes().startswith(head)
 
 
-def test_dark_pages(draw, run, tmp_path):
-    """The picture has a rule for each of its colours, and the same run gives the same bytes."""
+def test_svg_has_dark_colours(draw, run, tmp_path):
+    """An SVG plot has a dark-mode rule for each of its colours, and the same input gives the same bytes."""
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg"):
         assert draw("stalls", run[0], "-o", tmp_path / name).returncode == 0
@@ -130,8 +132,8 @@ def contrast(one, two):
     return light / dark
 
 
-def test_words_can_be_read():
-    """Text contrasts with the background, on light and on dark pages."""
+def test_text_contrast():
+    """The contrast of text to the background is at least 4.5 (3 for large or repeated text), on light and on dark pages."""
     for page in (0, 1):
         for name in ("ink", "faint", "blue", "green"):
             assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 4.5, (name, page)

@@ -1,4 +1,4 @@
-"""Tables of measurements: cores and figures equal the commands beside them."""
+"""Tests of the tables of measurements: their cores and figures equal those of the commands printed above them."""
 
 import json
 import re
@@ -43,13 +43,13 @@ def command(name, row):
         "K": row.get("steps on the core"),
     }
     words = [values.get(word, word) for word in shlex.split(text.replace("OPTIONS", row.get("options", "").strip("`")))]
-    while None in words:  # the folder with MNIST: other digits give the same cycles
+    while None in words:  # removes the option for the MNIST folder: other digits give the same cycles
         del words[words.index(None) - 1 : words.index(None) + 1]
     return words
 
 
 def core_of(words, monkeypatch):
-    """The configuration that a command makes; it ends there."""
+    """Runs a command up to the point where it makes its configuration, and returns the configuration."""
     made = []
 
     def config(self, *default):
@@ -63,7 +63,7 @@ def core_of(words, monkeypatch):
 
 
 def expected_core(name, row):
-    """Names of the measurements of :mod:`scripts.benchmark`."""
+    """Returns the configuration that :mod:`scripts.benchmark` uses for a row of the table `name`."""
     if name == "boards":
         return PRESETS[BOARDS[row["board"]].preset]
     if name == "devices":
@@ -83,9 +83,9 @@ def expected_core(name, row):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_cores(name, monkeypatch):
+def test_cores_equal_the_commands(name, monkeypatch):
     for row in table_rows(name):
-        if row.get("steps on the core") == "0":  # none is made
+        if row.get("steps on the core") == "0":  # no core is made
             continue
         core = core_of(command(name, row), monkeypatch)
         assert core == expected_core(name, row), row
@@ -93,8 +93,8 @@ def test_cores(name, monkeypatch):
             assert core == from_preset("tiny", n=core.n)
 
 
-def test_operators():
-    """The operators that the page names are supported; it names no other words in this spelling but products."""
+def test_named_operators_are_supported():
+    """The operators that the page names are supported, and other capitalised words there are only product names."""
     text = (ROOT / "sim" / "README.md").read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
     known = {name for names in supported_operators().values() for name in names}
     named = {*re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", text)} - {"PyTorch", "Keras", "The", "Everything", "Tensors", "Some"}
@@ -102,8 +102,8 @@ def test_operators():
 
 
 def test_each_table_is_in_its_document():
-    """Every table that `--write` makes has its place in a document, and documents have no other tables except the datasheet's
-    unmeasured ones."""
+    """Each table that `--write` makes has its place in a document, and these documents have no other marked tables except the
+    datasheet's unmeasured ones."""
     assert all(table(name).startswith("| ") for name in DOCUMENTS)
     for path in {*DOCUMENTS.values()}:
         marked = {*re.findall(r"^<!-- begin (.*) -->$", path.read_text(), re.MULTILINE)}
@@ -111,8 +111,8 @@ def test_each_table_is_in_its_document():
         assert marked == described | {name for name, document in DOCUMENTS.items() if document == path}
 
 
-def test_summary(monkeypatch):
-    """The README's short table follows the longer tables; a changed figure shows."""
+def test_summary_follows_the_tables(monkeypatch):
+    """The README's summary table equals the one computed from the longer tables, and follows a changed figure."""
     assert table("summary") == markdown_table(HEAD, summary_rows())
     longer = {name: table_rows(name) for name, document in DOCUMENTS.items() if document == RESULTS}
     longer["utilisation"][0]["bits different"] = "3"
@@ -121,7 +121,7 @@ def test_summary(monkeypatch):
 
 
 def made(name, key, **row):
-    """A row, and the JSON of its command."""
+    """Runs the command of the row of table `name` that contains `row`. Returns the row and the command's JSON."""
     [found] = [one for one in table_rows(name) if row.items() <= one.items()]
     done = run_tpu(*command(name, found), "--json", *key, timeout=3 * 3600)
     assert done.stdout, done.stderr

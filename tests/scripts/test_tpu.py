@@ -1,4 +1,5 @@
-"""The command `tpu`: output, and bad input, which gives one line and an exit status and leaves nothing half-written."""
+"""Tests of the command `tpu`: its outputs, and bad input, which gives a one-line error, a non-zero status, and no partial
+files."""
 
 import gzip
 import re
@@ -68,8 +69,8 @@ def test_waves(digits, model, tmp_path):
 
 
 @pytest.mark.slow
-def test_generate(tmp_path):
-    """The command in its header makes the same bytes again."""
+def test_command_in_the_header_repeats_the_verilog(tmp_path):
+    """The command in the Verilog's header generates the same file again, byte for byte."""
     done = tpu("generate", "--n", 4, "--cell-stages", 5, "--table-lanes", 2, "--no-pooling", "-o", tmp_path / "x.v", "--json")
     assert done.returncode == 0, done.stderr
     assert printed("generate", done.stdout)["n"] == 4

@@ -1,4 +1,4 @@
-"""`tpu run` with convolutional models: the plan, the layers' costs and errors, and cores that lack something."""
+"""Tests of `tpu run` with convolutional models: the plan, cycles and errors per layer, and cores that lack a feature."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from suites import slow
 
 @pytest.fixture(scope="module")
 def convolutional(tmp_path_factory):
-    """4 x 4 pixels -> convolution, pooling -> dense."""
+    """Writes a model of 4 x 4 pixels -> convolution and pooling -> dense with 3 outputs, and returns its file."""
     rng = np.random.default_rng(11)
     build = Builder(["batch", 1, 4, 4])
     build("Conv", weights(rng, 6, 1, 3, 3), pads=[1, 1, 1, 1], name="first")
@@ -35,7 +35,7 @@ def test_explain(command, convolutional, digits):
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
-    """16 -> 12 -> 3."""
+    """Writes a model of two dense layers, 16 -> 12 -> 3, and returns its file."""
     rng, build = np.random.default_rng(12), Builder(["batch", 16])
     for inputs, outputs in ((16, 12), (12, 3)):
         build("Gemm", weights(rng, inputs, outputs), np.full(outputs, 0.1, np.float32), name=f"dense{outputs}")

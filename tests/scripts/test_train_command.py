@@ -1,4 +1,4 @@
-"""`tpu train` on small networks: output, files, and one-line errors that leave nothing half-written."""
+"""Tests of `tpu train` on small networks: output, files, and one-line errors that leave no partial files."""
 
 import struct
 import sys
@@ -19,7 +19,7 @@ from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_
 
 @pytest.fixture(autouse=True)
 def in_numpy(monkeypatch):
-    """Avoids numba, whose compilation takes longer than these small networks."""
+    """Replaces numba by numpy for sums, because numba compiles longer than these small networks train."""
     monkeypatch.setattr(train_job, "fastest_sums", Sums)
 
 
@@ -30,7 +30,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def data(tmp_path, rng):
-    """Options that name samples and their classes."""
+    """Writes 300 samples and their labels, and returns the options that name them."""
     rows, labels = write_samples(tmp_path, rng, 300)
     return "--input", rows, "--labels", labels
 
@@ -47,7 +47,7 @@ def run(command, *arguments):
     return printed("train", done.stdout)
 
 
-# Outputs
+# ---- outputs
 
 
 def test_it_learns(command, model, data, tests, tmp_path):
@@ -65,8 +65,8 @@ def test_it_learns(command, model, data, tests, tmp_path):
     assert (bits.argmax(1) == labels).mean() == figures["accuracy"] and np.abs(bits - there).max() < 0.02 * np.abs(there).max()
 
 
-def test_the_written_model_runs(command, model, data, tests, tmp_path):
-    """`tpu run` counts the same right answers, and its comparison with onnxruntime is not an error."""
+def test_written_model_has_the_same_accuracy(command, model, data, tests, tmp_path):
+    """`tpu run` on the trained model reports the same accuracy, and its comparison with onnxruntime passes."""
     figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "-o", tmp_path / "new.onnx")
     again = command(
         "run", "--model", tmp_path / "new.onnx", "--input", tests[1], "--labels", tests[3], "--simulator", "golden", "--json"
@@ -76,8 +76,9 @@ def test_the_written_model_runs(command, model, data, tests, tmp_path):
 
 
 @pytest.mark.parametrize("initialize, start", [((), "file"), (("--initialize",), "fresh"), (("--no-initialize",), "file")])
-def test_weights_to_start_from(command, model, data, initialize, start):
-    """With a learning rate that rounds to 0, the first loss equals the initial weights' loss."""
+def test_training_starts_from_the_chosen_weights(command, model, data, initialize, start):
+    """Training starts from the file's weights or from fresh ones, as asked. With a learning rate that rounds to 0, the first loss
+    shows which."""
     figures = run(command, "--model", model, *data, "--epochs", 1, "--rate", 1e-30, *initialize)
     assert figures["start"] == start
     x, labels = np.load(data[1]), np.load(data[3])
@@ -86,8 +87,8 @@ def test_weights_to_start_from(command, model, data, initialize, start):
     assert (abs(figures["epochs"][0]["loss"] - losses.mean()) < 0.1) == (start == "file")
 
 
-def test_seeds(command, model, data):
-    """The same seed gives the same numbers, another one others."""
+def test_same_seed_gives_same_losses(command, model, data):
+    """The same seed gives the same losses, and another seed gives others."""
     figures = [run(command, "--model", model, *data, "--epochs", 2, "--initialize", "--seed", seed) for seed in (3, 3, 4)]
     losses = [[one["loss"] for one in each["epochs"]] for each in figures]
     assert losses[0] == losses[1] and losses[0][0] != losses[2][0]
@@ -123,8 +124,9 @@ def test_ways_to_train(command, model, data, options, said):
         assert [one["rate"] for one in figures["epochs"]] == [0.1 * 0.5**epoch for epoch in range(6)]
 
 
-def test_several_cores(command, model, data, tmp_path):
-    """Gradients in another order teach the same, and a run in two parts has the bits of one."""
+def test_several_cores_learn_the_same(command, model, data, tmp_path):
+    """Six cores reach the accuracy of one core within 5 %, and six cores in two resumed parts give the bits of an uninterrupted
+    training."""
     given = ("--model", model, *data, "--batch", 24, "--schedule", "constant")
     one, six = (run(command, *given, "--epochs", 4, "--cores", cores, "--checkpoint", tmp_path / str(cores)) for cores in (1, 6))
     assert (one["cores"], six["cores"]) == (1, 6) and abs(one["accuracy"] - six["accuracy"]) < 0.05
@@ -142,7 +144,8 @@ def test_an_archive_has_its_labels(command, model, data, tmp_path):
 
 
 def test_digits_from_a_folder(command, tmp_path, rng):
-    """A shipped network, from fresh weights; its rate follows from its kind."""
+    """A shipped network trains on IDX files from fresh weights, with the default learning rate of its kind (dense 0.1,
+    convolutional 0.05)."""
     for split, count in (("train", 70), ("t10k", 20)):
         images, labels = rng.integers(0, 256, (count, 28, 28), np.uint8), rng.integers(0, 10, count).astype(np.uint8)
         write_idx(tmp_path / "idx", images, labels, split)
@@ -169,7 +172,8 @@ def test_for_people(command, model, data, tests, tmp_path):
 
 
 def records(path):
-    """The payloads of a file of TensorFlow's records; checksums are compared with the published algorithm (CRC-32C, masked)."""
+    """Returns the payloads of a TensorFlow record file, and checks the checksums against the published algorithm (masked
+    CRC-32C)."""
 
     def masked(content):
         crc = 0xFFFFFFFF
@@ -190,8 +194,8 @@ def records(path):
         content = content[16 + length :]
 
 
-def test_logs(command, model, data, tests, tmp_path):
-    """Logs loss, accuracy and learning rate of each step, and each epoch's validation."""
+def test_log_has_each_step(command, model, data, tests, tmp_path):
+    """The TensorBoard log has loss, accuracy and learning rate of each step, and the test accuracy of each epoch."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "--batch", 100, "--log", tmp_path / "log")
     (path,) = (tmp_path / "log").iterdir()
@@ -226,7 +230,7 @@ def test_curve(command, model, data, tmp_path, kind, head):
         assert b"validation accuracy" in content or b"path" in content
 
 
-# Refusals before any work
+# ---- options refused before any work
 
 
 def test_options_that_do_not_go_together(command, model, data, tmp_path):
@@ -301,7 +305,8 @@ def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
 def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package, option):
-    """A damaged package raises errors other than ImportError: a truncated file, or an incompatible dependency."""
+    """A damaged package (truncated file, incompatible dependency), which raises errors other than ImportError, gives a one-line
+    error."""
     (tmp_path / f"{package}.py").write_text("raise EOFError('marshal data\\nis too short')")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
@@ -309,11 +314,12 @@ def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package,
     refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), "data\\nis too short", option)
 
 
-# Failures during training
+# ---- failures during training
 
 
-def test_a_last_step_that_goes_too_far(command, model, data, tmp_path):
-    """No loss shows it, as each is of the parameters before its step."""
+def test_overflow_in_the_last_step_is_an_error(command, model, data, tmp_path):
+    """A last step that makes a parameter or the loss infinite is an error. The printed losses do not show it, since each precedes
+    its step."""
     given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--epochs", 1, "--batch", 300, "--schedule", "constant")
     for rate, what in ((8e40, "a parameter"), (1e38, "the loss")):
         refused(command("train", "--json", *given, "--rate", rate), f"{what} is no longer finite", "give a lower learning rate")
@@ -347,7 +353,7 @@ def test_nothing_to_resume_yet(command, model, data, tmp_path):
 
 @pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
 def test_a_full_disk(model, data, tmp_path, option, name):
-    """One line, and nothing half-written; an older file stays."""
+    """On a full disk, training fails with a one-line error, leaves no partial file, and keeps an older file."""
     target = tmp_path / name
     if target.suffix:
         target.write_text("old")
@@ -358,11 +364,11 @@ def test_a_full_disk(model, data, tmp_path, option, name):
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "safetensors" in path.name]
 
 
-# On the core
+# ---- on the core
 
 
 def test_no_step_is_left_to_compare(command, model, data, tmp_path):
-    """A run without any comparison fails."""
+    """A resumed training with `--rtl-steps` but without a step left to compare is an error."""
     given = ("--model", model, *data, "--checkpoint", tmp_path / "c", "--epochs", 1)
     run(command, *given)
     core = ("--rtl-steps", 2, "--simulator", "model", "--n", 4)
@@ -370,8 +376,8 @@ def test_no_step_is_left_to_compare(command, model, data, tmp_path):
 
 
 @pytest.mark.parametrize("option, depths", [("bias", (4, 16, 32)), ("accumulator", (16, 32)), ("unified-buffer", (32, 128))])
-def test_cores_that_are_too_small(command, model, data, option, depths):
-    """The message names the parameter that is too large; the value in the message suffices."""
+def test_too_small_core_is_refused(command, model, data, option, depths):
+    """If a core is too small, the error names the parameter and the required depth, and a core with this depth works."""
     given = ("--model", model, *data, "--epochs", 1, "--rtl-steps", 1, "--simulator", "model", "--n", 16)
     for depth in depths:
         done = command("train", *given, f"--{option}-depth", depth)
@@ -382,7 +388,8 @@ def test_cores_that_are_too_small(command, model, data, option, depths):
 
 
 def test_steps_on_the_core_model(command, model, data):
-    """Instruction by instruction, with every bit compared; estimates, and no cycles."""
+    """The steps on the instruction-level model equal the golden model in every bit. The output has estimated cycles, but no
+    measured ones."""
     core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4)
     figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 16, *core)
     assert (figures["rtl_steps"], figures["mismatched_bits"], figures["n"]) == (3, 0, 4) and figures["steps"] == 18
@@ -399,8 +406,8 @@ def test_steps_on_several_cores(command, model, data):
     assert figures["ring"] == {"words_sent": None, "formula": 3 * words}
 
 
-def test_a_core_with_other_bits(command, model, data, tmp_path, monkeypatch):
-    """The command ends with an error, and writes no model."""
+def test_difference_on_the_core_is_an_error(command, model, data, tmp_path, monkeypatch):
+    """If a bit on the core differs from the golden model, `tpu train` fails and writes no model."""
     from amaranth_tpu.sim.backward import step_program
 
     pack = step_program.StepProgram.pack_state

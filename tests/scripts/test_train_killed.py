@@ -1,4 +1,4 @@
-"""`tpu train` in a process of its own, interrupted or killed, then resumed."""
+"""Tests of `tpu train` in a separate process that is interrupted or killed, and then resumed."""
 
 import json
 import random
@@ -16,14 +16,14 @@ from training_runs import parameters, write_dense_model, write_samples
 
 @pytest.fixture
 def job(tmp_path, rng):
-    """Options that name a model, samples and their classes."""
+    """Writes a model and 300 samples with labels, and returns the options that name them."""
     rows, labels = write_samples(tmp_path, rng, 300)
     model = write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5))
     return "--model", model, "--input", rows, "--labels", labels
 
 
 def test_ctrl_c(job, tmp_path):
-    """One line; the checkpoint is complete, and training resumes from it."""
+    """Ctrl-C prints one line and leaves only a complete checkpoint, from which training resumes."""
     folder = tmp_path / "c"
     command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "train", *job, "--epochs", "100000", "--json"]
     command += ["--checkpoint", folder, "--schedule", "constant"]
@@ -44,7 +44,7 @@ def _wait_for(path, process):
 
 @pytest.mark.slow
 def test_killed_at_any_moment(job, rng, tmp_path, seed):
-    """A run that is killed again and again, and resumed each time, ends with the bits of one that was not."""
+    """A training that is killed and resumed many times ends with the same bits as an uninterrupted one."""
     chance = random.Random(seed)
     rows, labels = write_samples(tmp_path, rng, 80, "test")
     given = ["train", *job, "--test-input", rows, "--test-labels", labels, "--epochs", 150, "--batch", 8, "--dropout", 0.2]
