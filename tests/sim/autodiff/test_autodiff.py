@@ -1,4 +1,4 @@
-"""The training graph of a network, and refusals of networks that cannot be trained."""
+"""Tests of the training graph that is derived from a network, and of the errors for networks that cannot be trained."""
 
 from dataclasses import replace
 
@@ -44,8 +44,9 @@ def test_stages_before_the_first_parameter_have_no_gradient(rng):
     assert [one.stage for one in found.gradients] == [1] and len(found.parameters) == 1
 
 
-def test_turned_terms_are_the_transposed_map(rng):
-    """<D, term(X)> = <mirrored(D), X> for any stride, dilation, groups and padding."""
+def test_mirrored_terms_are_the_adjoint_map(rng):
+    """The mirrored convolution is the adjoint map: <D, term(X)> = <mirrored(D), X> for random strides, dilations, groups and
+    padding."""
     have = tuple(int(size) for size in rng.integers(3, 8, 2))
     stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
     groups = int(rng.choice([1, 2]))
@@ -85,7 +86,7 @@ def test_random_graphs_can_be_trained(rng):
 
 
 def _network(rng, **changes):
-    """A convolution of a 6 x 6 input with these fields of its stage or term, and a dense layer."""
+    """Returns a graph of a convolution of a 9 x 9 input, with `changes` to its stage or term, and a dense layer."""
     term = Term("x", random_values(rng, (2, 2, 2, 4)))
     if changes.pop("groups", 1) > 1:
         term = replace(term, weights=random_values(rng, (2, 2, 1, 4)), groups=2)
@@ -139,7 +140,7 @@ def test_the_end_of_the_network(rng):
 
 
 def test_one_result_is_refused(rng):
-    """Softmax of one number is 1, whatever the weights: loss 0, accuracy 100 %."""
+    """A network with a single output is refused, because the Softmax of one number is always 1: loss 0 and accuracy 100 %."""
     graph = _network(rng)
     *stages, dense = graph.stages
     dense = replace(

@@ -1,4 +1,4 @@
-"""Training steps of dense layers: the instruction-level model and the golden step leave the same bits."""
+"""Tests of training steps of dense layers: the instruction-level model and the golden step give the same bits."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import chain, run_steps, with_function
 
-#: Array, batch, optimizer, dropout.
+#: Array size n, batch, optimizer, dropout rate.
 FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
 
 
@@ -41,16 +41,17 @@ def test_without_biases(rng):
 
 
 @pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
-def test_functions_by_table(rng, n, batch, optimizer, share):
-    """Chunks of several blocks, tables that take turns, Adam's behind them; with dropout, the mask before the slope."""
+def test_steps_with_table_functions(rng, n, batch, optimizer, share):
+    """A step of layers with table functions equals the golden step, with batches of several chunks, with Adam, and with
+    dropout."""
     graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
     training, dropout = differentiate(graph), Dropout(share)
     program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
     run_steps(program, training, optimizer, rng, dropout=dropout)
 
 
-def test_tables_take_turns(rng):
-    """From chunk to chunk the function that is in the table comes first."""
+def test_loaded_table_is_used_first(rng):
+    """Each chunk of the batch starts with the function whose table is already loaded, so a table is loaded once per chunk."""
     training = differentiate(with_function(chain(rng, (40, 9, 5)), Function("tanh")))
     for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
         draft = StepCandidate(lowered(training, 4), Sgd(), Config(n=4, training=True), 16, starts)
@@ -66,15 +67,16 @@ def test_the_shipped_network(rng, n, batch):
 
 
 @pytest.mark.parametrize("batch, most", [(64, 73_000), *slow((128, 126_000))])
-def test_cycles(rng, batch, most):
-    """784-128-10, n = 16, latency 32: issue 12 wants 70 % of the array at batch 64, 81 % at 128."""
+def test_cycles_of_a_dense_step(rng, batch, most):
+    """A step of 784-128-10 with n = 16 and a memory latency of 32 takes at most 73,000 cycles at batch 64 and 126,000 at batch
+    128 (70 and 81 % utilisation)."""
     program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
     assert program.predicted_cycles <= most
     assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)
 
 
-def test_the_rate_is_a_tile(rng):
-    """Another learning rate changes the rate's constants and nothing else in the program."""
+def test_learning_rate_is_a_constant_tile(rng):
+    """A new learning rate changes only four bfloat16 constants of the program's image."""
     training = differentiate(chain(rng, (9, 11, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(program.with_rate(rate), np.uint16) for rate in (0.1, 0.05))
@@ -92,7 +94,7 @@ def test_refusals(rng):
 
 
 def test_weights_are_read_before_they_change(rng):
-    """No LOAD_WEIGHTS of a parameter for a data gradient comes behind the STORE of its new image."""
+    """Each LOAD_WEIGHTS of a parameter for a data gradient precedes the STORE of the updated parameter."""
     training = differentiate(chain(rng, (9, 11, 12, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     stored = set()

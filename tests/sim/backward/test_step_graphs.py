@@ -1,4 +1,5 @@
-"""Training steps of networks with convolutions, pooling, averages and residual sums: instruction-level model = golden step."""
+"""Tests of training steps of networks with convolutions, pooling, averages and residual sums: the instruction-level model equals
+the golden step."""
 
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ def test_each_kind_of_stage(rng, kind):
 
 
 def test_results_named_as_their_stage(rng):
-    """Stages named as in files whose nodes have their outputs' names; a dense layer reads scaled values."""
+    """A step is correct if stages have the names of their outputs, and a dense layer reads values scaled by a depthwise stage."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
     first, second, dense, *rest = graph.stages
     weights = random_values(rng, (1, 1, 1, second.channels))
@@ -48,14 +49,16 @@ def test_results_named_as_their_stage(rng):
 
 
 @pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
-def test_functions_by_table(rng, kind):
-    """Table functions after each kind of stage; a multiplied gradient continues to windows, and between zeros."""
+def test_steps_with_table_functions(rng, kind):
+    """A step is correct with a table function after each kind of stage, whose multiplied gradients feed windows and
+    zero-interleaved tensors."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind), tables=1)
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
 
 
 def test_a_function_of_averages(rng):
-    """The gradient is multiplied first, then put between zeros, as the averages are of stride 2."""
+    """With a function after a 2 x 2 average of stride 2, the gradient is multiplied by the derivative before zeros are inserted.
+    The step equals the golden step."""
     weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
     share = np.full((2, 2, 1, 5), 0.25, bfloat16)
     stages = (
@@ -67,8 +70,8 @@ def test_a_function_of_averages(rng):
     check(Graph("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
 
 
-def test_a_table_is_loaded_twice(rng):
-    """For all stages of convolutions with the same function: once for that, once for its derivative."""
+def test_convolutions_share_table_loads(rng):
+    """Convolutions with the same function load its table once and its derivative's table once; the dense layer adds one load."""
     program = check(with_function(convolutions(rng, (5, 9), 12, 3, 1), Function("tanh")), rng, steps=1)
     opcodes = [(op.opcode, op.fields.get("word")) for op in program.ops]
     assert opcodes.count((Opcode.LOAD_TABLE, 0)) == 2 + 1  # the dense layer begins with its derivative, which is there
@@ -84,14 +87,15 @@ def test_random_graphs(rng, number):
 
 
 @pytest.mark.smoke
-def test_two_convolutions(rng):
-    """Gradients of weights take several passes over the batch, and a plane of results several jobs."""
+def test_weight_gradients_of_several_passes(rng):
+    """A step is correct if weight gradients take several passes over the batch, and if a plane of results takes several jobs."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Config(n=4, training=True, accumulator_depth=64), steps=1)
 
 
 @pytest.mark.parametrize("side", [1, 3])
-def test_terms_of_a_dense_stage_read_the_same(rng, side):
-    """All of a tensor, a corner by a kernel that is half in the padding, and the first position alone."""
+def test_dense_stage_with_three_windows(rng, side):
+    """A dense stage with three terms gives the golden step: one reads the whole tensor, one a padded corner, one the first
+    position."""
     kernels = [(side, (0, 0)), (3, (1, 1)), (1, (0, 0))]
     terms = tuple(Term("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
     first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)
@@ -101,9 +105,9 @@ def test_terms_of_a_dense_stage_read_the_same(rng, side):
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_masks_are_those_of_the_whole_network(rng, dense):
-    """The last stage reads one position of 2 x 2, which does not make the stage before a dense layer. Without another dense
-    layer, the masks apply to the operands of the last stage."""
+def test_dropout_masks_ignore_cropping(rng, dense):
+    """Dropout applies to the stages that the full network defines, even if cropping makes another stage dense. Without another
+    dense layer, the last stage's operands are masked."""
     first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
     middle = Stage("dense", "b", (Term("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
     last = Stage("last", "y", (Term("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
@@ -123,13 +127,13 @@ def test_network_a(rng, n, batch):
 
 @pytest.mark.slow
 def test_cycles_of_network_a(rng):
-    """n = 16, latency 32: issue 12 wants 65 % of the array at batch 64."""
+    """A step of network `a` with n = 16, batch 64 and latency 32 takes at most 2,500,000 cycles (65 % utilisation)."""
     program = compile_step(differentiate(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)
     assert program.predicted_cycles <= 2_500_000
 
 
-def test_what_nothing_reads_is_left_out(rng):
-    """The second convolution reads 12 x 12 of 13 x 13 results, as no window covers its last sums."""
+def test_unread_results_are_cropped(rng):
+    """Cropping removes the sums that no window reads: the second convolution needs 12 x 12 of 13 x 13 results."""
     training = cropped(differentiate(convolutions(rng, (32, 64))))
     first, second = training.graph.stages[:2]
     assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))

@@ -1,4 +1,4 @@
-"""Adam, weight decay and dropout in a step's instructions: instruction-level model = golden step."""
+"""Tests of Adam, weight decay and dropout in a training step: the instruction-level model equals the golden step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, run_steps
 
-#: The network of the TPU's first demonstrations.
+#: Layer widths of a network from early TPU demonstrations.
 FIRST = (784, 32, 64, 128, 10)
 
 
@@ -35,7 +35,7 @@ def test_adam_of_convolutions(rng):
 
 
 def test_decay_of_convolutions(rng):
-    """Weights and bias of the first layer are stored together, but only the weights decay."""
+    """Weight decay applies to weights but not to biases, although the first layer stores both together."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
 
 
@@ -45,7 +45,7 @@ def test_dropout(rng, optimizer):
 
 
 def test_dropout_behind_convolutions(rng):
-    """Without hidden dense layers, dropout applies to the operands of the last layer."""
+    """Without hidden dense layers, dropout masks the operands of the last layer, and the step equals the golden step."""
     graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
     while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
         graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
@@ -65,15 +65,16 @@ def test_masks_are_checked(rng):
 
 
 def test_cycles_of_adam(rng):
-    """784-128-10: Adam's step takes at most three times the cycles of SGD's."""
+    """For 784-128-10, an Adam step takes between one and three times the cycles of an SGD step."""
     training = differentiate(chain(rng, (784, 128, 10)))
     sgd, adam = (compile_step(training, one, Config(training=True), 64).predicted_cycles for one in (Sgd(), Adam()))
     assert sgd < adam < 3 * sgd
 
 
 @pytest.mark.slow
-def test_the_first_demonstration(rng):
-    """32, 64 and 128 units, dropout 0.5: Adam's step takes at most three times the cycles of SGD's."""
+def test_cycles_of_adam_with_dropout(rng):
+    """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and equals the
+    golden step."""
     training, cycles = differentiate(chain(rng, FIRST)), []
     for optimizer in (Sgd(), Adam()):
         program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))
@@ -87,8 +88,8 @@ def test_adam_needs_a_table(rng):
         compile_step(differentiate(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
 
 
-def test_factors_are_tiles(rng):
-    """The image for the next update differs in the optimizer's diagonals only."""
+def test_adam_factors_are_constant_tiles(rng):
+    """The image of the next Adam update differs only in four bfloat16 factors on the diagonals."""
     training = differentiate(chain(rng, (9, 7, 5)))
     program = compile_step(training, Adam(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(program.with_rate(0.001, step), np.uint16) for step in (1, 2))

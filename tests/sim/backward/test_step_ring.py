@@ -1,4 +1,4 @@
-"""Training steps on the cores of a ring: all instruction-level models and the golden step leave the same bits."""
+"""Tests of training steps on the cores of a ring: every core's instruction-level model and the golden step give the same bits."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,8 @@ def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, shar
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
 def test_small_chains(rng, cores):
-    """A number of outputs that is not a multiple of the cores; a segment longer than the ring unit's buffer."""
+    """Random dense networks give the golden step on 1 to 4 cores, even if outputs are not a multiple of the cores or segments
+    exceed `ring_depth`."""
     sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
     graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
     check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
@@ -38,16 +39,16 @@ def test_segments_without_outputs(rng, cores):
 
 @pytest.mark.parametrize("cores", [2, 3])
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01)], ids=["sgd", "decay", "adam"])
-def test_all_update_all(rng, cores, optimizer):
-    """Without shards of the weights, the same bits."""
+def test_sharded_and_unsharded_updates(rng, cores, optimizer):
+    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) give the golden step's bits."""
     graph = chain(rng, (9, 11, 5))
     programs = [check(graph, rng, cores, optimizer=optimizer, sharded=sharded, steps=1) for sharded in (True, False)]
     modes = [{op.fields["mode"] for op in one.ops if op.opcode is Opcode.RING} for one in programs]
     assert modes == [{*RingMode}, {RingMode.ALL_REDUCE}]
 
 
-def test_pieces_of_a_k_tile(rng):
-    """More outputs than the accumulators hold beside the sums in flight."""
+def test_layer_beyond_the_accumulators(rng):
+    """A step is correct if a layer has more outputs than the accumulators can hold beside the sums in flight."""
     check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
 
 
@@ -74,9 +75,9 @@ def test_the_shipped_network(rng, cores):
     check(chain(rng, (784, 128, 10)), rng, cores, n=8, batch=16, steps=1)
 
 
-def test_cycles(rng):
-    """784-128-10, n = 8, latency 32: issue 13 wants at most 115,000 cycles for 8 x 16 samples. And the words that a core sends:
-    gradients go round the ring once, as do upper halves, biases twice."""
+def test_cycles_and_words_of_a_ring_step(rng):
+    """A step of 784-128-10 with n = 8, latency 32 and 8 x 16 samples takes at most 115,000 cycles. Each core sends gradients and
+    upper halves once, and biases twice."""
     program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True), 16, cores=8)
     assert program.predicted_cycles <= 115_000
     numbers = 784 * 128 + 128 * 16  # outputs of the last layer are a multiple of 8
@@ -86,7 +87,7 @@ def test_cycles(rng):
 
 @pytest.mark.slow
 def test_speed_up(rng):
-    """Issue 13 wants 8 x 64 samples at least seven times as fast as one core has them."""
+    """Eight cores with 64 samples each are at least seven times as fast as one core with all 512 samples."""
     training, config = differentiate(chain(rng, (784, 128, 10))), Config(n=8, training=True, ring=True)
     eight, one = (compile_step(training, Sgd(), config, 512 // cores, cores=cores).predicted_cycles for cores in (8, 1))
     assert one >= 7 * eight

@@ -1,4 +1,4 @@
-"""Bundles for hosts: copies, the header's constants, and the images."""
+"""Tests of bundles for hosts: copy descriptions, the constants of the header, and the memory images."""
 
 import ctypes
 import json
@@ -29,7 +29,7 @@ def pairs(values, places):
 
 
 def test_copies_of_loops(rng):
-    """Nested loops come out as one copy, whatever their steps."""
+    """The index pattern of nested loops with any strides becomes a single copy description with the same counts."""
     counts, steps = rng.integers(2, 6, 4), rng.integers(-50, 50, (2, 4)) * 1000 ** np.arange(4)[::-1]
     rounds = np.indices(counts).reshape(4, -1)
     values, places = steps[0] @ rounds, steps[1] @ rounds
@@ -46,7 +46,8 @@ def test_copies_of_anything(rng, count):
 
 @pytest.mark.parametrize("batch", [1, 5])
 def test_tensors_are_where_the_compiler_has_them(rng, batch):
-    """Every value of every sample, and nothing else; of the output, as the compiler says of each one."""
+    """The bundle's copies put every input value of every sample where the compiler expects it, and read each output where the
+    compiler stores it."""
     graph = random_graph(rng, stages=2)
     order = rng.permutation(graph.input_size)
     graph = replace(graph, input_order=order, output_order=rng.integers(0, graph.output_size, 7))
@@ -69,7 +70,7 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
 
 @pytest.fixture(scope="module")
 def made():
-    """A network, its program, and its bundle."""
+    """Returns a network of two dense layers, its program for batch 2, and its bundle named "own"."""
     rng = np.random.default_rng(4)
     layers = [("a", numbers(rng, (9, 5), 0), None, "relu"), ("b", numbers(rng, (5, 3), 0), None, "none")]
     network = dense_chain("two */ layers\\", layers)
@@ -107,7 +108,7 @@ def test_missing_samples_are_zeros(made):
 
 
 def test_header_is_checked(made, tmp_path):
-    """A header as it was written, and with each of its kinds of numbers changed by hand."""
+    """The driver accepts the generated header, and returns HEADER if a number of any kind in it is changed."""
     header = made[2].files["model.h"].decode()
     assert "two __ layers_" in header and header.count("*/") == header.count("/*")
     changes = [("", "")]

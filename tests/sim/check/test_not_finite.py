@@ -1,4 +1,4 @@
-"""Results that are NaN, or infinite, where ONNX has other values count as different; so does the first `predict` of a place."""
+"""Tests that NaN or infinite results count as errors where ONNX has other values, including the first `predict` on a place."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ def _sliced():
 
 @pytest.mark.parametrize("build", [_root, _gathered, _sliced])
 def test_nan_where_onnx_has_a_number_is_an_error(tmp_path, build):
-    """A square overflows; then NaN reaches values that ONNX has infinite, or computes apart from it. The sample is found
-    wherever it is."""
+    """A NaN that follows from an overflow is an error if ONNX has another value there. The error names the overflowing stage,
+    even if only one of 100 samples overflows."""
     model, x = tpu.load(build().save(tmp_path)), np.tile(_number([1, 2, 3, 4]), (100, 1))
     assert model.compare(x).error is None
     x[37, 3] = 1e30
@@ -55,7 +55,7 @@ def test_same_infinity_is_no_error(tmp_path):
 
 
 def test_reason_names_the_stage_that_overflows(rng, tmp_path):
-    """Depthwise channels share a tile, with zeros between them."""
+    """The error names the stage that overflows, even if depthwise channels share a tile with zeros and turn infinity into NaN."""
     b = Builder(["n", 4, 4, 4])
     x = b("Conv", weights(rng, 4, 4, 1, 1))
     b.node("Mul", [x, x])
@@ -66,7 +66,7 @@ def test_reason_names_the_stage_that_overflows(rng, tmp_path):
         tpu.load(b.save(tmp_path)).predict(x, "model", core=tpu.Config(n=4))
 
 
-# The first `predict`
+# ---- the first `predict`
 
 
 def _save(tmp_path, weight):
@@ -76,7 +76,8 @@ def _save(tmp_path, weight):
 
 
 def test_first_predict_of_a_place_is_checked(rng, tmp_path):
-    """A network that is not the file's, as if the reader had got it wrong."""
+    """The first `predict` on each place compares with ONNX, and fails for a network that differs from its file. A failed check is
+    repeated at the next call."""
     network = load_network(_save(tmp_path, 1))
     _save(tmp_path, 1.5)
     x, core = rng.normal(size=(4, 3)).astype(np.float32), tpu.Config(n=2)

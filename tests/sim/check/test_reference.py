@@ -1,4 +1,5 @@
-"""A run's results beside ONNX interpreters: right ones pass, also deep and large ones, and one wrong operator is found."""
+"""Tests of the comparison with ONNX interpreters: correct results pass, even of deep and large models, and one wrong operator is
+found."""
 
 import json
 from dataclasses import asdict, replace
@@ -28,7 +29,7 @@ def compared(path, x, network=None):
 
 
 def convolutional(rng, transposed=False, bound=6.0, activation="Relu", weight=None):
-    """Two convolutions with pooling, a residual sum, a clip and a dense layer."""
+    """Returns a builder of two convolutions with pooling, a residual sum, a clip and a dense layer."""
     build = Builder(["batch", 2, 6, 6])
     first = rng.normal(0, 0.5, (4, 2, 3, 3)).astype(np.float32)
     build("Conv", first, pads=[1, 1, 1, 1], name="first")
@@ -59,8 +60,8 @@ def test_agreement(tmp_path):
 
 @pytest.mark.parametrize("change", [{"transposed": True}, {"bound": 6.1}, {"activation": "Identity"}, {"activation": "Elu"}])
 def test_one_wrong_operator(tmp_path, change):
-    """A reader that misreads the file is noticed: here the file differs from the network. A bound that is off by 2 % would hide
-    in bfloat16's errors at the end, but not here."""
+    """If the file differs from the network by one operator, weight or bound, the comparison reports a reading error. A bound that
+    is off by 2 % is found, too."""
     path = convolutional(np.random.default_rng(seed())).save(tmp_path)
     network = load_network(path)
     convolutional(np.random.default_rng(seed()), **change).save(tmp_path)
@@ -69,7 +70,8 @@ def test_one_wrong_operator(tmp_path, change):
 
 
 def test_one_wrong_stage(tmp_path):
-    """The exact network is right, but the stages made from it are not."""
+    """If one stage has a wrong weight, function, pool or bias, `check_stages` and the comparison with ONNX fail, although the
+    exact network is right."""
     rng = np.random.default_rng(seed())
     network = load_network(convolutional(rng).save(tmp_path))
     samples = images(rng).reshape(12, -1)
@@ -94,8 +96,8 @@ def test_one_wrong_stage(tmp_path):
         assert against_model(wrong, samples, run_network(wrong, samples)).error
 
 
-def test_deep(tmp_path):
-    """30 layers: the results of bfloat16 have gone their own way, and still one wrong sign among 30 is found."""
+def test_deep_network_with_one_wrong_sign(tmp_path):
+    """In a network of 30 layers, bfloat16 rounding errors are accepted, but one wrong sign of a weight is found."""
 
     def model(sign):
         rng, build = np.random.default_rng(seed()), Builder(["batch", 16])
@@ -115,9 +117,9 @@ def test_deep(tmp_path):
     assert "read wrongly" in compared(model(flipped), x, network).error
 
 
-def test_what_the_host_does(tmp_path):
-    """Logits are compared with probabilities through the omitted Softmax, and labels with the values that they are chosen
-    from."""
+def test_softmax_and_labels_of_the_host(tmp_path):
+    """Logits are compared with ONNX's probabilities through the omitted Softmax, and ArgMax labels with the values that they are
+    chosen from."""
     rng = np.random.default_rng(seed())
     x = rng.normal(0, 1, (9, 12)).astype(np.float32)
     for last, kinds in (("Softmax", ("softmax",)), ("LogSoftmax", ("log",)), (None, ("",)), ("ArgMax", ("",))):
@@ -143,8 +145,8 @@ def test_what_the_host_does(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [["batch", 3, 4], [1, 3, 4], [5, 3, 4]])
-def test_batches(tmp_path, shape):
-    """An open batch, one of one sample, and one that has to be filled up."""
+def test_batch_axes(tmp_path, shape):
+    """The comparison accepts models with an open batch, a batch of 1, and a batch of 5 that must be padded."""
     rng, build = np.random.default_rng(seed()), Builder(shape)
     build("Flatten")
     build("Gemm", weights(rng, 12, 3), name="dense")
@@ -155,7 +157,8 @@ def test_batches(tmp_path, shape):
 
 
 def test_without_onnxruntime(tmp_path, monkeypatch):
-    """The interpreter of the package onnx takes its place; if no interpreter can do it, the reason is there."""
+    """Without onnxruntime the comparison uses the interpreter of the package onnx. If no interpreter supports the model, nothing
+    is compared, and no error is raised."""
     rng = np.random.default_rng(seed())
     path = convolutional(rng).save(tmp_path)
     network = load_network(path)
@@ -171,7 +174,8 @@ def test_without_onnxruntime(tmp_path, monkeypatch):
 
 
 def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
-    """log(1 + exp(x)) is infinite in binary32 for an x of 100, but 100 in binary64, as the core has it."""
+    """log(1 + exp(x)) overflows in a binary32 interpreter at x = 100, but not in binary64 or on the core. This is not reported as
+    an error."""
     build = Builder(["batch", 4])
     build("MatMul", np.eye(4, dtype=np.float32))
     build("Exp")
@@ -188,7 +192,7 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
 
 
 def test_overflow_excuses_nothing_else(tmp_path):
-    """Excuses neither an infinity without an overflow, nor a wrong value in another sample."""
+    """An overflow in the interpreter excuses neither an infinity without overflow nor a wrong value in another sample."""
 
     def save(weight, operators, one):
         build = Builder(["batch", 2])
@@ -207,7 +211,8 @@ def test_overflow_excuses_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("opset", [8, 9, 13, 14])
 def test_normalization_without_onnxruntime(opset, rng, tmp_path, monkeypatch):
-    """The interpreter of the package `onnx`, before opset 14, normalises as in training unless it is kept from it."""
+    """onnx's own interpreter normalises as in training before opset 14. The comparison avoids this, and skips models before opset
+    9."""
     monkeypatch.setattr(interpreters, "available", lambda: [interpreters.onnx_reference])
     build = Builder(["batch", 2, 3, 3], opset=opset)
     build("Conv", weights(rng, 3, 2, 2, 2))
@@ -220,7 +225,8 @@ def test_normalization_without_onnxruntime(opset, rng, tmp_path, monkeypatch):
 
 
 def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
-    """The interpreter of the package onnx is wrong here; the compiler is not blamed."""
+    """onnx's own interpreter computes `ceil_mode` wrongly for this model. The comparison skips it with a reason instead of
+    reporting an error."""
     build = Builder(["batch", 1, 8])
     build("MaxPool", kernel_shape=[3], strides=[2], pads=[0, 1], ceil_mode=1, name="ceil")
     build("ReduceMax", axes=[2])
@@ -232,8 +238,8 @@ def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
     assert found.samples == 0 and found.error is None and "ceil_mode" in found.reason and "'ceil'" in found.reason
 
 
-def test_numbers_of_less_precision(tmp_path):
-    """A model in binary16 is allowed binary16's errors."""
+def test_binary16_models(tmp_path):
+    """A model in binary16 is compared with the tolerance of binary16's rounding errors."""
     rng, build = np.random.default_rng(seed()), Builder(["batch", 16], kind=TensorProto.FLOAT16)
     for _ in range(2):
         build("MatMul", weights(rng, 16, 16).astype(np.float16))

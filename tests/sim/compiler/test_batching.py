@@ -1,4 +1,5 @@
-"""The batch along x: which tensors it suits, and that images of host memory are where they say."""
+"""Tests of storing the batch along x: which tensors it applies to, and that values are at the documented offsets of host
+memory."""
 
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ def _tensors(**sizes):
     return {name: Tensor(name, 3, *size) for name, size in sizes.items()}
 
 
-def test_only_dense_stages_are_flat(rng):
-    """Not stored along x: a convolution's result, and the operands of a padded kernel or a pool. Stored along x: the result of a
-    dense layer over all of a tensor."""
+def test_only_dense_results_are_stored_along_x(rng):
+    """Results of dense layers over a whole tensor are stored with the batch along x. Results of convolutions and operands of
+    padded kernels or pools are not."""
     tensors = _tensors(x=(4, 4), h=(4, 4), a=(1, 1), b=(1, 1), y=(1, 1))
     stages = (
         _stage(rng, "c", "x", "h", size=(4, 4)),
@@ -49,8 +50,8 @@ def test_a_product_is_flat_with_its_factor(rng):
     assert tensors_along_x(stages, tensors) == {"x", "a", "b", "y"}
 
 
-def test_without_flat_results(rng):
-    """A tensor of one position that nothing writes does not make a run."""
+def test_unused_tensor_of_one_position(rng):
+    """A network with an unused tensor of one position compiles and gives the golden bits, although nothing writes that tensor."""
     tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
     check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
 
@@ -71,8 +72,9 @@ def test_runs_are_neighbours_with_flat_results(rng):
 
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
-def test_flat_residual_sums_and_products(rng, batch):
-    """Branches of dense layers, whose tensors live side by side in the unified buffer, or do not fit it."""
+def test_sums_and_products_of_dense_branches(rng, batch):
+    """Branches of dense layers, joined by sums and products, give the golden bits whether or not their tensors fit the unified
+    buffer together."""
     sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}
     tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
 
@@ -95,8 +97,8 @@ def test_flat_residual_sums_and_products(rng, batch):
         check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)
 
 
-def test_last_rows_in_parts(rng):
-    """The last passes are made part by part, with the weights that are in the array."""
+def test_last_rows_reuse_weights(rng):
+    """The last passes of a dense layer are split into row blocks that reuse the weights in the array (`keep`)."""
     graph = dense_chain("g", [("only", random_values(rng, (90, 5), 0.3), None, "none")])
     program = check(graph, Config(n=4), 40, rng)
     assert any(op.opcode is Opcode.MATMUL and op.keep for op in program.ops)
@@ -115,7 +117,7 @@ def test_flat_softmax(rng):
 
 
 def test_offsets_of_results(rng):
-    """Results stored along x, in chunks, and other results, in any order."""
+    """The offsets of results in host memory are correct for results stored along x, in chunks, and in another order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
     conv = Graph(

@@ -1,4 +1,4 @@
-"""Compiled programs against the golden model, bit for bit, on networks and configurations of every shape."""
+"""Tests that compiled programs give the golden model's bits, for networks and configurations of every shape."""
 
 import random
 
@@ -46,7 +46,8 @@ def run(program, config, x):
 
 
 def by_layers(net, x):
-    """The result from golden.matmul alone, without the compiler's tiles or the machine."""
+    """Returns the result of `net` for samples `x`, computed layer by layer with golden.matmul, without tiles or the machine
+    model."""
     for stage in net.stages:
         sums = golden.matmul(x, stage.terms[0].weights[0, 0], stage.bias)
         if stage.function.name == "relu":
@@ -61,15 +62,15 @@ def check(net, config, batch, rng, samples=None, varied=True):
     result, expected = run(program, config, x), by_layers(net, x)
     assert result.shape == (batch, net.output_size)
     assert np.array_equal(result[: len(x)].view(np.uint32), expected.view(np.uint32))
-    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:  # RELU must not zero all values
+    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:  # ReLU must not zero all values
         assert len(np.unique(expected)) > 1, "a test that any constant would pass"
     return program
 
 
 @pytest.mark.parametrize("case", [*range(4), *slow(*range(4, 60))])
 def test_random_networks(case):
-    """Odd sizes, tiny buffers, batches; 1 to 5 layers. In the fast cases no more than the instruction-level model does in a
-    second."""
+    """Random dense networks of 1 to 5 layers give the golden bits with odd sizes, tiny buffers and any batch. The fast cases take
+    at most a second each."""
     choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
     n = choice.choice([2, 4, 4, 8, 16])
     widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)])) for _ in range(choice.randint(2, 6))]
@@ -117,7 +118,7 @@ def test_fewer_samples_than_the_batch():
 
 @pytest.mark.parametrize("n, batch", all_but([(8, 1), (16, 64)], (8, 16), (1, 8, 16, 64, 128, 256)))
 def test_performance_contract_as_predicted(n, batch):
-    """DESIGN.md section 4, by the compiler's own estimate of the time."""
+    """The predicted utilisation meets the performance contract: 97.5 % of the array at batch 128 and 96 % at batch 64."""
     config = Config(n=n)
     program = compile_network(network(np.random.default_rng(seed()), [784, 128, 10]), config, batch)
     utilisation = program.useful_macs / (program.predicted_cycles * n * n)
@@ -170,7 +171,8 @@ def test_bad_samples_are_refused():
 
 
 def unfit_loads(program, config):
-    """Returns the largest number of LOAD_WEIGHTS before the MATMUL that makes room for them; see *Programs* in the datasheet."""
+    """Returns the largest number of LOAD_WEIGHTS that precede the MATMUL which makes room for them (see *Programs* in the
+    datasheet)."""
     loaded, taken, ends, most = 0, 0, [], 0
     for pc in range(0, program.instructions * config.instruction_bytes, config.instruction_bytes):
         opcode, fields = decode(int.from_bytes(program.model[pc : pc + 32], "little"))

@@ -1,6 +1,6 @@
-"""The compiler's cycles do not grow, on the points of the tables of results and on similar ones. The limits come from an earlier
-compiler for chains of dense layers and, for the shipped networks, from overlapping stages. A change that beats a limit by much
-should lower it."""
+"""Tests that predicted cycles do not grow, for the networks in the tables of results and similar ones. The limits come from an
+earlier compiler for dense chains and, for the shipped networks, from overlapped stages. If a change is clearly below a limit,
+lower the limit."""
 
 import numpy as np
 import pytest
@@ -15,17 +15,17 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 _BATCHES = (1, 8, 16, 32, 64, 128, 256)
 _WIDTHS = {"784-128-10": (784, 128, 10), "784-10": (784, 10)}
 
-#: Cycles by the timing model, of each batch.
+#: Predicted cycles for each batch in `_BATCHES`.
 LIMITS = {
     ("784-128-10", 8): (13170, 13910, 25854, 51454, 102678, 205078, 409880),
     ("784-128-10", 16): (6685, 7049, 7480, 13167, 25967, 51567, 102767),
     ("784-10", 8): (1884, 2740, 3782, 6966, 13183, 25727, 50870),
     ("784-10", 16): (1106, 1541, 1965, 2913, 5244, 8700, 15380),
 }
-#: n = 16, batches of 32.
+#: Predicted cycles with n = 16 and batch 32.
 SHIPPED_LIMITS = {"default": 13_167, "a": 301_200, "b": 1_408_000, "c": 149_700, "d": 2_913}
 
-#: Array sizes and batches that take less than a second or two.
+#: Array sizes and batches that compile in about a second.
 _QUICK = {(8, 1), (8, 8), (16, 1), (16, 16), (16, 64)}
 
 

@@ -1,4 +1,4 @@
-"""Passes of the compiler one by one: search, instructions of a stage, MATMULs of a group, images."""
+"""Tests of single compiler passes: search, instructions of a stage, MATMULs of a group, and memory images."""
 
 from contextlib import suppress
 from types import SimpleNamespace
@@ -34,11 +34,11 @@ def _batched(graph, batch):
     return lay_along_x(graph, graph.stages, [Gather(graph.tensors[graph.input])], batch, 1)
 
 
-# --- Search
+# ---- search
 
 
-def test_the_best_of_all_that_is_tried_is_kept(rng, monkeypatch):
-    """Schedules that are given up before their end would not have been better."""
+def test_search_keeps_the_fastest_schedule(rng, monkeypatch):
+    """The search keeps the fastest of all schedules, and an aborted simulation never belonged to a faster one."""
     cycles, scheduled = [], search_pass.Candidate.scheduled
 
     def watched(draft, eager, limit=None):
@@ -58,7 +58,7 @@ def test_a_simulation_ends_at_its_limit(rng):
 
 
 def test_simulations_stay_within_the_budget(rng, monkeypatch):
-    """Counts the array passes in all simulations of a network: the measure of compile time."""
+    """The array passes in all simulations of one search, which measure compile time, stay within the budget."""
     passes, budget = [], 2000
     monkeypatch.setattr(search_pass, "_SIMULATED_PASSES", budget)
     monkeypatch.setattr(search_pass, "_REFINING_PASSES", budget)
@@ -74,7 +74,7 @@ def test_simulations_stay_within_the_budget(rng, monkeypatch):
 
 
 def test_program_beyond_the_budget_has_a_schedule_and_cycles(rng, monkeypatch):
-    """It is ordered and timed by simulation, once, as a smaller one."""
+    """A program beyond the simulation budget is still ordered and timed once, and its predicted cycles equal a simulation's."""
     monkeypatch.setattr(search_pass, "_SIMULATED_PASSES", 1)
     monkeypatch.setattr(search_pass, "_OVERLAP_PASSES", 1)
     program = compile_network(_chain(rng, 50, 20), Config(n=4), 6)
@@ -85,12 +85,12 @@ def test_program_beyond_the_budget_has_a_schedule_and_cycles(rng, monkeypatch):
     check(graph, Config(n=4), 3, rng)
 
 
-# --- Tiling
+# ---- tiling
 
 
 @pytest.mark.parametrize("depth", [64, 256, 2048])
-def test_what_is_not_sized_would_cost_more(rng, depth, monkeypatch):
-    """The cheapest tiling of every stage is the one that is found if all are sized."""
+def test_pruned_tilings_are_not_cheaper(rng, depth, monkeypatch):
+    """The tiler prunes candidates by a bound on their cost. It finds the same plan as without pruning."""
     batched, config, cost = _batched(random_graph(rng), 3), Config(n=4, unified_buffer_depth=depth), tiling._cost
     layouts, plans = lay_out(batched, config.n).layouts, []
     for bound in (cost, lambda job, config, together, *sizes: cost(job, config, together, *sizes) if sizes else (-1, 0, 0)):
@@ -102,11 +102,11 @@ def test_what_is_not_sized_would_cost_more(rng, depth, monkeypatch):
     assert plans[0] == plans[1]
 
 
-# --- Instructions of a stage
+# ---- instructions of a stage
 
 
 def _places(first, *loops):
-    """Rows that nested loops, (count, stride) each and the outermost first, walk over."""
+    """Returns the rows that nested loops of (count, stride), outermost first, visit from row `first` on."""
     places = [first]
     for count, stride in loops:
         places = [place + index * stride for place in places for index in range(count)]
@@ -114,8 +114,9 @@ def _places(first, *loops):
 
 
 @pytest.mark.parametrize("height, width, batch", [(3, 3, 2), (1, 1, 5), (9, 7, 3)])
-def test_every_position_goes_from_the_input_to_its_place(rng, height, width, batch):
-    """Follows positions from host memory through the buffers and back: positions of a 1 x 1 convolution stay apart."""
+def test_positions_reach_their_result(rng, height, width, batch):
+    """Following each position of a 1 x 1 convolution from host memory through the buffers and back gives the right result
+    position."""
     config = Config(n=4, unified_buffer_depth=64, accumulator_depth=16)
     tensors = {"x": Tensor("x", 4, height, width), "y": Tensor("y", 4, height, width)}
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))
@@ -144,19 +145,20 @@ def test_every_position_goes_from_the_input_to_its_place(rng, height, width, bat
 
 def test_accesses_are_the_spans_of_the_record():
     product = {"rows": 3, "lanes": 4, "buffer": 10, "acc": 5, "operand": 40}
-    assert set(accesses(Opcode.MULTIPLY, product, 8)) == {("buffer", 10, 33, True), ("acc", 5, 3, False)}  # and all between
+    assert set(accesses(Opcode.MULTIPLY, product, 8)) == {("buffer", 10, 33, True), ("acc", 5, 3, False)}  # and rows between
     store = {"region": Region.SCRATCH, "offset": 48, "rows": 2, "buffer": 7}
     assert set(accesses(Opcode.STORE, store, 8)) == {("buffer", 7, 2, False), ("scratch", 6, 2, True)}
     assert set(accesses(Opcode.LOAD, store, 8)) == {("buffer", 7, 2, True), ("scratch", 6, 2, False)}
     assert set(accesses(Opcode.STORE, store | {"region": Region.OUTPUT}, 8)) == {("buffer", 7, 2, False)}
 
 
-# --- MATMULs of a group
+# ---- MATMULs of a group
 
 
 @pytest.mark.parametrize("count, parts, passes", [(1, 1, 7), (3, 1, 7), (1, 2, 7), (3, 2, 7), (3, 2, 2)])
 def test_a_group_sums_every_pass_once(rng, count, parts, passes):
-    """Each column tile of each pass, with the weights that are next, from its bias on; the last passes in parts."""
+    """A group of MATMULs adds every pass once to each column tile, starting from its bias, with the next weights, and the last
+    passes in row blocks."""
     sums, stride, acc, made = 6, 2, 20, []
     emitter = SimpleNamespace(
         stage=0,
@@ -193,11 +195,11 @@ def test_a_group_sums_every_pass_once(rng, count, parts, passes):
     )
 
 
-# --- Images
+# ---- images
 
 
-def test_weights_are_where_instructions_look_for_them(rng):
-    """Every tile's bytes are at the image offset that its LOAD_WEIGHTS has, with -0 beyond the matrix."""
+def test_weights_are_at_the_loaded_offsets(rng):
+    """Each tile's bytes are at the image offset of its LOAD_WEIGHTS, padded with -0 outside the matrix."""
     config, weights = Config(n=4), random_values(rng, (11, 6))
     program = compile_network(dense_chain("g", [("only", weights, None, "none")]), config, 3)
     padded = np.full((12, 8), 0x8000, "<u2")
@@ -213,8 +215,8 @@ def test_weights_are_where_instructions_look_for_them(rng):
     assert found == {padded[k : k + 4, c : c + 4].T.tobytes() for k in range(0, 12, 4) for c in (0, 4)}
 
 
-def test_weights_of_groups_are_apart(rng):
-    """A depthwise kernel: a column sees its own channel, the others are -0."""
+def test_weights_of_depthwise_groups_do_not_mix(rng):
+    """In the weight tiles of a depthwise convolution, each column has only its own channel's weights, and -0 for the others."""
     weights = random_values(rng, (2, 2, 1, 6))
     tensors = {"x": Tensor("x", 6, 5, 5), "y": Tensor("y", 6, 4, 4)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", weights, groups=6),), (4, 4)),))

@@ -1,4 +1,5 @@
-"""Depthwise convolutions with positions in the lanes: the same bits with fewer passes, by transposing loads."""
+"""Tests of depthwise convolutions mapped with positions in the lanes: they give the same bits in fewer passes, through
+transposing loads."""
 
 import pytest
 
@@ -16,8 +17,9 @@ FAST = ("one vector", "no padding", "rows in blocks")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
-def test_turned_networks(rng, name, monkeypatch):
-    """Instruction by instruction."""
+def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
+    """Networks with depthwise convolutions mapped with positions in the lanes give the golden bits on the instruction-level
+    model, using transposing loads."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 3
     turn_all(monkeypatch, graph, n, batch)
@@ -29,8 +31,8 @@ def test_turned_networks(rng, name, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
-def test_turned_networks_on_the_core(rng, name, monkeypatch):
-    """With the cycles that were predicted, but for some 250: at the beginning, the weights of all stages fill the window."""
+def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
+    """The same networks give the golden bits on the RTL, within 300 cycles of the prediction."""
     _, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 2
     turn_all(monkeypatch, graph, 4, batch)
@@ -42,8 +44,8 @@ def test_turned_networks_on_the_core(rng, name, monkeypatch):
     assert abs(result.cycles - predicted) <= 300
 
 
-def test_only_where_it_is_worth_it(rng):
-    """The compiler leaves a network as it is where the array would have more to do, or the core does not transpose."""
+def test_mapping_is_used_only_if_faster(rng):
+    """The mapping is not used if it needs more array passes or if the core has no `transpose`."""
     graph = network(rng, 5, 4, 8, [(1, 1)])
     assert map_depthwise(graph, graph.tensors, 4, 8) is not None and map_depthwise(graph, graph.tensors, 16, 8) is None
     without = compiler.compile_network(graph, Config(n=4), 2)

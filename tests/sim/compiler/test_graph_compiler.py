@@ -1,4 +1,4 @@
-"""Programs of random graphs, executed by the instruction-level model, give the golden bits."""
+"""Tests that programs of random graphs give the golden bits on the instruction-level model."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ FULL = {"table_lanes": 2}
 
 
 @pytest.mark.parametrize("part", [*range(3), *slow(*range(3, 6))])
-def test_random_graphs(rng, part):
-    """Buffers of all sizes, so that stages are cut in every way there is."""
+def test_random_graphs_in_buffers_of_any_size(rng, part):
+    """Random graphs give the golden bits for buffers of all sizes, so that stages are split in every possible way."""
     for _ in range(10):
         graph = random_graph(rng)
         config = Config(
@@ -37,7 +37,7 @@ def test_random_graphs(rng, part):
 
 
 def test_without_pooling_hardware(rng):
-    """Padded tensors are written row by row."""
+    """On a core without pooling hardware, padded tensors are written row by row and random graphs give the golden bits."""
     for _ in range(5):
         check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, rng)
 
@@ -101,8 +101,8 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
     check(graph, Config(n=4, accumulator_depth=16), 2, rng)
 
 
-def test_branches_that_take_turns():
-    """Two convolutions of the same tensor, whose weights are first needed in turns."""
+def test_convolutions_of_the_same_tensor():
+    """Two convolutions that read the same tensor give the golden bits, although their weights are first needed alternately."""
     random = np.random.default_rng(13)
     tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
     one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
@@ -118,7 +118,8 @@ def test_branches_that_take_turns():
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
 def test_softmax(width, channels, rng):
-    """Over the channels, in one tile and in several, of one position and of many."""
+    """Softmax over the channels, in one tile or several, of one position or several, gives the golden bits on the core and before
+    another layer."""
     graph = _stage_graph(rng, width=width, channels=channels, softmax=True)
     program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
     assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)
@@ -155,7 +156,8 @@ def test_what_does_not_fit_names_the_parameter(rng):
 
 
 def test_host_folds_few_channels_into_lanes(rng):
-    """A 3 x 3 kernel over one channel takes 2 passes of 8 lanes a pixel, not 9."""
+    """With n = 8, a 3 x 3 kernel over one channel takes 2 passes per pixel instead of 9, because the host gathers its window into
+    the lanes."""
     tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
     program = check(graph, Config(n=8), 2, rng)
@@ -186,8 +188,8 @@ def test_loops_cover_places_in_order(rng):
 
 
 def test_samples_of_a_small_plane_go_through_the_array_together(rng, monkeypatch):
-    """A 1 x 1 convolution reads consecutive rows over several samples: one pass has rows of several samples, if tensors do not
-    stay in the unified buffer sample by sample."""
+    """Unless tensors stay in the unified buffer sample by sample, one pass of a 1 x 1 convolution covers rows of several
+    samples."""
     monkeypatch.setattr(search, "with_residents", lambda *_: None)
     tensors = {name: Tensor(name, channels, 3, 3) for name, channels in (("x", 8), ("a", 8), ("y", 20))}
     stages = (

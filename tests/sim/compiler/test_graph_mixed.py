@@ -1,4 +1,4 @@
-"""Mixed random graphs: accepted graphs are computed correctly."""
+"""Tests that every mixed random graph is either refused or computed correctly."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,9 @@ pytest.importorskip("onnxruntime")
 
 
 @pytest.mark.parametrize("wanted", [3, *slow(6, 1000)])
-def test_mixed(tmp_path, wanted):
-    """Draws graphs until `count` are accepted, which is about every other one."""
+def test_accepted_graphs_are_correct(tmp_path, wanted):
+    """Draws random graphs until `wanted` are accepted (about every second one), and compares each accepted one with
+    onnxruntime."""
     from mixed_graphs import check
 
     accepted = 0

@@ -1,4 +1,4 @@
-"""Layers and networks drawn at random, against onnxruntime."""
+"""Tests of random layers and networks against onnxruntime."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from seeds import seed
 
 
 def _windows(rng, sizes, dilated=True, smaller=False):
-    """Attributes of windows that fit; `smaller`: with less padding than the window is wide."""
+    """Returns random attributes of a window that fits `sizes`. If `smaller`, padding is less than the kernel, as pools
+    require."""
     kernel = [int(rng.integers(1, min(5, size) + 1)) for size in sizes]
     dilation = [int(rng.integers(1, 3)) if dilated and (k - 1) * 2 < size else 1 for k, size in zip(kernel, sizes)]
     stride = [int(rng.integers(1, 4)) for _ in sizes]
@@ -27,7 +28,7 @@ def _windows(rng, sizes, dilated=True, smaller=False):
             most = [min(m, k - 1) for m, k in zip(most, kernel)]
         attributes["pads"] = [int(rng.integers(0, m + 1)) for m in (*most, *most)]
     elif mode != "VALID" and (max(dilation) > 1 or smaller and any(s > k for s, k in zip(stride, kernel))):
-        return _windows(rng, sizes, dilated, smaller)  # onnxruntime has its own idea of that for pools, or refuses it
+        return _windows(rng, sizes, dilated, smaller)  # onnxruntime interprets this mode differently for pools, or refuses it
     else:
         attributes["auto_pad"] = mode
     return attributes
@@ -76,7 +77,8 @@ def test_pools(rng, tmp_path, trial):
 
 
 class _Network:
-    """Grows a network by operators drawn at random; `values` are (name, (channels, height, width)) that others may use."""
+    """A network grown from random operators. `values` are (name, (channels, height, width)) of tensors that later operators may
+    read."""
 
     def __init__(self, rng, functions):
         self.rng, self.functions = rng, functions
@@ -91,7 +93,7 @@ class _Network:
         self.values.append((self.b.last, self.shape))
 
     def like(self, fits):
-        """An earlier value whose shape fits, or None."""
+        """Returns the name of a random earlier value whose shape satisfies `fits`, or None."""
         names = [name for name, shape in self.values[:-1] if fits(shape)]
         return names[self.rng.integers(len(names))] if names else None
 
@@ -189,7 +191,7 @@ class _Network:
             self.add("Concat", other, axis=axis + 1, shape=tuple(size + extra * (i == axis) for i, size in enumerate(self.shape)))
 
     def through_nhwc(self):
-        """To NHWC, some operator there, and back."""
+        """Appends a transpose to NHWC, operators in that layout, and a transpose back."""
         self.b("Transpose", perm=[0, 2, 3, 1])
         self.b("Add", weights(self.rng, self.shape[0]))
         self.b("Relu")
@@ -236,7 +238,8 @@ class _Network:
 
 
 def _accepted(rng, folder):
-    """`(network, path, graph)` of the first that is drawn in whose constants nothing cancels out."""
+    """Draws networks until one is accepted, skipping those refused because constants cancel out. Returns `(network, path,
+    graph)`."""
     for _ in range(20):
         network = _Network(rng, ("Relu", "Relu", "Sigmoid", "LeakyRelu", "HardSwish"))
         network.convolution()
@@ -259,6 +262,6 @@ def test_networks(tmp_path, trial):
     x = rng.normal(size=(3, *network.first)).astype(np.float32)
     if np.abs(reference(path, x)).max() > 1e-3:
         check_graph(path, x)
-    if trial % 5 == 0:  # and as a program, bit for bit
+    if trial % 5 == 0:  # every fifth also as a program, bit for bit
         config = Config(n=4, unified_buffer_depth=2048, accumulator_depth=256, table_lanes=2)
         check(graph, config, 2, rng)

@@ -1,4 +1,4 @@
-"""Layouts of tensors in host memory: margins that neighbours share, and how arrays get there and back."""
+"""Tests of the layout of tensors in host memory: margins that neighbouring samples share, and packing of arrays."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_every_value_is_where_its_position_says(rng):
 
 @pytest.mark.parametrize("kernel,padding,size", [((3, 3), (1, 1), (5, 6)), ((5, 2), (2, 0), (5, 5)), ((2, 4), (0, 3), (4, 6))])
 def test_margins_hold_what_a_term_reads_outside(kernel, padding, size, rng):
-    """Whatever position a term reads, the layout has it, and it is the value or a zero."""
+    """Each position that a term reads is in the layout, and holds the tensor's value or, in the margin, zero."""
     tensor = Tensor("t", 3, 5, 6)
     term = Term("t", np.zeros((*kernel, 3, 1), bfloat16), padding=padding)
     layout = layout_of(tensor, 2, 2, [(term, size)])

@@ -1,4 +1,4 @@
-"""Neighbouring positions side by side in a vector: the folded stages compute the same bits with fewer passes."""
+"""Tests of packing neighbouring positions into one vector: the folded stages compute the same bits with fewer passes."""
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -15,7 +15,7 @@ _N = 16
 
 
 def _unfolded(values, fold, tensor):
-    """(batch, height, width, channels) of the tensor, from the positions that it was folded to."""
+    """Returns the array (batch, height, width, channels) of `tensor` from its folded form."""
     batch, height, width, _ = values.shape
     columns = values.reshape(batch, height, width * fold.count, tensor.channels)
     return columns[:, :, fold.offset : fold.offset + tensor.width]
@@ -26,7 +26,7 @@ def _same_bits(one, other):
 
 
 def test_folded_stages_compute_the_same_bits(rng):
-    """Each stage against the golden model of the original graph; padding beside a tensor has no effect."""
+    """Each folded stage equals the golden model of the original graph, and the padding around a tensor has no effect."""
     folded_tensors = 0
     while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
@@ -46,7 +46,7 @@ def test_folded_stages_compute_the_same_bits(rng):
 
 
 def _depthwise(rng, channels, width, padding):
-    """A convolution, a depthwise one, and one of 1 x 1."""
+    """Returns a graph of a convolution, a depthwise convolution, a 1 x 1 convolution and a dense layer."""
     tensors = [Tensor("x", 3, 6, width), Tensor("a", channels, 6, width)]
     tensors += [Tensor(name, count, 6, width + 2 * padding - 2) for name, count in (("b", channels), ("y", 16))]
     terms = [
@@ -61,7 +61,8 @@ def _depthwise(rng, channels, width, padding):
 
 
 def test_passes_of_a_depthwise_convolution(rng):
-    """8 channels of 16 lanes: 18 rows of passes for two columns become 6, since the results begin a column early."""
+    """Folding two columns of an 8-channel depthwise convolution into 16 lanes needs 6 passes instead of 18. The result starts a
+    column early."""
     graph = _depthwise(rng, 8, 12, 1)
     _, stages, folds = fold_columns(graph, _N)
     assert [(fold.count, fold.offset) for fold in folds.values()] == [(2, 0), (2, 1), (2, 0)]

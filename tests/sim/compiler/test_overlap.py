@@ -1,4 +1,4 @@
-"""Stages that take turns: the order of their jobs, their places, and that the array does not wait."""
+"""Tests of overlapped stages: the order of their jobs, their buffer rows, and that the array does not stall."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from suites import slow
 
 
 def _jobs(rng, batch):
-    """Jobs over the batch, some of a sample's parts, some of several samples."""
+    """Returns random jobs over the batch as (first, end) samples; a job covers part of a sample, or several samples."""
     size, parts = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     return [(first, min(batch, first + size)) for first in range(0, batch, size) for _ in range(parts if size == 1 else 1)]
 
@@ -41,7 +41,7 @@ def test_a_job_follows_what_it_reads(rng):
 
 
 def test_stages_overlap():
-    """The second works on a sample while the first works on the next."""
+    """Stage 1 works on a sample while stage 0 works on the next sample."""
     assert steps_of([[(0, 1), (1, 2), (2, 3)]] * 2, [[], [0]]) == [{0: [0]}, {0: [1], 1: [0]}, {0: [2], 1: [1]}, {1: [2]}]
 
 
@@ -67,7 +67,7 @@ def _apart(places, first, end):
     return places[0][0] >= first and all(low + count <= high for (low, count), (high, _) in zip(places, [*places[1:], (end, 0)]))
 
 
-def test_sums_have_places_of_their_own(rng):
+def test_sums_do_not_overlap(rng):
     for _ in range(50):
         wanted = [(int(rng.integers(1, 1000)), int(rng.integers(1, 60))) for _ in range(int(rng.integers(1, 5)))]
         rows = sum(sums for _, sums in wanted) + int(rng.integers(0, 200))
@@ -109,13 +109,14 @@ def test_groups():
 
 @pytest.mark.parametrize("name, waiting", [("a", 0.013), *slow(("c", 0.025))])
 def test_the_array_does_not_wait(name, waiting):
-    """Alone, the first layers of these networks keep it waiting for the activation unit half of the time."""
+    """With overlapped stages, networks `a` and `c` stall the array for less than 1.3 and 2.5 % of their cycles. Without overlap,
+    their first layers stall it for half of the time."""
     program = compile_network(load_network(SHIPPED[name]), Config(), 32)
     assert program.predicted_cycles / program.compute_cycles - 1 < waiting
 
 
 def test_every_stage_is_in_one_group(rng, monkeypatch):
-    """However few of the groups are simulated; and the more, the better."""
+    """Each stage belongs to exactly one group for any simulation budget, and the largest budget saves over 5 % of the cycles."""
     tensors = [Tensor(f"t{number}", 8, 12, 12) for number in range(6)]
     stages = [
         Stage(one.name, other.name, (Term(one.name, random_values(rng, (3, 3, 8, 8)), padding=(1, 1)),), (12, 12))

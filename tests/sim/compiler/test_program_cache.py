@@ -1,4 +1,5 @@
-"""Compiled programs on disk: each is searched for once, whatever process asks, and whatever has happened to the files."""
+"""Tests of the on-disk cache of compiled programs: one search per program for all processes, even if files are damaged or
+removed."""
 
 import io
 import os
@@ -22,14 +23,14 @@ CORE = tpu.Config(n=4)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Folder of the cached programs."""
+    """Sets TPU_BUILD to a private folder, and returns the folder of cached programs."""
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "build"))
     monkeypatch.delenv("TPU_PROGRAMS_MB")
     return tmp_path / "build" / "programs"
 
 
 def save(place, seed=1):
-    """An ONNX file with five layers and a function table."""
+    """Writes an ONNX file with five layers and a table function, and returns its path."""
     rng, b = np.random.default_rng(seed), Builder(["batch", 2, 6, 6])
     for channels, before in ((5, 2), (6, 5), (6, 6)):
         b("Conv", weights(rng, channels, before, 3, 3), pads=[1, 1, 1, 1])
@@ -48,7 +49,7 @@ def path(tmp_path):
 
 
 def compiled(path, core=CORE, batch=3, effort="best"):
-    """The program as another process would get it."""
+    """Returns the program for `core` and `batch`, from a freshly loaded model as in another process."""
     return tpu.load(path, effort=effort).compile(core, batch)
 
 
@@ -58,7 +59,7 @@ def fails(*_, **options):
 
 @pytest.fixture
 def no_search(monkeypatch):
-    """No schedule may be searched for, nor simulated, from now on."""
+    """Returns a function that makes each later search or simulation raise an error."""
 
     def switch_on():
         for module, name in ((compile, "search"), (search, "simulate")):
@@ -94,7 +95,7 @@ def test_random_programs_from_the_cache_give_the_right_bits(rng, monkeypatch):
 
 
 def test_commands_share_the_programs(path, tmp_path, no_search, command):
-    """`tpu run`, its plan and the instruction-level model, `compile`, `sweep` and the library."""
+    """`tpu run`, `tpu compile`, `tpu sweep` and the library reuse the program that `tpu run --explain` compiled."""
     arguments = "--model", path, "--n", "4", "--batch", "3"
     assert command("run", *arguments, "--explain").returncode == 0
     no_search()
@@ -110,7 +111,8 @@ def test_commands_share_the_programs(path, tmp_path, no_search, command):
 
 @pytest.mark.slow
 def test_changed_models_and_options_are_other_programs(path, tmp_path, folder, monkeypatch):
-    """The content of the model counts, not its path; the configuration, the batch, the effort and the version of the code."""
+    """The cache key has the model's content (not its path), the configuration, the batch, the effort and the version of the
+    code."""
     program = compiled(path)
     other = tmp_path / "elsewhere"
     other.mkdir()
@@ -150,8 +152,8 @@ def test_damaged_entry_is_compiled_again(path, folder, no_search, damage):
         assert described(compiled(path)) == described(program)
 
 
-def test_oldest_programs_go(path, folder, monkeypatch):
-    """At most the megabytes of the variable are kept; a program that is used is a new one."""
+def test_least_recently_used_programs_are_removed(path, folder, monkeypatch):
+    """The cache keeps at most TPU_PROGRAMS_MB megabytes and removes the least recently used programs first."""
     for batch in (1, 2, 3):
         compiled(path, batch=batch)
         entry = max(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)
@@ -176,7 +178,8 @@ def test_variable_switches_off_and_is_checked(path, folder, monkeypatch):
 
 
 def test_two_processes_at_once(path, folder, no_search):
-    """Both compile, and one whole file is left."""
+    """If two processes compile the same program at once, both succeed with the same program, and the cache has one complete
+    file."""
     code = (
         "import hashlib, sys; from amaranth_tpu.sim import tpu; sys.stdin.readline(); "
         "print(hashlib.sha256(tpu.load(sys.argv[1]).compile(tpu.Config(n=4), 3).model).hexdigest())"
@@ -194,7 +197,8 @@ def test_two_processes_at_once(path, folder, no_search):
 
 
 def test_search_says_how_far_it_is(path):
-    """Trials are counted up to their number; the program from the cache has none."""
+    """The search reports its progress as (trials done, total). A cached program reports none, and effort "fast" has less than
+    half of the trials."""
     seen = []
     tpu.load(path).compile(CORE, 3, lambda done, total: seen.append((done, total)))
     assert [done for done, _ in seen] == [*range(1, len(seen) + 1)] and seen[-1][0] == seen[-1][1] > 5
@@ -212,7 +216,7 @@ def test_effort_is_checked(path):
 
 
 def test_bar_is_shown_once_the_search_takes_long(monkeypatch):
-    """Not in the first two seconds, and never in a pipe."""
+    """The progress bar appears only after two seconds, and never if the output is a pipe."""
     now, text = [100.0], io.StringIO()
     monkeypatch.setattr("amaranth_tpu.scripts.show.terminal.time.monotonic", lambda: now[0])
     for is_terminal in (True, False):

@@ -1,4 +1,5 @@
-"""Layers of programs by the timing model and the instruction-level model: nothing of a layer is left over, and cycles add up."""
+"""Tests of the cycles per layer, by the timing model and the instruction-level model: layers are complete, and their cycles add
+up to the total."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def chain(rng, sizes):
     )
 
 
-#: Chunks of the batch and streamed operands: instructions and tiles of layers are interleaved.
+#: Programs in which chunks of the batch and streamed operands interleave the instructions and tiles of layers.
 @pytest.fixture(scope="module", params=[((30, 21, 17, 9), 24, 64), ((64, 40, 8), 40, 32), ((12, 8), 4, 256)])
 def program(request):
     sizes, batch, depth = request.param
@@ -37,8 +38,9 @@ def program(request):
     return compile_network(chain(np.random.default_rng(seed()), sizes), config, batch)
 
 
-def test_first_stages(program):
-    """Each prefix comes to its end, takes all the tiles that it loads, and the last one is the whole program."""
+def test_programs_of_the_first_layers(program):
+    """The program of the first k layers ends without a fault and uses all the tiles that it loads. For all layers it is the whole
+    program."""
     layers = len(program.plan)
     matmuls = []
     for count in range(1, layers + 1):
@@ -74,7 +76,7 @@ def test_expected_layers_add_up(program):
 
 
 def test_overlap_is_counted_once(program):
-    """A layer that shortens the stall of the layer before it: stalls are never negative, and no cycle is lost."""
+    """If a layer shortens the preceding layer's drain stall, no layer has negative stalls, and the cycles still add up."""
     layers = len(program.plan)
     if layers < 2:
         return

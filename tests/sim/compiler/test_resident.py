@@ -1,4 +1,4 @@
-"""Tensors that stay in the unified buffer between stages that overlap: the same bits, with fewer loads and stores."""
+"""Tests of tensors that stay in the unified buffer between overlapped stages: same bits, with fewer loads and stores."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def residents(monkeypatch):
 
 @pytest.mark.parametrize("n", [4, *slow(8)])
 def test_random_graphs(rng, n, residents):
-    """Instruction by instruction."""
+    """With all eligible tensors resident, random graphs give the golden bits on the instruction-level model."""
     for _ in range(12):
         graph = random_graph(rng, stages=int(rng.integers(2, 6)), size=int(rng.integers(4, 9)), functions=(RELU,))
         check(graph, Config(n=n, accumulator_depth=512), int(rng.integers(1, 5)), rng)
@@ -43,16 +43,16 @@ def test_random_graphs(rng, n, residents):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_turned(rng, name, residents, monkeypatch):
-    """With positions in the lanes of depthwise convolutions, and rows of another length behind them."""
+def test_networks_with_positions_in_lanes(rng, name, residents, monkeypatch):
+    """Resident tensors give the golden bits in networks whose depthwise convolutions have positions in the lanes."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 4
     turn_all(monkeypatch, graph, n, batch)
     check(graph, Config(n=n, transpose=True), batch, rng)
 
 
-def test_fewer_words(rng, residents, monkeypatch):
-    """Resident tensors are neither stored nor loaded."""
+def test_resident_tensors_are_not_stored(rng, residents, monkeypatch):
+    """With resident tensors a program stores less than half as many rows and reads fewer beats than without."""
     graph, config = network(rng, 8, 8, 8, [(1, 1), (2, 1)]), Config(n=8)
     staying = check(graph, config, 4, rng)
     assert len(residents[-1]) >= 3

@@ -1,4 +1,4 @@
-"""Models with several inputs, and with several outputs, against onnxruntime: by name, on the models of the core and the RTL."""
+"""Tests of models with several inputs and outputs, by name, against onnxruntime, on the models of the core and the RTL."""
 
 import json
 
@@ -21,7 +21,7 @@ SMALL = tpu.Config(n=2, unified_buffer_depth=128, accumulator_depth=16, bias_dep
 
 
 def ends(b, **shapes):
-    """A graph with these inputs."""
+    """Gives builder `b` the inputs `shapes`, {name: shape}, and returns it."""
     b.inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
     return b
 
@@ -34,7 +34,7 @@ def wanted(path, feeds):
 
 
 def check(path, feeds, on=("golden",), tolerance=0.0, **options):
-    """All outputs by name, within the tolerance."""
+    """Compares each output with onnxruntime within `tolerance`, on all places `on`. Returns the loaded model."""
     model, right = tpu.load(path), wanted(path, feeds)
     for place in on:
         found = model.predict(feeds, place, **options)
@@ -48,7 +48,7 @@ def check(path, feeds, on=("golden",), tolerance=0.0, **options):
 
 
 def step(rng, folder):
-    """One step of a recurrent network, with its state as input and output."""
+    """Writes a step of a recurrent network whose state is an input and an output, and returns the file."""
     b = ends(Builder([]), x=["n", 3], state=["n", 4])
     b.node("Add", [b.node("MatMul", ["x", weights(rng, 3, 4)]), b.node("MatMul", ["state", weights(rng, 4, 4)])])
     state = b("Relu")
@@ -68,7 +68,7 @@ def test_recurrent_step(rng, tmp_path):
     theirs = model.predict(feeds, "onnxruntime")
     for name, values in wanted(path, feeds).items():
         np.testing.assert_allclose(theirs[name], values, atol=1e-6)
-    rows = np.concatenate([feeds["x"], feeds["state"]], axis=1)  # a plain array has all inputs, one behind the other
+    rows = np.concatenate([feeds["x"], feeds["state"]], axis=1)  # a plain array has all inputs, concatenated per sample
     for name, values in model.predict(rows).items():
         np.testing.assert_array_equal(values, model.predict(feeds)[name])
 
@@ -81,8 +81,8 @@ def test_rtl(rng, tmp_path):
         np.testing.assert_array_equal(core[name], ours[name])
 
 
-def test_images(rng, tmp_path):
-    """Two images of one size are channels of one; of a mask and a picture, the product."""
+def test_two_inputs(rng, tmp_path):
+    """Inputs of one image size become channels of one image, and two vector inputs may be subtracted."""
     b = ends(Builder([]), picture=["n", 2, 4, 5], mask=["n", 1, 4, 5])
     b.node("Concat", ["mask", "picture"], axis=1)
     one = b("Conv", integers(rng, 3, 3, 2, 2))
@@ -96,8 +96,8 @@ def test_images(rng, tmp_path):
     check(b.save(tmp_path), {"x": integers(rng, 3, 5), "y": integers(rng, 3, 5)})
 
 
-def test_parts_and_shares(rng, tmp_path):
-    """Parts of one tensor, each with a softmax of its own that is left to the host, and the same numbers twice."""
+def test_slices_of_one_tensor_as_outputs(rng, tmp_path):
+    """Two slices of one tensor with a softmax each (left to the host), a plain slice, and the whole tensor may be outputs."""
     b = Builder(["n", 4])
     logits = b("Gemm", weights(rng, 4, 5))
     b.nodes.append(helper.make_node("Split", [logits, b.constant(np.array([2, 3]))], ["one", "two"], "split", axis=1))
@@ -107,8 +107,8 @@ def test_parts_and_shares(rng, tmp_path):
     check(path, {"x": rng.normal(size=(3, 4)).astype(np.float32)}, tolerance=0.03)
 
 
-def test_layer_before_the_last(rng, tmp_path):
-    """Features beside the answer, a class besides: images and vectors together."""
+def test_hidden_layer_as_output(rng, tmp_path):
+    """A hidden feature map, an ArgMax label and the logits may be outputs of one model."""
     b = Builder(["n", 1, 4, 4])
     features = b("Conv", integers(rng, 2, 1, 3, 3, limit=1))
     b("Relu")
@@ -120,8 +120,8 @@ def test_layer_before_the_last(rng, tmp_path):
     check(path, {"x": integers(rng, 3, 1, 4, 4, limit=1)}, ("golden", "model"), core=core)
 
 
-def test_images_of_one_size(rng, tmp_path):
-    """More values than could be copied one by one."""
+def test_large_feature_maps_as_outputs(rng, tmp_path):
+    """Several feature maps of one size, with more values than the single-value copy limit, may be outputs."""
     b = Builder(["n", 2, 24, 24])
     one = b("Conv", integers(rng, 3, 2, 1, 1, limit=2))
     two = b.node("Conv", ["x", integers(rng, 4, 2, 1, 1, limit=2)])
@@ -144,7 +144,7 @@ def test_fixed_batch(rng, tmp_path):
 
 
 def test_a_wrong_output_is_found(rng, tmp_path):
-    """Each output is compared with the interpreter, not the first alone."""
+    """Every output is compared with the interpreter, so an error in the second one is found."""
     from dataclasses import replace
 
     from amaranth_tpu.sim.check.against_model import against_model
@@ -159,8 +159,9 @@ def test_a_wrong_output_is_found(rng, tmp_path):
     assert "read wrongly" in found.error and second.name in found.error
 
 
-def test_image_for_hosts(rng, tmp_path):
-    """Inputs form one vector, and outputs another; layout.json and the header give each tensor's place."""
+def test_bundle_of_several_inputs_and_outputs(rng, tmp_path):
+    """In the bundle, inputs form one vector and outputs another; `layout.json` and the header give the position of each
+    tensor."""
     network = tpu.load(step(rng, tmp_path)).network
     bundle = make_bundle(network, compile_network(network, SMALL, 2), rng.normal(size=(2, 7)).astype(np.float32))
     assert bundle.wrong_bytes(SMALL) == 0
@@ -183,8 +184,8 @@ def test_image_with_a_softmax_of_one_output(rng, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_command(rng, tmp_path, digits):
-    """Inputs from a .npz file, outputs to one; training takes one of each."""
+def test_run_with_several_inputs_and_outputs(rng, tmp_path, digits):
+    """`tpu run` reads several inputs from one .npz file and writes several outputs to one. `tpu train` refuses such a model."""
     path, feeds = step(rng, tmp_path), feeds_of(rng)
     np.savez(tmp_path / "x.npz", **feeds)
     done = run_tpu(

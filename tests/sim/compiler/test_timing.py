@@ -1,4 +1,4 @@
-"""The compiler's estimate of the time against the RTL's: within 1 % on the points of the results' tables, and on smaller ones."""
+"""Tests of the predicted cycles against the RTL's: within 1 % for the networks in the tables of results, and for smaller ones."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,15 @@ UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)
 def check(name, config, batch, quick=False):
     network = load_network(SHIPPED[name])
     program = compile_network(network, config, batch)
-    samples = np.zeros((batch, network.input_size), bfloat16)  # time does not depend on them
+    samples = np.zeros((batch, network.input_size), bfloat16)  # cycles do not depend on the values
     cycles = count_batch(program, samples, quick=quick)["cycles"]
     assert abs(program.predicted_cycles / cycles - 1) < 0.01, f"{program.predicted_cycles} cycles expected, {cycles} in the RTL"
 
 
 @pytest.mark.parametrize("name, batch", [("default", 1), ("d", 16), *slow(("default", 8), ("c", 2))])
-def test_small_batches(name, batch):
-    """One network of each kind: limited by weights, by operands, and by the port that loads share with results and stores."""
+def test_prediction_at_small_batches(name, batch):
+    """The prediction holds at small batches for networks that are limited by weights, by operands, or by the shared vector
+    port."""
     check(name, SHARED, batch, quick=True)
 
 
@@ -47,7 +48,7 @@ def test_networks(name):
 
 
 def _table_loads(config, loads):
-    """Three times a LOAD_TABLE of 64 vectors, each with so many LOADs as long beside it."""
+    """Returns three LOAD_TABLEs of 64 vectors, each followed by `loads` LOADs of 64 vectors that compete with it."""
     emitter = Emitter(config, 1)
     for _ in range(3):
         emitter.emit(Opcode.LOAD_TABLE, dict(rows=64, buffer=0, word=0, first=1, linear_low=1, linear_high=1))
@@ -74,7 +75,8 @@ def test_loads_stall_table_loads(n, rng):
 
 
 def ends(port, limit=1000):
-    """The cycles in which results and the store end, moved on as the compiler does: to the next cycle in which something may."""
+    """Advances `port` as the compiler does, to the next cycle with an event. Returns the last cycles of the results and of the
+    store."""
     now = 0
     while (wake := port.advance(now)) is not None:
         assert now < wake < limit
@@ -89,11 +91,11 @@ def test_port_without_loads():
     port = VectorPort(1)
     port.begin_results(20, 20)
     port.begin_store(5)
-    assert ends(port) == (20, 25)  # a result in every cycle leaves none for the store
+    assert ends(port) == (20, 25)  # a result in every cycle leaves no cycle for the store
     port = VectorPort(1)
     port.begin_results(20, 5)
     port.begin_store(15)
-    assert ends(port) == (20, 20)  # one in four does
+    assert ends(port) == (20, 20)  # a result every fourth cycle does
 
 
 def test_port_with_loads():
@@ -109,7 +111,7 @@ def test_port_with_loads():
 
 
 def test_port_of_a_narrow_bus():
-    """A load of vectors of two beats takes it every other cycle; a store gives one as often."""
+    """On a bus of half a vector, a load uses the vector port every other cycle, and a store reads a vector every other cycle."""
     port = VectorPort(2)
     port.load(0, 100)
     port.begin_results(20, 20)
