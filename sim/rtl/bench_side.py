@@ -1,4 +1,5 @@
-"""Communication of a bench in the simulator's process with :meth:`sim.rtl.runner.Simulation.run`."""
+"""The bench's side of the communication with :meth:`sim.rtl.runner.Simulation.run`. A bench runs in the process of the
+simulator."""
 
 import json
 import os
@@ -8,17 +9,18 @@ __all__ = ["arguments", "report", "tick"]
 
 
 def arguments():
-    """Returns, in a bench, the `arguments` of :meth:`sim.rtl.runner.Simulation.run`."""
+    """Returns the `arguments` that the caller gave to :meth:`sim.rtl.runner.Simulation.run`. To be called in a bench."""
     return json.loads((Path(os.environ["TPU_RUN"]) / "arguments.json").read_text())
 
 
 def report(result):
-    """Returns `result` (JSON) from a bench to the caller of :meth:`sim.rtl.runner.Simulation.run`."""
+    """Sends `result`, a JSON value, to the caller of :meth:`sim.rtl.runner.Simulation.run`. To be called in a bench."""
     (Path(os.environ["TPU_RUN"]) / "report.json").write_text(json.dumps(result))
 
 
 def tick(done, total):
-    """Reports the progress of a bench to the caller of :meth:`sim.rtl.runner.Simulation.run`."""
+    """Sends progress to the caller of :meth:`sim.rtl.runner.Simulation.run`: `done` of `total` units of work. To be called in a
+    bench."""
     place = Path(os.environ["TPU_RUN"])
     (place / "progress.new").write_text(f"{done} {total}")
     (place / "progress.new").rename(place / "progress")

@@ -1,4 +1,4 @@
-"""cocotb's runners of the simulators, with a time limit."""
+"""cocotb's runners of simulators, with time limits added."""
 
 import contextlib
 import functools
@@ -10,12 +10,12 @@ from amaranth_tpu.hw.tools.process import execute
 
 __all__ = ["cocotb_runners", "own_environment"]
 
-#: Environment variables of cocotb and its runner that would change a run, or override its settings.
+#: Environment variables of cocotb and its runners that would change a simulation or override its settings.
 _READ_BY_COCOTB = re.compile(
     r"(COCOTB|GPI|PYGPI)_\w+|WAVES|GUI|SIM_CMD_(PREFIX|SUFFIX)|LIBPYTHON_LOC|TOPLEVEL\w*|PYTEST_CURRENT_TEST|TPU_RUN"
 )
 _ONE_AT_A_TIME = threading.Lock()
-#: Verilog module that makes Icarus write waves.
+#: Verilog module that makes Icarus write waveforms.
 _DUMP = """module cocotb_iverilog_dump();
 string path;
 initial begin
@@ -27,7 +27,7 @@ endmodule
 
 @contextlib.contextmanager
 def own_environment():
-    """Hides the user's cocotb variables while a runner prepares its commands and their environment."""
+    """Removes the user's cocotb variables from the environment while a runner prepares its commands."""
     with _ONE_AT_A_TIME:
         hidden = {name: os.environ.pop(name) for name in [*os.environ] if _READ_BY_COCOTB.fullmatch(name)}
         try:
@@ -37,7 +37,7 @@ def own_environment():
 
 
 class _Bounded:
-    """A runner whose commands each have a limit of time."""
+    """A runner that stops each of its commands after a time limit."""
 
     time_limit, log_path, watch = 600, None, None
 
@@ -45,7 +45,8 @@ class _Bounded:
         self.prepared = commands, cwd
 
     def perform(self):
-        """Returns the exit status of the commands; those after a failed one are not run. Raises TimeoutError."""
+        """Runs the prepared commands up to the first that fails, and returns its exit status, or 0. Raises TimeoutError at the
+        time limit of a command."""
         commands, cwd = self.prepared
         with open(self.log_path, "a") as log:
             for command in commands:
@@ -56,10 +57,10 @@ class _Bounded:
 
 @functools.cache
 def cocotb_runners():
-    """Returns cocotb's runners by simulator.
+    """Returns cocotb's runners, by the simulator's name.
 
-    `build` and `test` prepare commands; `perform` runs them, each with a time limit. Verilator makes no signals public beyond the
-    control file.
+    `build` and `test` only prepare commands; `perform` runs the commands, each with a time limit. Verilator makes only the
+    signals in the control file public.
     """
     from cocotb_tools import runner
 
@@ -70,9 +71,9 @@ def cocotb_runners():
             return None
 
         def _create_iverilog_dump_file(self):
-            """Writes the dump module: in the core only the signals in `dumped`, outside it all signals.
+            """Writes the module that dumps waveforms: all signals outside the core, and the signals in `dumped` inside it.
 
-            It replaces cocotb's text, which contains the folder's name and therefore needs an ASCII name.
+            cocotb's own module contains the name of the folder, so it needs a name in ASCII.
             """
             top = self.hdl_toplevel
             parts = [(1, top), (1, f"{top}.texts"), *((0, name) for name in self.dumped)] if self.dumped else [(0, top)]

@@ -1,4 +1,4 @@
-"""Probes of a whole core that record the activity of every unit in each cycle of a run."""
+"""Probes of a whole core, which record the activity of every unit in each cycle."""
 
 from amaranth_tpu.hw.control.description import decoded_layout
 from amaranth_tpu.hw.control.dispatcher import units_of
@@ -10,7 +10,8 @@ __all__ = ["core_probes"]
 
 
 def _part(path, layout, *names):
-    """Returns the Net of a field, or a nested field, of a signal with this layout."""
+    """Returns the :class:`.Net` of a field of the signal at `path`. `layout` is the signal's layout; `names` lead to a nested
+    field."""
     first = 0
     for name in names:
         field = layout[name]
@@ -19,9 +20,9 @@ def _part(path, layout, *names):
 
 
 def core_probes(config):
-    """Returns the probes for :func:`sim.host.timeline.timeline`, on ports of blocks or on documented signals.
+    """Returns the probes that :func:`sim.host.timeline.timeline` needs. They read ports of blocks, or documented signals.
 
-    * `active`: a run is in progress. `state`, one cycle late: a row enters the array, else the stall reasons.
+    * `active`: a program is running. `state`, one cycle late: a row enters the array, else the stall reasons.
     * `asked`, `fetched`: instruction fetch requests, and beats of the responses. `decode`: the decoder accepts an instruction.
       `offered`: the dispatcher holds an instruction. `placed`: that instruction gets its slot.
     * `begin_*`, `end_*`: a unit starts an operation, and retires its oldest.

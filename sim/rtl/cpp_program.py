@@ -11,16 +11,16 @@ __all__ = ["cpp_program"]
 
 
 def cpp_program(simulation, source, *, objects=(), timeout=300):
-    """Builds a program and returns its path; it is cached beside the build of the model.
+    """Builds a program and returns its path. The program is cached next to the build of the model.
 
     Parameters
     ----------
     simulation : sim.rtl.runner.Simulation
-        Simulation with Verilator; its model is the class `Vtop`.
+        Simulation with Verilator. Its model is the C++ class `Vtop`.
     source : str
-        C++ text with a `main`.
+        C++ text with the function `main`.
     objects : sequence of Path
-        Object files to link.
+        Object files to link to the program.
 
     Raises
     ------

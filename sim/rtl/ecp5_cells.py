@@ -1,4 +1,4 @@
-"""Verilog models of the ECP5 cells in a netlist.
+"""Verilog models of the ECP5 cells that netlists contain.
 
 The models of lookup tables, carry chains, registers and distributed memory are from Yosys. Yosys has no models of the block
 memory and the multiplier. The models here follow Lattice's usage guides FPGA-TN-02204 (memory) and FPGA-TN-02205 (sysDSP). They
@@ -12,7 +12,7 @@ from amaranth_tpu.hw.tools.run_tool import YOSYS
 
 __all__ = ["cell_models"]
 
-#: Models taken from Yosys; Icarus cannot read the rest of its files.
+#: Models taken from Yosys. Icarus cannot read the rest of the file that has them.
 _YOSYS_HAS = ("LUT4", "LUT2", "PFUMX", "L6MUX21", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4")
 
 
@@ -21,7 +21,7 @@ def _ports(direction, name, width):
 
 
 def _bus(name, width):
-    """Returns the concatenation of all wires of a bus."""
+    """Returns a Verilog concatenation of the wires `name0`, `name1` and so on, one per bit of a bus."""
     return "{" + ", ".join(f"{name}{index}" for index in reversed(range(width))) + "}"
 
 
@@ -29,9 +29,9 @@ def _assign(name, width, value):
     return "\n".join(f"    assign {name}{index} = {value}[{index}];" for index in range(width))
 
 
-# Bytes have 9 bits; a port of 18 or 36 bits enables each byte by a low bit of its address. With 36 bits, port A writes and
-# port B reads, through the data pins of both. Contents are unknown until written. A byte that one port reads while the other
-# port writes it is unknown too, since a design must not rely on the device's behaviour in this case.
+# A byte has 9 bits. A port of 18 or 36 bits enables each byte by one of the low bits of its address. With 36 bits, port A writes
+# and port B reads, both through the data pins of both ports. Contents are unknown (x) until written. A byte that one port reads
+# while the other writes it is unknown too, because a design must not rely on the device's behaviour in this case.
 _DP16KD = """
 module DP16KD({ports});
     parameter integer DATA_WIDTH_A = 18, DATA_WIDTH_B = 18;
@@ -120,7 +120,7 @@ endmodule
 
 
 def cell_models():
-    """Returns the Verilog text of all models."""
+    """Returns the Verilog text of all cell models."""
     yosys = files(YOSYS.replace("-", "_")) / "share" / "ecp5"
     pins = {port: [*((name + port, width) for name, width in (("DI", 18), ("AD", 14)))] for port in "AB"}
     ports = [_ports("input", name, width) for port in "AB" for name, width in pins[port]]

@@ -1,4 +1,4 @@
-"""Names of signal values: states of state machines and codes, from the hardware description."""
+"""Names for the values of signals, from the hardware description: states of state machines, and codes."""
 
 import contextlib
 import functools
@@ -18,13 +18,13 @@ _LINE = re.compile(
 
 @contextlib.contextmanager
 def _named_states():
-    """Makes Amaranth attach the names of a state machine's states to its register, as it does for enumerations."""
+    """Makes Amaranth attach the names of a state machine's states to its state register, as it does for enumerations."""
     plain = Signal.__init__
 
     def init(signal, *shape, src_loc_at=0, **options):
         plain(signal, *shape, src_loc_at=src_loc_at + 1, **options)
         if callable(signal.decoder):
-            with contextlib.suppress(KeyError):  # beyond the last state
+            with contextlib.suppress(KeyError):  # the value is beyond the last state
                 for number in range(1 << len(signal)):
                     signal.attrs[f"enum_value_{number:0{len(signal)}b}"] = signal.decoder(number).partition("/")[0]
 
@@ -37,7 +37,7 @@ def _named_states():
 
 @functools.cache
 def enumerations(config):
-    """Returns {(module, signal): {value: name}} of a core."""
+    """Returns the names of signal values in a core: {(module, signal): {value: name}}."""
     with _named_states():
         text = component_to_rtlil(Tpu(config), name="tpu", clocked=False)
     found, names, module = {}, {}, ""

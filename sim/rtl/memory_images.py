@@ -1,4 +1,4 @@
-"""Files with memory contents for simulators."""
+"""Files with memory contents, for simulators to read and write."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ __all__ = ["write_image", "read_dump"]
 
 
 def write_image(path, image, beat_bytes):
-    """Writes `image` (bytes) for `$readmemh`, one bus beat per line.
+    """Writes a memory image, bytes, to a file for `$readmemh`, one bus beat per line.
 
-    The file starts with an address, so that simulators do not warn if it is shorter than the memory.
+    The file begins with an address. Simulators then do not warn if the file is shorter than the memory.
     """
     image = bytes(image)
     image += bytes(-len(image) % beat_bytes)
@@ -22,7 +22,8 @@ def write_image(path, image, beat_bytes):
 
 
 def read_dump(path, beat_bytes):
-    """Reads bytes from a file of `$writememh`. Unknown digits (x), which `axi_memory` counts as violations, become 0."""
+    """Reads a memory image, bytes, from a file of `$writememh`. Unknown digits (x) are read as 0; `axi_memory` counts them as
+    violations."""
     import numpy
 
     text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))

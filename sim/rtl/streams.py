@@ -1,7 +1,7 @@
-"""Streaming of test vectors through one block.
+"""Simulation of one block on long streams of test vectors, one vector per cycle.
 
-:class:`StreamedBlock` is fast: the block's Verilog, compiled by Verilator together with a small C++ program, processes
-some millions of vectors a second. :func:`simulate_columns` uses Amaranth's simulator: about a thousand vectors a second.
+:class:`StreamedBlock` is fast: Verilator compiles the block together with a small C++ program, which processes some millions of
+vectors a second. :func:`simulate_columns` uses Amaranth's simulator, with about a thousand vectors a second.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ from .runner import Simulation
 
 __all__ = ["SideBySide", "StreamedBlock", "compile_block", "simulate_columns"]
 
-# Inputs change, outputs are sampled, the clock rises: row t of the output has the port values of cycle t.
+# In each cycle, inputs change, outputs are sampled, and the clock rises. Row t of the output has the port values of cycle t.
 _STREAM = """
 #include <cstdio>
 #include <vector>
@@ -53,7 +53,7 @@ int main() {
 
 
 def _ports(component):
-    """Returns `(inputs, outputs)`: lists of `(name, width)`, in the order of the signature."""
+    """Returns `(inputs, outputs)` of a component: lists of `(name, width)`, in the order of its signature."""
     ports = {"In": [], "Out": []}
     for path, member, _ in component.signature.flatten(component):
         name, width = "__".join(map(str, path)), Shape.cast(member.shape).width
@@ -64,7 +64,8 @@ def _ports(component):
 
 
 def compile_block(component, main):
-    """Builds a program from a component, as Verilator's class `Vtop`, and the C++ text `main`; returns its path.
+    """Compiles a component, as Verilator's class `Vtop`, and the C++ text `main` into a program. Returns the program's path.
+    Raises ToolError.
 
     Raises ToolError.
     """
@@ -76,12 +77,12 @@ def _compile(verilog, main):
 
 
 class SideBySide(wiring.Component):
-    """Several components with shared inputs, so that they simulate, or compile, together.
+    """A component that contains several components with shared inputs, so that they are simulated, or compiled, together.
 
     Parameters
-    ----------
     components : dict
-        Components with the same inputs, by name. Port `o` of the component named `a` becomes `o_a`.
+    components : dict
+        Components with the same inputs, by name. Output `o` of the component named `a` becomes `o_a`.
     """
 
     def __init__(self, components):
@@ -106,12 +107,12 @@ class SideBySide(wiring.Component):
 
 
 class StreamedBlock:
-    """A component compiled for streaming. Ports of more than 32 bits are not supported.
+    """A component compiled for long streams of test vectors. Ports of more than 32 bits are not supported.
 
     Parameters
     ----------
     component : wiring.Component
-        The component; its flattened ports are the columns of the vectors.
+        Its flattened ports are the columns of the vectors.
     """
 
     def __init__(self, component):
@@ -132,7 +133,8 @@ class StreamedBlock:
         self._program = _compile(verilog, main)
 
     def run(self, **columns):
-        """Returns outputs by name, one value per cycle, for inputs with one value per cycle; inputs not named are 0."""
+        """Simulates the component. `columns` are inputs by name, with one value per cycle; other inputs are 0. Returns the
+        outputs by name, with one value per cycle."""
         cycles = max(len(np.atleast_1d(column)) for column in columns.values())
         rows = np.zeros((cycles, len(self.inputs)), dtype="<u4")
         names = [name for name, _ in self.inputs]
@@ -146,7 +148,7 @@ class StreamedBlock:
 
 
 def simulate_columns(component, **columns):
-    """Computes :meth:`StreamedBlock.run` in Amaranth's simulator; ports must not be nested."""
+    """Computes :meth:`StreamedBlock.run` of a component in Amaranth's simulator. The component must not have nested ports."""
     cycles = max(map(len, columns.values()))
     inputs, outputs = _ports(component)
     found = {name: np.zeros(cycles, dtype=np.uint32) for name, _ in outputs}

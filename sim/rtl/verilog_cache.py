@@ -1,4 +1,4 @@
-"""Cache of the Verilog of cores, by configuration, sources and versions of the tools."""
+"""A cache of the Verilog of cores. The key is the configuration, the sources and the versions of the tools."""
 
 import functools
 import hashlib
@@ -16,7 +16,7 @@ __all__ = ["verilog_of"]
 
 @functools.cache
 def _source():
-    """Returns a digest of all inputs of the Verilog except the configuration."""
+    """Returns a digest of everything that determines the Verilog, except the configuration."""
     digest = hashlib.sha256()
     for path in sorted(Path(hw.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -27,7 +27,8 @@ def _source():
 
 @functools.cache
 def verilog_of(config):
-    """Returns :func:`hw.verilog.export.to_verilog`, cached in the folder `verilog/` of the build directory for all processes."""
+    """Returns the text from :func:`hw.verilog.export.to_verilog` for a configuration. It is cached for all processes in the
+    folder `verilog/` of the build directory."""
     key = hashlib.sha256(f"{_source()} {astuple(config)}".encode()).hexdigest()[:20]
     path = build_directory() / "verilog" / f"{key}.v"
     return made_once(path, lambda partial: partial.write_text(to_verilog(config)), 600).read_text()

@@ -1,4 +1,4 @@
-"""Names in the Verilog of a core: its instances and their signals."""
+"""Names of the instances and signals in the Verilog of a core."""
 
 import re
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ _INSTANCE = re.compile(r"^  (\w+) (\w+) \($", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Net:
-    """Bits of one signal.
+    """A range of bits of one signal.
 
     Parameters
     ----------
     path : str
-        Instances below the core and the signal, joined by dots: `matmul.issuer.active`.
+        Names of instances below the core, then the signal's name, joined by dots: `matmul.issuer.active`.
     first : int
-        Lowest bit.
+        Index of the lowest bit.
     width : int or None
-        Bits; None: all from `first` on.
+        Number of bits. None: all bits from `first` on.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Net:
 
 
 class VerilogNames:
-    """The instances and signals below the module `top` in a Verilog text from :mod:`hw.verilog.export`.
+    """The instances and signals below the module `top`, found in a Verilog text from :mod:`hw.verilog.export`.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ class VerilogNames:
     def __init__(self, verilog, top="tpu"):
         self.top = top
         bodies = dict(_MODULE.findall(verilog))
-        #: Module to signal, without the escape, to (escaped name, width).
+        #: {module: {signal name without escapes: (escaped name, width)}}
         self.signals = {
             module: {name.strip().lstrip("\\"): (name, int(high or 0) + 1) for high, name in _SIGNAL.findall(body)}
             for module, body in bodies.items()
         }
-        #: Module to instance to the instance's module.
+        #: {module: {instance: module of the instance}}
         self.instances = {
             module: {name: of for of, name in _INSTANCE.findall(body) if of in bodies} for module, body in bodies.items()
         }
 
     def find(self, path):
-        """Splits a :class:`Net`'s path into `(instances, module, signal)`; a signal's name may contain dots too."""
+        """Splits the path of a :class:`Net` into `(instances, module, signal)`. The name of a signal may contain dots too."""
         instances, module, parts = [], self.top, path.split(".")
         while parts[0] in self.instances.get(module, {}):
             instances.append(parts.pop(0))
@@ -65,7 +65,7 @@ class VerilogNames:
         return instances, module, name
 
     def walk(self):
-        """Yields `(path, module)` of every instance; the path of the top is empty."""
+        """Yields `(path, module)` for every instance. The path of the top module is empty."""
         waiting = [((), self.top)]
         while waiting:
             path, module = waiting.pop()
@@ -73,7 +73,8 @@ class VerilogNames:
             waiting += [((*path, name), of) for name, of in self.instances.get(module, {}).items()]
 
     def expression(self, net, root="testbench.core"):
-        """Returns `(hierarchical reference, width)` of a :class:`Net`. Raises ToolError if the core lacks it."""
+        """Returns `(hierarchical reference, width)` of a :class:`Net`, below the instance `root`. Raises ToolError if the core
+        lacks the signal."""
         instances, module, name = self.find(net.path)
         declared, whole = self.signals[module][name]
         width = whole - net.first if net.width is None else net.width

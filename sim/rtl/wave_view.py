@@ -1,4 +1,4 @@
-"""Readable waveforms: opcodes, states and stall reasons as text, and a default selection of signals for viewers."""
+"""Readable waveforms: opcodes, states and stall reasons as text, and a default selection of signals for waveform viewers."""
 
 import os
 import re
@@ -21,14 +21,14 @@ _ANONYMOUS = re.compile(r"  (?:wire|reg) +(?:\[\d+:0\] +)?\\\$")
 
 _OPCODES = {opcode.value: opcode.name for opcode in Opcode}
 _HEX, _BINARY, _TEXT = "@22", "@28", "@820"
-#: Signals of a cell: operand, next weight, weight in use, partial sum in and out.
+#: Signals of a cell: operand, next weight, weight in use, incoming and outgoing partial sum.
 _CELL = ("x_i", "shadow", "active", "sum_i", "sum_o")
 _MODULE = """`define TPU_TEXTS
 module texts (input wire clk);
 {body}endmodule
 """
-#: Registers that track the opcode of an instruction: in the dispatcher, in each slot in flight, and of each unit's last
-#: operation while the unit has any.
+#: Registers with the opcode of an instruction: in the dispatcher, in each slot for instructions in flight, and in each unit for
+#: its last operation.
 _FOLLOW = """    reg [7:0] offered = 0;
     reg [7:0] in_flight [0:{last}];
     integer i;
@@ -47,7 +47,8 @@ _UNIT = """    reg [7:0] {unit}_opcode = 0, {unit}_there = 0;
 
 
 def _choose(conditions, width):
-    """Returns an expression for the text with the first true condition; the text is empty if none is true."""
+    """Returns a Verilog expression for the text whose condition is the first true one. It is the empty text if no condition is
+    true."""
     text = f"{width}'h0"
     for condition, name in reversed(conditions):
         text = f"{condition} ? {width}'h{name.encode().hex()} : {text}"
@@ -55,7 +56,7 @@ def _choose(conditions, width):
 
 
 class WaveView:
-    """Text signals and a signal selection for the waveforms of a core.
+    """Additional text signals for the waveforms of a core, and the selection of signals to show.
 
     Parameters
     ----------
@@ -66,14 +67,14 @@ class WaveView:
     Attributes
     ----------
     module : str
-        SystemVerilog of the module `texts`. `testbench.sv` instantiates it if its text comes first.
+        SystemVerilog of the module `texts`. `testbench.sv` instantiates it if the module's text precedes it.
     """
 
     def __init__(self, verilog, config):
         self._verilog, self._config = verilog, config
         self._names = names = VerilogNames(verilog)
         names_of = enumerations(config)
-        #: Name of each text in the module to its number of letters.
+        #: {name of a text signal: number of letters}
         self.letters = {}
         body = self._opcodes() + self._array()
         for path, module in sorted(names.walk()):
@@ -118,7 +119,8 @@ class WaveView:
 
     @property
     def hidden_lines(self):
-        """Line ranges `(first, last)`, from 1 on, of the core's Verilog that declare signals without a name in the source."""
+        """Returns the lines of the core's Verilog that declare signals without a name in the source: ranges `(first, last)`,
+        counted from 1."""
         found = []
         for number, line in enumerate(self._verilog.split("\n"), 1):
             if _ANONYMOUS.match(line):
@@ -128,7 +130,7 @@ class WaveView:
 
     @property
     def shown(self):
-        """All signals of the core with a name in the source, as hierarchical references."""
+        """Returns all signals of the core that have a name in the source, as hierarchical references."""
         names = self._names
         return [
             names.expression(Net(".".join([*path, signal])))[0]
@@ -139,7 +141,7 @@ class WaveView:
 
     @property
     def groups(self):
-        """Returns the signal groups at the top of the viewer, `{title: [(format, signal)]}`."""
+        """Returns the signal groups at the top of the viewer: `{title: [(format, signal)]}`."""
         states = [name for name in self.letters if name.endswith("_state") and name != "run_state"]
         last = self._config.n - 1
         core = "testbench.core"
@@ -164,7 +166,7 @@ class WaveView:
 
 
 def gtkwave_save(groups, trace):
-    """Returns the text of a GTKWave save file, which opens `trace` with the `groups` of a :class:`WaveView`."""
+    """Returns the text of a GTKWave save file that opens `trace`, with the `groups` of a :class:`WaveView`."""
     lines = [f'[dumpfile] "{trace}"', "[timestart] 0", "[sst_expanded] 1"]
     for title, signals in groups.items():
         lines += ["@800200", f"-{title}"]
@@ -178,9 +180,9 @@ _FORMATS = {_HEX: "Hexadecimal", _BINARY: "Bits", _TEXT: "ASCII"}
 
 
 def surfer_commands(groups):
-    """Returns the text of a Surfer command file that shows `groups`; the trace is a separate argument of Surfer.
+    """Returns the text of a Surfer command file that shows `groups`. Surfer takes the trace as a separate argument.
 
-    Surfer's state files work with one version only, unlike command files.
+    Command files work with every version of Surfer; its state files work with one version only.
     """
     lines = []
     for title, signals in groups.items():
@@ -191,7 +193,8 @@ def surfer_commands(groups):
 
 
 def move_waves(trace, path):
-    """Moves a run's `trace` to `path` and the viewers' files beside it, and deletes the folder of the run."""
+    """Moves the trace of a simulation to `path`, writes the viewers' files next to it, and deletes the folder of the
+    simulation."""
     trace, path = Path(trace), Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
