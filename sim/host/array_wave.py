@@ -1,4 +1,4 @@
-"""A trace of a small systolic array, cell by cycle: Y = XW + b, recorded from the RTL of a whole core."""
+"""A recording of a small systolic array: every cell in every cycle of Y = XW + b, from the RTL of a whole core."""
 
 from dataclasses import dataclass
 
@@ -17,22 +17,22 @@ __all__ = ["ArrayWave", "record_wave"]
 _N, _ROWS = 4, 5
 _SIZES = dict(unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, weight_fifo_depth=2)
 _CELL = {"x": "x_i", "w": "w_i", "mark": "mark_i", "switch": "switch_i", "sums": "sum_i", "shadow": "shadow", "active": "active"}
-_FLOATS = {"x": 16, "w": 16, "shadow": 16, "active": 16, "sums": 0, "out": 0}  # shift to the position in a binary32
+_FLOATS = {"x": 16, "w": 16, "shadow": 16, "active": 16, "sums": 0, "out": 0}  # position of each value within a binary32
 
 
 @dataclass(frozen=True)
 class ArrayWave:
-    """The state of the cells in consecutive cycles.
+    """The recorded values of all cells in consecutive cycles.
 
     Parameters
     ----------
     x, weights, bias, y : float32 (rows, n), (n, n), (n,), (rows, n)
-        Operands and result of the run.
+        Operands and result of the matrix multiplication.
     cells : dict of array (cycles, n, n)
-        By name. Inputs of a cell in a cycle: `x`, `w`, `sums` (float32), `mark` and `switch`. Its registers: the next weight,
-        `shadow`, and the active weight, `active`.
+        Values of the cells, by name. Inputs of a cell in a cycle: `x`, `w`, `sums` (float32), `mark` and `switch`. Registers of a
+        cell: the next weight, `shadow`, and the active weight, `active`.
     out : float32 (cycles, n)
-        The sums that leave each column.
+        Sums that leave each column.
     entered : list of int
         For each row of `x`, the cycle in which its first value enters the upper left cell.
     """
@@ -47,19 +47,19 @@ class ArrayWave:
 
 
 def _values(seed):
-    """Returns small random integers, so that all sums are exact and short."""
+    """Returns `(x, weights, bias)` of small random integers. All sums are then exact and short to print."""
     rng = np.random.default_rng(seed)
     return tuple(rng.integers(-9, 10, shape).astype(np.float32) for shape in ((_ROWS, _N), (_N, _N), (_N,)))
 
 
 def _network(weights, bias):
-    """Returns a graph with one dense layer."""
+    """Returns a network, a :class:`sim.ir.graph.Graph`, with one dense layer."""
     stage = Stage("dense", "y", (Term("x", weights.astype(bfloat16).reshape(1, 1, _N, _N)),), (1, 1), bias=bias)
     return Graph("wave", {"x": Tensor("x", _N), "y": Tensor("y", _N)}, "x", "y", (stage,))
 
 
 def _probe(names):
-    """Returns a probe of all cells, and of the array's outputs."""
+    """Returns a probe of all cells and of the array's outputs."""
     fields = {
         f"{name} {r} {c}": Net(f"array.row_{r}.cell_{c}.{port}")
         for name, port in names.items()
@@ -71,9 +71,11 @@ def _probe(names):
 
 
 def record_wave(*, seed=1, simulator="icarus"):
-    """Runs one dense layer, five samples of four values, on a core of 4 x 4 cells with one stage. Returns an :class:`ArrayWave`
-    from one cycle before the first mark enters until the last sum leaves. Raises RuntimeError if a bit of the result differs from
-    the golden model."""
+    """Executes one dense layer, for five samples of four values, on a core of 4 x 4 cells with one pipeline stage per cell.
+
+    Returns an :class:`ArrayWave`, from one cycle before the first mark enters until the last sum leaves. Raises RuntimeError if a
+    bit of the result differs from the golden model.
+    """
     x, weights, bias = _values(seed)
     config, probe = Config(n=_N, cell_stages=1, **_SIZES, **PLAIN), _probe(_CELL)
     result = run_samples(
@@ -85,7 +87,7 @@ def record_wave(*, seed=1, simulator="icarus"):
 
 
 def _by_cycle(rows):
-    """Returns a row for each cycle. The recording has a row only for cycles with a change."""
+    """Returns one row of values per cycle. The recording has a row only for cycles with a change."""
     found, last = [], None
     for row in rows:
         while last is not None and last["cycle"] + 1 < row["cycle"]:
@@ -98,7 +100,7 @@ def _by_cycle(rows):
 def _wave(result, config, x, weights, bias):
     rows = [row for row in _by_cycle(result.seen["array"]) if row["run"]]
     lead, latency = split_stages(config.cell_stages)
-    issued = [index + 1 for index, row in enumerate(rows) if row["row"]]  # the operands arrive a cycle later
+    issued = [index + 1 for index, row in enumerate(rows) if row["row"]]  # the operands arrive one cycle later
     begin = next(index for index, row in enumerate(rows) if row["mark 0 0"]) - 1
     end = issued[-1] + lead + _N * (latency + 1) + 1
 

@@ -1,7 +1,8 @@
-"""Long runs in parts: groups of batches, each simulated separately and saved when complete. The figures equal a single run.
+"""Long simulations in parts. Groups of batches are simulated separately and saved when complete; the statistics equal those of
+one simulation.
 
-A batch begins with an empty core, and its regions have the same offsets within a page. Its cost therefore does not depend on
-earlier batches. The exception is pauses of the bus, which are drawn over the whole run.
+A batch starts on an empty core, and its regions have the same offsets within a page. The cycles of a batch therefore do not
+depend on earlier batches. The exception is stalls of the bus: they are drawn for the simulation as a whole.
 """
 
 import hashlib
@@ -23,12 +24,12 @@ from .spread import in_turn
 
 __all__ = ["BatchGroup", "part_batches", "run_in_parts"]
 
-_CYCLES = 1 << 19  # approximate cycles of a part: some ten seconds of a simulator
+_CYCLES = 1 << 19  # approximate cycles per group: about ten seconds of simulation
 
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Samples first to last - 1 of a run, in whole batches, and the inputs of their simulation.
+    """A group of whole batches, samples first to last - 1, and the inputs of its simulation.
 
     Parameters
     ----------
@@ -47,39 +48,39 @@ class BatchGroup:
     options: dict
 
     def run(self):
-        """Simulates the group. Returns its RunResult."""
+        """Simulates the group. Returns its :class:`sim.host.inference.RunResult`."""
         return run_samples(self.network, self.program.config, self.rows, program=self.program, **self.options)
 
 
 def part_batches(program):
-    """Returns the number of batches in a part of a program's run."""
+    """Returns the number of batches in one group, for a compiled program."""
     return max(1, _CYCLES // program.predicted_cycles)
 
 
 def run_in_parts(network, program, samples, *, simulator, folder, memory=None, spread=in_turn, progress=None):
-    """Runs samples like :func:`sim.host.inference.run_samples`, saves each completed part in `folder`, and simulates only missing
-    parts.
+    """Simulates samples like :func:`sim.host.inference.run_samples`, in groups. Each completed group is saved in `folder`, and
+    only missing groups are simulated.
 
     Parameters
     ----------
     samples : float32 (count, values of a sample)
     folder : path
-        Created if missing.
+        Folder for the results. Created if missing.
     spread : callable
-        :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
+        Executes the groups: :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
     progress : callable
-        Called with `(batches done, batches)`, first with the batches found in `folder`.
+        Called with `(batches done, batches)`, first for the batches found in `folder`.
 
     Returns
     -------
     RunResult
-        Equal to the result of one run; `seconds` is the sum over the parts. If a part ends in a fault, the result of the earlier
-        parts and this one.
+        Equal to the result of one simulation; `seconds` is the sum over the groups. If a group ends with a fault, the result
+        covers the groups up to and including that group.
 
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If a saved part is damaged, or belongs to another run.
+        If a saved group is damaged, or belongs to other inputs.
     hw.tools.process.ToolError
         If another process uses the folder.
     """
@@ -112,7 +113,7 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
 
 
 def _facts(program, rows, simulator, memory):
-    """Returns `{name: text or number}` of all inputs that determine a run's figures."""
+    """Returns all inputs that determine the results of a simulation: `{name: text or number}`."""
     facts = {
         "simulator": simulator,
         "core": command(program.config),
@@ -152,13 +153,14 @@ def _read(file, facts, count, program):
 
 
 def _result(program, logits, expected, batches, **rest):
-    """Returns the result of a simulation. The instruction-level model has no counters, so its result has no figures of time."""
+    """Returns the :class:`RunResult` of a simulation. For the instruction-level model, which has no counters, the result has no
+    cycles."""
     result = summarize(program, program.config, logits, expected, batches, **rest)
     return result if batches else replace(result, cycles=None, busy=None, stalls=None, utilisation=None)
 
 
 def _without_gap(results):
-    """Yields the results from the first part on, until one ended in a fault or is missing."""
+    """Yields the consecutive results from the first group on. Stops after a result with a fault, or before a missing result."""
     index = 0
     while index in results:
         yield results[index]
@@ -168,7 +170,7 @@ def _without_gap(results):
 
 
 def _joined(program, results):
-    """Returns the RunResult of consecutive parts."""
+    """Merges the results of consecutive groups into one :class:`RunResult`."""
     seconds = sum(one.seconds for one in results)
     batches, fault = [], None
     for one in results:

@@ -1,4 +1,4 @@
-"""Whole runs of the core: a memory image in, batch after batch, results and counters out."""
+"""Execution of batches on a simulated core: from a memory image to results and counters."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _BARE_CLOCK = Path(__file__).resolve().parents[1] / "rtl" / "bare_clock.cpp"
 
 
 def _plan(simulation, run, image, outputs, memory):
-    """Returns bytes per beat, plusargs and output window of a run; writes the memory images."""
+    """Writes the memory images to files. Returns `(bytes per bus beat, plusargs, output window)` of a simulation."""
     images = image if isinstance(image, list) else [image]
     beat = simulation.parameters["BUS_WIDTH"] // 8
     first, size = outputs
@@ -44,34 +44,39 @@ def _plan(simulation, run, image, outputs, memory):
 def run_batches(
     simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None, probes=()
 ):
-    """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`; or on all cores of a ring, with
+    """Simulates batches one after the other, on one core with `sim/benches/bench_run.py`, or on all cores of a ring with
     `bench_run_pod.py`.
 
     Parameters
     ----------
     simulation : Simulation
-        From :meth:`Simulation.of_core`.
+        Simulation from :meth:`Simulation.of_core`.
     image : bytes, or list of bytes
-        Host memory from address 0 on. For a ring, one image per core.
+        Host memory from address 0 on. For a ring: one image per core.
     batches : list of dict
-        For each run: `regions`, a dict from a region's name to `[base, size]`, which needs only the regions that change; `pc`,
-        default 0.
+        For each batch: `regions`, a dict from a region's name to `[base, size]`, which needs only the regions that change; and
+        `pc`, the start address in region MODEL (default 0).
     outputs : (int, int)
-        First byte and byte count of the memory that is read back at the end.
+        Address and number of the bytes that are read back at the end.
     memory : dict
-        Plusargs of `axi_memory`: latency, pauses, faults.
+        Plusargs of `axi_memory`: latency, stalls, bus errors.
     cycle_limit : int
-        Cycles after which a batch is aborted.
+        Number of cycles after which a batch is aborted.
     probes : sequence of Probe
-        The probes that the simulation was built with.
+        The probes with which the simulation was built.
 
     Returns
     -------
     dict
-        `batches` (counters of each batch; for a ring, a list with the counters of each core, with `ring_sent` and
-        `ring_received`), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`, `simulated_cycles`, `seconds` (wall
-        time of the runs alone), `cycles_per_second`, `identity`, `output` (numpy bytes; for a ring, (cores, bytes)), `waves`, and
-        with probes `seen`, from :func:`sim.rtl.probes.read_probes`.
+        - `batches`: counters of each batch. For a ring, a list with the counters of each core, with `ring_sent` and
+          `ring_received`.
+        - `fault`: None, or `cause`, `pc` and `batch`.
+        - `protocol_errors`: violations of AXI rules.
+        - `simulated_cycles`, `seconds` (wall time without the build), `cycles_per_second`.
+        - `identity`: parameters read from the core.
+        - `output`: numpy bytes; for a ring, (cores, bytes).
+        - `waves`: path of the trace.
+        - `seen`, with probes: the result of :func:`sim.rtl.probes.read_probes`.
     """
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
@@ -104,13 +109,13 @@ def run_batches(
 
 
 def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600):
-    """Runs batches like :func:`run_batches`, with the verilated model clocked by a bare C++ loop: the baseline for cocotb's
-    speed.
+    """Simulates batches like :func:`run_batches`, but a plain C++ loop clocks the verilated model. This is the baseline for the
+    speed of cocotb.
 
     Returns
     -------
     dict
-        `simulated_cycles`, `seconds`, `cycles_per_second`, `protocol_errors`, `output`.
+        `simulated_cycles`, `seconds`, `cycles_per_second`, `protocol_errors`, `output`; see :func:`run_batches`.
     """
     if simulation.simulator != "verilator":
         raise ValueError("only a verilated model can be clocked by a bare loop")

@@ -1,4 +1,4 @@
-"""Execution of a network on a board: the compiler, memory layout and driver of simulation, over a serial line."""
+"""Execution of a network on a board, over a serial line, with the same compiler, memory layout and driver as in simulation."""
 
 import asyncio
 import time
@@ -23,11 +23,11 @@ _BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
 
 
 class BoardError(RuntimeError):
-    """A board or core that this driver does not support; one line."""
+    """An error for a board or core that this driver does not support. The message is one line."""
 
 
 def _config(found):
-    """Returns the configuration of a core, from its registers."""
+    """Returns the :class:`hw.config.Config` of a core, from the values of its registers."""
     for stages in STAGES:
         if split_stages(stages) == (found["lead"], found["latency"]):
             break
@@ -41,16 +41,16 @@ def _config(found):
 
 
 class ConnectedBoard:
-    """A core behind a serial line; created by :meth:`connect`.
+    """A board with a core, connected by a serial line. :meth:`connect` creates it.
 
     Attributes
     ----------
     config : Config
-        Configuration of the core, from its registers.
+        Configuration of the core, read from its registers.
     memory : int
-        Bytes of host memory.
+        Size of the board's host memory, in bytes.
     clock : int
-        Hz.
+        Clock frequency of the core, in Hz.
     """
 
     def __init__(self, link, config, memory, clock):
@@ -59,7 +59,7 @@ class ConnectedBoard:
 
     @classmethod
     async def connect(cls, link):
-        """Identifies the board and its core. Raises BoardError, or LinkError if no board answers."""
+        """Identifies the board and its core, over a :class:`.SerialLink`. Raises BoardError, or LinkError if no board answers."""
         bridge = await link.identify()
         try:
             found = await Driver(link.registers).identify()
@@ -68,7 +68,8 @@ class ConnectedBoard:
         return cls(link, _config(found), bridge["memory"], bridge["clock"])
 
     def compile(self, network, count, batch=None, effort="best"):
-        """Compiles a program for batches of `batch` samples. Default: equal batches, as large as the memory permits, at most 128.
+        """Compiles a network for batches of `batch` samples. Default: equal batches for all `count` samples, as large as the
+        memory permits, at most 128.
 
         Raises
         ------
@@ -91,12 +92,13 @@ class ConnectedBoard:
         )
 
     async def run(self, network, program, samples, progress=lambda done, total: None):
-        """Runs bfloat16 samples (count, inputs) in batches. Returns a :class:`sim.host.inference.RunResult`.
+        """Runs a compiled network on bfloat16 samples (count, inputs), batch by batch. Returns a
+        :class:`sim.host.inference.RunResult`.
 
-        `progress` is called with `(done, total)` bytes on the line.
+        `progress` is called with `(done, total)`: bytes transferred over the serial line.
         """
         hosts = [HostImage(program, samples[first : first + program.batch]) for first in range(0, len(samples), program.batch)]
-        regions = hosts[0].batches[0]["regions"]  # the same for each: all batches use the same memory
+        regions = hosts[0].batches[0]["regions"]  # all batches use the same memory
         (inputs, input_bytes), (outputs, output_bytes) = regions["INPUT"], regions["OUTPUT"]
         total = len(program.model) + len(hosts) * (input_bytes + output_bytes)
         done = 0
@@ -141,20 +143,21 @@ class ConnectedBoard:
 
 
 def run_on_board(network, samples, *, port, baud, batch=None, effort="best", progress=lambda done, total: None):
-    """Runs bfloat16 samples (count, inputs) on the board at a serial port. Compares every bit with the golden model.
+    """Runs a network on the board at a serial port, for bfloat16 samples (count, inputs). Compares every bit of the results with
+    the golden model.
 
     Parameters
     ----------
     port : str
-        For example /dev/ttyUSB0.
+        Name of the serial port, such as /dev/ttyUSB0.
     baud : int
-        Bits per second.
+        Bits per second on the serial line.
     batch : int or None
-        Samples per run. Default: as many as the board's memory holds.
+        Samples per batch. Default: as many as the board's memory holds.
     effort : str
-        See :func:`sim.compiler.compile.compile_network`.
+        Effort of the compiler; see :func:`sim.compiler.compile.compile_network`.
     progress : callable
-        Called with `(done, total)` bytes on the line.
+        Called with `(done, total)`: bytes transferred over the serial line.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""The driver of a core: register accesses over any port, such as a bench, a recording, or a bridge to a board."""
+"""The driver of a core. It accesses registers over any port: a bench, a recording, or a bridge to a board. A run is the execution
+of one program, from its start to HALT or a fault."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, STALLS, VERSION
@@ -9,8 +10,11 @@ _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beat
 
 
 class CoreFault(RuntimeError):
-    """A fault that ended a run early: its `cause` (:class:`hw.spec.isa.Fault`), the `pc` of the instruction, and whether the bus
-    is `quiet`. If it is not, outstanding writes of the run may still change memory."""
+    """A fault that ended a run before HALT.
+
+    `cause` is a :class:`hw.spec.isa.Fault`, and `pc` the offset of the instruction. `quiet` is True if the bus has no outstanding
+    transactions. Otherwise outstanding writes of the run may still change memory.
+    """
 
     def __init__(self, cause, pc, quiet=True):
         super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; bus transactions are still outstanding"))
@@ -18,16 +22,16 @@ class CoreFault(RuntimeError):
 
 
 class CoreTimeout(RuntimeError):
-    """A run that did not end within its limit of cycles."""
+    """An error for a run that did not end within its limit of cycles."""
 
 
 def fault_of(error, batch):
-    """Returns the fault of an error with `cause` and `pc` that ended this batch, as a dict for reports."""
+    """Returns a fault as a dict for reports: `cause`, `pc` and `batch`. `error` has the attributes `cause` and `pc`."""
     return {"cause": error.cause.name, "pc": error.pc, "batch": batch}
 
 
 def _fields(register, value):
-    """Returns the values of a register's fields by name."""
+    """Splits the value of a register into its fields: {name: value}."""
     return {name: value >> first & (1 << width) - 1 for name, (first, width, _) in REGISTER[register].fields.items()}
 
 
@@ -37,26 +41,26 @@ class Driver:
     Parameters
     ----------
     port : object
-        With async `read(offset)` and `write(offset, value)`. Optional: async `interrupt(cycles)`, which waits for `irq` and
-        returns whether it came. Waiting then costs no register accesses. Default: the driver polls the status.
+        Object with async `read(offset)` and `write(offset, value)`. An optional async `interrupt(cycles)` waits for `irq` and
+        returns True if it came; waiting then needs no register accesses. Default: the driver polls the status register.
     """
 
     def __init__(self, port):
         self._port = port
 
     async def read(self, name):
-        """Returns the value of a register."""
+        """Returns the value of the register `name`."""
         return await self._port.read(REGISTER[name].offset)
 
     async def write(self, name, value):
-        """Writes a register."""
+        """Writes a value to the register `name`."""
         register = REGISTER[name]
         if register.access == "ro":
             raise ValueError(f"register {name} cannot be written")
         await self._port.write(register.offset, value)
 
     async def identify(self):
-        """Returns the core's parameters, as a dict of register and field names. Raises RuntimeError if no core answers."""
+        """Reads the core's parameters, as a dict by register and field name. Raises RuntimeError if no core answers."""
         if (found := await self.read("id")) != IDENTIFIER:
             raise RuntimeError(f"no core here: the identification register reads {found:#010x}, not {IDENTIFIER:#010x}")
         version = await self.read("version")
@@ -69,8 +73,8 @@ class Driver:
         return sizes
 
     async def configure_regions(self, regions):
-        """Sets the addresses of regions: a :class:`hw.spec.isa.Region` or its name to `(base, size)`. Other regions are
-        unchanged."""
+        """Sets base address and size of regions. Keys are :class:`hw.spec.isa.Region` or names of regions; values are `(base,
+        size)`. Other regions stay unchanged."""
         for region, (base, size) in regions.items():
             name = (region if isinstance(region, Region) else Region[region]).name.lower()
             await self.write(f"{name}_base_low", base & 0xFFFFFFFF)
@@ -78,17 +82,18 @@ class Driver:
             await self.write(f"{name}_size", size)
 
     async def start(self, pc=0):
-        """Starts a run at an offset in region MODEL, with the interrupt enabled."""
+        """Starts a run at offset `pc` in region MODEL, with the interrupt enabled."""
         await self.write("pc", pc)
         await self.write("interrupt", 0b11)
         await self.write("control", 0b01)
 
     async def join_ring(self, rank, size):
-        """Sets a core's rank in a ring, and the number of cores."""
+        """Sets the core's rank in the ring, and the number of cores in the ring."""
         await self.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
 
     async def set_flush(self, flush):
-        """Begins or ends the flush of a core's link; its rank in the ring is unchanged. See :func:`flush_ring`."""
+        """Begins (True) or ends (False) the flush of a core's link. Its rank in the ring stays unchanged. See
+        :func:`flush_ring`."""
         place = _fields("ring", await self.read("ring"))
         await self.write("ring", REGISTER["ring"].pack(**place | {"flush": int(flush)}))
 
@@ -97,7 +102,7 @@ class Driver:
         return _fields("ring_state", await self.read("ring_state"))
 
     async def ring_words(self):
-        """Returns the words of 32 bits that the last run sent to the ring and received from it."""
+        """Returns `(sent, received)`: the 32-bit words that the last run sent to the ring and received from it."""
         return {name: await self.read(name) for name in ("ring_sent", "ring_received")}
 
     async def status(self):
@@ -105,16 +110,16 @@ class Driver:
         return _fields("status", await self.read("status"))
 
     async def wait_for_quiet(self, polls=1000):
-        """Waits until no bus transaction is outstanding, for at most `polls` reads of the status. Returns whether that was
-        reached."""
+        """Waits until no bus transaction is outstanding, for at most `polls` reads of the status register. Returns True if that
+        state was reached."""
         for _ in range(polls):
             if (await self.status())["quiet"]:
                 return True
         return False
 
     async def wait(self, cycles, polls=1000):
-        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus became quiet or `polls` reads of the
-        status. Raises CoreTimeout if it did not end within `cycles`."""
+        """Waits for the end of a run. Raises CoreFault if a fault ended the run, after the bus became quiet or after `polls`
+        reads of the status register. Raises CoreTimeout if the run did not end within `cycles`."""
         if hasattr(self._port, "interrupt"):
             await self._port.interrupt(cycles)
             status = await self.status()
@@ -129,18 +134,21 @@ class Driver:
             raise CoreTimeout(f"the run did not end within {cycles} cycles")
 
     async def counters(self):
-        """Returns the counters of the last run: `cycles`, `busy`, `stall_*` (`busy` and all stalls add up to `cycles`),
-        `read_beats`, `write_beats`."""
+        """Returns the counters of the last run, in cycles or bus beats: `cycles`, `busy`, `stall_*`, `read_beats`, `write_beats`.
+        `busy` and all stalls add up to `cycles`."""
         return {name: await self.read(name) for name in _COUNTERS}
 
     async def run_batch(self, batch, cycles, pc=0):
-        """Runs a program whose regions are set. Returns `(counters, fault)`. The fault is None, or a dict from :func:`fault_of`;
-        its cause is CYCLE_LIMIT if the run did not end within `cycles`."""
+        """Starts a run, whose regions must be set, and waits for its end. Returns `(counters, fault)`.
+
+        The fault is None, or a dict from :func:`fault_of` with the number `batch`. Its cause is CYCLE_LIMIT if the run did not
+        end within `cycles`.
+        """
         await self.start(pc)
         return await self.end_batch(batch, cycles)
 
     async def end_batch(self, batch, cycles):
-        """Waits for the end of a started run, and returns the result of :meth:`run_batch`."""
+        """Waits for the end of a run that was started, and returns the result of :meth:`run_batch`."""
         fault = None
         try:
             await self.wait(cycles)
@@ -151,26 +159,28 @@ class Driver:
         return await self.counters(), fault
 
     async def reset(self):
-        """Ends any run and clears status and fault; regions and other settings are unchanged. Returns whether the bus is quiet:
-        only then is the run's output in memory final."""
+        """Ends any run, and clears status and fault. Regions and other settings stay unchanged. Returns True if the bus is quiet;
+        only then is the output of the run in memory final."""
         await self.write("control", 0b10)
         await self.write("interrupt", 0b10)
         return await self.wait_for_quiet()
 
 
 async def flush_ring(drivers, looks=50):
-    """Empties the links of all cores of a ring. All cores must be idle. After a fault or a reset, RING needs this.
+    """Empties the links of all cores of a ring. All cores must be idle. After a fault or a reset, this must precede the next
+    RING.
 
     Parameters
     ----------
     drivers : list of Driver
     looks : int
-        Reads of each core's state during the flush, and after it. They must take at least as long as the latency of a link.
+        Number of reads of each core's state during the flush, and again after it. The reads must take at least as long as the
+        latency of a link.
 
     Raises
     ------
     RuntimeError
-        If a core cannot drop a vector, or another vector arrives after the flush.
+        If a core cannot discard a vector, or another vector arrives after the flush.
     """
     for flush in (True, False):
         for driver in drivers:
@@ -183,7 +193,8 @@ async def flush_ring(drivers, looks=50):
 
 
 class Script:
-    """A port that records accesses: `w offset value`, `r offset`, `i cycles` (wait for the interrupt)."""
+    """A port that records accesses as lines of text: `w offset value`, `r offset`, and `i cycles`, which waits for the
+    interrupt."""
 
     def __init__(self):
         self.lines = []

@@ -48,7 +48,7 @@ __all__ = [
     "summarize",
 ]
 
-#: Execution models of a network: the RTL in a simulator, the instruction-level model, and the golden model alone.
+#: Ways to execute a network: the RTL in a simulator, the instruction-level model, or only the golden model.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
 
 _PAGE = 4096
@@ -59,15 +59,16 @@ def _page(size):
 
 
 def even_batch(count, most):
-    """Returns the smallest batch for which `count` samples take as many runs as with batches of `most`."""
+    """Returns the smallest batch size with which `count` samples need as few batches as with the batch size `most`."""
     return -(-count // -(-count // most))
 
 
 class HostImage:
-    """Host memory for a sequence of runs of one program: its bytes, the regions of each run, and the addresses of the results.
+    """The image of host memory for the batches of one program: its bytes, the regions of each batch, and the addresses of the
+    results.
 
-    The samples are split into batches; the last one is padded with zeros. Each batch has its own INPUT and OUTPUT region, in
-    order. MODEL and SCRATCH are shared.
+    The samples are split into batches, and the last batch is padded with zeros. Each batch has its own INPUT and OUTPUT region,
+    in order. All batches share MODEL and SCRATCH.
     """
 
     def __init__(self, program, samples):
@@ -96,7 +97,7 @@ class HostImage:
         ]
 
     def results(self, data):
-        """Returns float32 (samples, outputs) from the bytes of the output window."""
+        """Converts the bytes of the output window to float32 results (samples, outputs)."""
         size, step = self.program.output_bytes, self._output_step
         parts = [self.program.unpack_output(bytes(data[first : first + size])) for first in range(0, len(data), step)]
         return np.concatenate(parts)[: self.count]
@@ -104,31 +105,31 @@ class HostImage:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run.
+    """The result of executing a network on samples, in batches.
 
     Parameters
     ----------
     logits, expected : float32 (samples, outputs)
-        Results of the run and of the golden model, without a Softmax that was removed from the network.
+        Results of the execution and of the golden model, without a final Softmax that the host computes.
     mismatched_bits : int or None
-        Number of different bits; None if only the golden model ran.
+        Number of bits in which they differ. None if only the golden model computed the results.
     seconds : float
-        Wall time of the simulated runs. For a board, it includes all transfers over its serial line.
+        Wall time of the execution. For a board, it includes all transfers over the serial line.
     cycles, busy : int or None
-        Sums over all batches. `stalls` maps each reason to cycles; `busy` and all stalls add up to `cycles`. None, like all
-        figures of time below, for models without timing.
+        Sums over all batches. `stalls` maps each stall reason to cycles; `busy` and all stalls add up to `cycles`. For models
+        without timing, these and the following figures of time are None.
     utilisation : float or None
-        Useful multiply-accumulates / (cycles x cells).
+        Useful multiply-accumulates / (cycles x cells), 0 to 1.
     batches : list of dict
-        The counters of each batch.
+        Counters of each batch.
     cycles_per_second : float or None
-        Simulation speed; for a board, its clock.
+        Simulation speed. For a board: its clock frequency.
     protocol_errors : int or None
-        Violations of AXI's rules.
+        Number of violations of AXI rules.
     fault : dict or None
-        `cause`, `pc` and `batch` of the fault that ended the runs early.
+        `cause`, `pc` and `batch` of the fault that ended the execution early, else None.
     seen : dict or None
-        Recordings of probes, from :func:`sim.rtl.probes.read_probes`.
+        Recordings of probes, from :func:`sim.rtl.probes.read_probes`, else None.
     """
 
     logits: np.ndarray
@@ -148,9 +149,9 @@ class RunResult:
 
 
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=False, **options):
-    """Returns the simulation of a core, or of several in a ring. The memory's size is rounded up to a power of two, so that
-    builds are shared. `options` are the options of :meth:`sim.rtl.runner.Simulation.of_core`, or of `of_pod`."""
-    simulator_version(simulator)  # reports a missing simulator before the Verilog is generated
+    """Prepares the simulation of a core, or of `cores` cores in a ring. `memory_bytes` is rounded up to a power of two, so that
+    builds can be shared. `options` are those of :meth:`sim.rtl.runner.Simulation.of_core` or `of_pod`."""
+    simulator_version(simulator)  # report a missing simulator before generating the Verilog
     size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
     if cores > 1:
         return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
@@ -159,7 +160,7 @@ def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=F
 
 
 def cycle_limit(program):
-    """Returns the cycles after which a batch of a program is aborted: far more than slow host memory costs."""
+    """Returns the number of cycles after which a batch of a program is aborted: far more than slow host memory can cost."""
     return 64 * (program.compute_cycles + program.read_beats) + 1_000_000
 
 
@@ -178,31 +179,31 @@ def run_samples(
     quick=False,
     probes=(),
 ):
-    """Runs samples of a network in batches, and compares every bit with the golden model.
+    """Runs a network on samples, in batches, and compares every bit of the results with the golden model.
 
     Parameters
     ----------
     network : Graph
-        From :func:`sim.frontend.load.load_network`.
+        Network from :func:`sim.frontend.load.load_network`.
     config : Config
-        The core's configuration. The golden model does not need it (None).
+        Configuration of the core. None is sufficient for the golden model.
     samples : array
-        Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see
-        :func:`sim.data.samples.as_samples`; or any bfloat16 numbers.
+        Samples: finite numbers of any type, or any bfloat16 numbers. Shape (count, *shape of a sample) or (count, values of a
+        sample); see :func:`sim.data.samples.as_samples`.
     batch : int
-        Samples per run. Default: all samples.
+        Samples per batch. Default: all samples.
     simulator : str
         One of `SIMULATORS`.
     memory : dict
-        Plusargs of the host memory of the RTL: `latency` (cycles, default `HOST_LATENCY`), pauses, faults.
+        Plusargs of the simulated host memory: `latency` (cycles, default `HOST_LATENCY`), stalls, bus errors.
     progress : callable
         Called with `(batches done, batches)`.
     program : Program
-        Compiled program. Default: compile the network.
+        Compiled program. Default: the network is compiled.
     quick : bool
-        See :class:`sim.rtl.runner.Simulation`.
+        Prefer a fast build; see :class:`sim.rtl.runner.Simulation`.
     probes : sequence of sim.rtl.probes.Probe
-        Signals to record in the RTL: `seen` of the result.
+        Probes of signals to record in the RTL. The recordings are in `seen` of the result.
 
     Returns
     -------
@@ -268,7 +269,7 @@ def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, probes
 
 
 def _run_model(program, host, expected, progress=None):
-    """Runs the batches on the instruction-level model, with the RTL's images of host memory."""
+    """Executes the batches on the instruction-level model, with the same images of host memory as the RTL."""
     started = time.perf_counter()
     memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
     for index, batch in enumerate(host.batches):
@@ -289,8 +290,8 @@ def _run_model(program, host, expected, progress=None):
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
-    """Returns the counters of a run of one batch of bfloat16 samples in the RTL, without checking the results. Raises
-    RuntimeError if the run ends with a fault."""
+    """Simulates one batch of bfloat16 samples in the RTL, and returns its counters without checking the results. Raises
+    RuntimeError if a fault occurs."""
     raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, quick=quick)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
@@ -302,7 +303,8 @@ def _differing(one, two):
 
 
 def summarize(program, config, logits, expected, counters, **rest):
-    """Returns the :class:`RunResult` of batches with these `counters`. `rest` are the fields that cannot be derived from them."""
+    """Returns the :class:`RunResult` of batches, from their results and `counters`. `rest` are the fields of the result that
+    cannot be derived."""
     cycles = sum(one["cycles"] for one in counters)
     return RunResult(
         logits=logits,
@@ -311,7 +313,7 @@ def summarize(program, config, logits, expected, counters, **rest):
         cycles=cycles,
         busy=sum(one["busy"] for one in counters),
         stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
-        # Padding of the last batch is not useful.
+        # the padding of the last batch does not count as useful
         utilisation=program.useful_macs // program.batch * len(logits) / max(1, cycles * config.n**2),
         batches=counters,
         **rest,

@@ -31,7 +31,8 @@ _TEXTS = {
 
 
 class LinkError(RuntimeError):
-    """A failed transfer, in one line. `status` is the board's answer, None without a readable answer."""
+    """An error for a failed transfer. The message is one line. `status` is the board's answer, or None without a readable
+    answer."""
 
     def __init__(self, message, status=None):
         super().__init__(message)
@@ -39,38 +40,39 @@ class LinkError(RuntimeError):
 
 
 class SerialLink:
-    """A board's memory and its core's registers, in frames with checksums.
+    """Access to a board's memory and to the registers of its core, over a serial line, by frames with checksums.
 
     One request is in flight at a time. A request that the board reports as not received is sent again, up to `retries` times. A
-    request with a missing or damaged answer is also sent again, if repeating it is safe. After a failure the line is left silent
-    for long enough that the board is ready for the next transfer.
+    request with a missing or damaged answer is also sent again, if repeating it is safe. After a failure, the link stays silent
+    until the board is certainly ready for the next transfer.
 
     Parameters
     ----------
     transport : object
-        With async `send(data)`; async `receive(count, seconds)`, which returns the bytes received within that time, at most
-        `count`; async `drop(seconds)`, which discards input until the line has been silent for `seconds`, and returns False if
-        that took too long.
+        Object with three async methods. `send(data)` sends bytes. `receive(count, seconds)` returns the bytes received within
+        that time, at most `count`. `drop(seconds)` discards input until the line has been silent for `seconds`; it returns False
+        if that takes too long.
     baud : int
-        Bits per second, ten per byte.
+        Bits per second on the line. A byte takes ten bits.
     timeout : float
-        Seconds for an answer, in addition to the time of the answer's and the request's bytes on the line.
+        Seconds to wait for an answer, in addition to the time that request and answer take on the line.
     silence : float
         Seconds of silence after which the board discards an incomplete frame.
     retries : int
-        Additional attempts.
+        Number of additional attempts.
     """
 
     def __init__(self, transport, *, baud, timeout=1.0, silence=0.1, retries=2):
         self._transport = transport
         self._baud, self._timeout, self._silence, self._retries = baud, timeout, silence, retries
         self._tag = 0
-        self._words = 1  # limit of a frame, until the board reports a larger one
+        self._words = 1  # largest number of words in a frame, until the board reports its own
         self._settled = False
         self.registers = RegisterPort(self)
 
     async def identify(self):
-        """Returns the words of :data:`hw.spec.serial_protocol.IDENTITY`, as a dict. Raises LinkError if no such board answers."""
+        """Returns the words of :data:`hw.spec.serial_protocol.IDENTITY`, as a dict by name. Raises LinkError if no such board
+        answers."""
         data = await self._exchange(Operation.IDENTIFY, "identification", answer=len(IDENTITY))
         found = dict(zip(IDENTITY, struct.unpack(f"<{len(IDENTITY)}I", data)))
         if found["identifier"] != BRIDGE_IDENTIFIER:
@@ -83,7 +85,8 @@ class SerialLink:
         return found
 
     async def read(self, address, size, progress=None):
-        """Returns `size` bytes from `address` on, both multiples of 4. `progress` is called with `(done, total)` bytes."""
+        """Reads `size` bytes of the board's memory from `address` on, both multiples of 4. `progress` is called with `(done,
+        total)` bytes."""
         data = b""
         while len(data) < size:
             words, place = min(self._words, (size - len(data)) // 4), address + len(data)
@@ -95,7 +98,8 @@ class SerialLink:
         return data
 
     async def write(self, address, data, progress=None, again=True):
-        """Writes `data` from `address` on, both multiples of 4. `again`: whether repeating the write is safe."""
+        """Writes `data` to the board's memory from `address` on. Address and size must be multiples of 4. `again` tells if
+        repeating the write is safe."""
         step = 4 * self._words
         for first in range(0, len(data), step):
             part, place = data[first : first + step], address + first
@@ -106,7 +110,8 @@ class SerialLink:
                 progress(first + len(part), len(data))
 
     async def _exchange(self, operation, what, address=0, data=b"", *, count=0, answer=0, again=True):
-        """Returns the data of the answer, `answer` words. Raises LinkError."""
+        """Sends a request and returns the data of its answer, `answer` words. `what` names the request in messages. Raises
+        LinkError."""
         attempts = 0
         while attempts <= self._retries:
             attempts += 1
@@ -127,11 +132,12 @@ class SerialLink:
         raise LinkError(f"{what}: {found if status is None else _TEXTS[status]}{tried}", status)
 
     def _seconds(self, size):
-        """Returns the maximum time for `size` bytes."""
+        """Returns the maximum time for the transfer of `size` bytes, in seconds."""
         return self._timeout + 10 * size / self._baud
 
     async def _answer(self, words, sent):
-        """Returns the status and the data of an answer of `words` words; for an unreadable answer, None and the reason."""
+        """Receives an answer of `words` words. Returns `(status, data)`. For an unreadable answer, returns None and the
+        reason."""
         head = await self._transport.receive(1 + _HEAD.size, self._seconds(sent + 1 + _HEAD.size))
         if not head:
             return None, f"no answer within {self._timeout:g} s"
@@ -149,7 +155,7 @@ class SerialLink:
         if code not in [status.value for status in Status]:
             return None, "the bytes received are not an answer"
         status = Status(code)
-        # A request that was not understood may have another tag.
+        # A request that the board could not read may have another tag.
         if status in NOT_RECEIVED:
             return status, b""
         if tag != self._tag or count != (words if status is Status.OK else 0):
@@ -158,7 +164,7 @@ class SerialLink:
 
 
 class RegisterPort:
-    """A port for :class:`sim.host.driver.Driver`: the core's registers over a :class:`SerialLink`."""
+    """A port for :class:`sim.host.driver.Driver`, which accesses the core's registers over a :class:`SerialLink`."""
 
     def __init__(self, link):
         self._link = link
@@ -167,5 +173,5 @@ class RegisterPort:
         return int.from_bytes(await self._link.read(REGISTERS_BASE + offset, 4), "little")
 
     async def write(self, offset, value):
-        # A start must not be repeated unless the board reports that it was not received.
+        # Repeat a start only if the board reports that it was not received.
         await self._link.write(REGISTERS_BASE + offset, value.to_bytes(4, "little"), again=offset != REGISTER["control"].offset)

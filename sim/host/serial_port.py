@@ -1,4 +1,4 @@
-"""A serial port of this machine, for :class:`sim.host.serial_link.SerialLink`."""
+"""A serial port of this computer, as the transport of a :class:`sim.host.serial_link.SerialLink`."""
 
 import contextlib
 import termios
@@ -10,13 +10,14 @@ from .serial_link import LinkError
 
 __all__ = ["SerialPort"]
 
-_LOOK = 0.0005  # seconds between checks for unsent bytes
+_LOOK = 0.0005  # seconds between checks for bytes not yet sent
 
 
 class SerialPort:
-    """A serial port, by its name or a URL of pyserial; a context manager. Failures raise LinkError, in one line.
+    """A serial port, given by its name or by a URL of pyserial. It is a context manager. Failures raise LinkError, with a message
+    of one line.
 
-    The methods are async, as in other transports, but block.
+    The methods are async, like those of other transports, but they block.
     """
 
     #: Time limit for sending a request, in seconds.
@@ -54,20 +55,21 @@ class SerialPort:
         self._port.close()
 
     async def send(self, data):
-        """Sends bytes. Returns when they have left this machine."""
+        """Sends bytes. Returns when the bytes have left this computer."""
         import serial
 
         end = time.monotonic() + self.write_timeout
         with self._failures("failed"):
             self._port.write(data)
-            # The port's own `flush` waits forever if no device accepts the bytes. Ports over a network have no `out_waiting`.
+            # The port's own `flush` would wait forever if no device accepts the bytes. Ports over a network have no
+            # `out_waiting`.
             while getattr(self._port, "out_waiting", 0):
                 if time.monotonic() > end:
                     raise serial.SerialTimeoutException
                 time.sleep(_LOOK)
 
     async def receive(self, count, seconds):
-        """Returns the bytes received within `seconds`, at most `count`."""
+        """Returns the bytes received within `seconds`, at most `count` bytes."""
         data, end = b"", time.monotonic() + seconds
         with self._failures("failed"):
             while len(data) < count and (left := end - time.monotonic()) > 0:
@@ -76,7 +78,8 @@ class SerialPort:
         return data
 
     async def drop(self, seconds):
-        """Discards input until the line is silent for `seconds`. Returns False if it is not after ten times that time."""
+        """Discards input until the line has been silent for `seconds`. Returns False if this takes more than ten times as
+        long."""
         end = time.monotonic() + 10 * seconds
         while time.monotonic() < end:
             if not await self.receive(1 << 16, seconds):

@@ -1,7 +1,7 @@
-"""Distribution of independent parts of work, sequentially in this process or by the workers of a Dask cluster.
+"""Distribution of independent work items: one after the other in this process, or by the workers of a Dask cluster.
 
-Each result is yielded as soon as it is ready, in any order. A caller that saves the results loses nothing when a worker, or the
-whole run, is ended. Machines communicate by Dask's own protocol, which is only for trusted clusters.
+Each result is yielded as soon as it is ready, in any order. If the caller saves the results, nothing is lost when a worker or the
+whole program is stopped. The machines communicate by Dask's own protocol, which is for trusted clusters only.
 """
 
 import concurrent.futures
@@ -16,30 +16,31 @@ from ..data.source_digest import source_digest
 
 __all__ = ["Cluster", "in_turn"]
 
-_CONNECT = 30  # seconds until a scheduler answers, and has a worker
-_ALONE = 60  # seconds to wait for a worker when none is left
+_CONNECT = 30  # seconds to wait for a scheduler that answers and has a worker
+_ALONE = 60  # seconds to wait for a new worker when none remains
 _LOOK = 0.1
 
 
 def in_turn(function, items):
-    """Yields `(index, function(item))` of each item, in this process."""
+    """Yields `(index, function(item))` for each item, computed in this process."""
     for index, item in enumerate(items):
         yield index, function(item)
 
 
 class Cluster:
-    """Workers of a Dask cluster; a context manager.
+    """The workers of a Dask cluster, as a context manager.
 
     Parameters
     ----------
     scheduler : str or None
-        Its address, such as `tcp://10.0.0.1:8786`. None: start `workers` processes here, and end them on exit.
+        Address of the scheduler, such as `tcp://10.0.0.1:8786`. None: start `workers` processes here, and end them on exit.
     workers : int
 
     Raises
     ------
     ToolError
-        One line: if the package `distributed` is missing, no scheduler answers, or workers are missing or of another version.
+        If the package `distributed` is missing, no scheduler answers, no worker exists, or a worker has another version. The
+        message is one line.
     """
 
     def __init__(self, scheduler=None, workers=1):
@@ -48,7 +49,7 @@ class Cluster:
     def __enter__(self):
         try:
             import distributed
-        except Exception as error:  # also if the package is damaged, or incompatible with others
+        except Exception as error:  # also raised if the package is damaged, or incompatible with others
             raise ToolError(
                 f"distributing work needs the package distributed, which can't be imported ({printable(error, 200)}): "
                 "pip install distributed"
@@ -81,12 +82,13 @@ class Cluster:
         return printable(self.scheduler or "local workers")
 
     def __call__(self, function, items):
-        """Yields `(index, function(item))` in order of completion. If a worker is killed, another worker runs its item.
+        """Yields `(index, function(item))` for each item, in order of completion. If a worker is killed, another worker computes
+        its item.
 
         Raises
         ------
         ToolError
-            If no worker, or no scheduler, is left.
+            If no worker or no scheduler remains.
         """
         import distributed
 
@@ -120,7 +122,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def _quiet(logger):
-    """Suppresses the messages of Dask's client about a lost connection: a ToolError reports it."""
+    """Suppresses the messages of Dask's client about a lost connection, since a ToolError reports it."""
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""A timeline of every unit of the core in a run, built from recorded probes."""
+"""The timeline of a program's execution, per unit of the core, built from recorded probes."""
 
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -16,23 +16,24 @@ __all__ = ["Fetch", "TracedInstruction", "TracedRun", "timeline"]
 
 @dataclass
 class TracedInstruction:
-    """One instruction of a run. Times are cycles of the simulation; None if the run ended before.
+    """One executed instruction. Times are cycles of the simulation; a time is None if the execution ended before it.
 
     Parameters
     ----------
     pc : int
-        Offset in region MODEL.
+        Offset of the instruction in region MODEL.
     opcode : Opcode
     fields : dict
-        Field to value.
+        Fields of the instruction, by name.
     layer : str or None
-        The layer or stage that it belongs to.
+        Name of the layer or stage to which the instruction belongs, if known.
     decoded : int
-        The decoder accepts it.
+        Cycle in which the decoder accepts the instruction.
     offered, placed : int or None
-        The dispatcher receives it. It gets its slot among the instructions in flight; a SYNC no longer waits.
+        Cycle in which the dispatcher receives the instruction, and cycle in which the instruction gets a slot for instructions in
+        flight. For a SYNC: cycle in which it no longer waits.
     begun, ended : int or None
-        Its unit starts and completes it.
+        Cycles in which the unit starts and completes the instruction.
     passes : list of (int, int)
         For a MATMUL: the cycles in which the first and the last row of each pass enter the array.
     """
@@ -50,13 +51,15 @@ class TracedInstruction:
 
     @property
     def unit(self):
-        """Name of its unit, as in :func:`hw.control.dispatcher.units_of`; `control` for instructions without a unit."""
+        """Returns the name of the instruction's unit, as in :func:`hw.control.dispatcher.units_of`. It is `control` for
+        instructions without a unit."""
         return INSTRUCTIONS[self.opcode].unit.name.lower()
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Instructions requested at once: `count` from `pc` on, requested in the cycle `asked`; their last beat arrived in `came`."""
+    """A fetch of `count` consecutive instructions from offset `pc` on. The request was sent in cycle `asked`, and its last beat
+    arrived in cycle `came`."""
 
     pc: int
     count: int
@@ -66,14 +69,15 @@ class Fetch:
 
 @dataclass
 class TracedRun:
-    """One run of the core, from its first cycle, `begin`, to the cycle after its last, `end`.
+    """The execution of one program, from its first cycle, `begin`, to the cycle after its last, `end`.
 
     Parameters
     ----------
     states : list of (str, int, int)
-        `busy`, or the reason why no row entered the array, with the first cycle and the cycle after the last.
+        State of the core over time. The state is `busy`, or the reason why no row entered the array, with its first cycle and the
+        cycle after its last.
     reads, writes : list of (str, int, int)
-        Beats on the bus, one per cycle: their client, the first cycle and the cycle after the last.
+        Beats on the bus, one per cycle: the client of the bus, the cycle of the beat, and the next cycle.
     fetches : list of Fetch
     instructions : list of TracedInstruction
     """
@@ -88,14 +92,17 @@ class TracedRun:
 
 
 def _rows(changes, begin, end):
-    """Returns a probe's rows in these cycles, and the row before them."""
+    """Returns the records of a probe within cycles `begin` to `end`, and the last record before them."""
     first = bisect_right(changes, begin, key=lambda row: row["cycle"])
     return changes[max(0, first - 1) : bisect_left(changes, end, key=lambda row: row["cycle"])]
 
 
 def _stretches(changes, value, begin, end, late=0):
-    """Returns `(value, first, after the last)` of each interval with a constant value, within a run. `changes` are a probe's
-    rows. `value` is a function of a row and returns None for no interval. The probe lags by `late` cycles."""
+    """Returns the intervals in which a value is constant, as `(value, first cycle, cycle after the last)`.
+
+    `changes` are the records of a probe. `value(record)` computes the value; None starts no interval. The probe lags by `late`
+    cycles.
+    """
     found, changes = [], _rows(changes, begin + late, end + late)
     for row, following in zip(changes, [*changes[1:], None]):
         first = max(begin, row["cycle"] - late)
@@ -109,19 +116,20 @@ def _stretches(changes, value, begin, end, late=0):
 
 
 def _state(row):
-    """Returns the state of a row. The first stall reason wins, as in :class:`hw.control.run_control.RunControl`."""
+    """Returns the state of the core in a record. The first stall reason wins, as in
+    :class:`hw.control.run_control.RunControl`."""
     return "busy" if row["busy"] else next((name for bit, name in enumerate(STALLS) if row["stall"] >> bit & 1), None)
 
 
 def timeline(seen, program):
-    """Returns the runs of a simulation, in order.
+    """Builds the timelines of all program executions in a simulation, in order.
 
     Parameters
     ----------
     seen : dict
-        From :func:`sim.rtl.probes.read_probes` with :func:`sim.rtl.core_probes.core_probes`.
+        Recordings from :func:`sim.rtl.probes.read_probes` with :func:`sim.rtl.core_probes.core_probes`.
     program : Program
-        The program of every run, executed from its beginning.
+        The program, which every execution starts from its beginning.
 
     Returns
     -------
@@ -165,7 +173,7 @@ def _instructions(seen, offers, program):
         layer = None if op is None else stages[op.parts[0][0] if op.parts else op.stage].name
         instructions.append(TracedInstruction(row["pc"], opcode, fields, layer, row["cycle"]))
 
-    # The dispatcher holds one instruction at a time; it receives the next at least one cycle after the last one got its slot.
+    # The dispatcher holds one instruction at a time. It receives the next at least one cycle after the previous one got its slot.
     free, offers = 0, deque(offers)
     for instruction, row in zip_longest(instructions, seen["placed"][: len(instructions)]):
         while offers and offers[0][2] <= free:
@@ -186,8 +194,7 @@ def _instructions(seen, offers, program):
 
 
 def _add_passes(seen, matmuls):
-    """Adds passes to their instructions. Passes are in the order of the instructions; each instruction has its number of
-    passes."""
+    """Assigns passes to their MATMUL instructions. Passes occur in the order of the instructions."""
     rows = iter(zip(seen["first"], seen["last"]))
     for instruction in matmuls:
         for _ in range(instruction.fields["tiles0"] * instruction.fields["tiles1"]):
