@@ -1,9 +1,9 @@
-"""Comparison of a run's results with ONNX interpreters on the same samples, with bounds on the rounding errors.
+"""Comparison of a network's results with ONNX interpreters on the same samples, within bounds of the rounding errors.
 
-The interpreter gets the samples in binary32, as the user gave them. Its values must agree with the binary64 network, before the
-compiler rounds it, within the error bounds of binary32. This check finds a model that was read wrongly even where the errors of
-bfloat16 are large. Every stage of the golden model must agree with the same stage of the binary64 network on the same operands,
-within the error bounds of bfloat16 (:mod:`sim.check.reference`).
+Two checks are made. First, an interpreter gets the samples in binary32, as the user gave them. Its values must agree with the
+binary64 network, from which the compiler starts, within the error bounds of binary32. This check finds a model that was read
+wrongly, even where the errors of bfloat16 are large. Second, every stage of the golden model must agree with the same stage of
+the binary64 network on the same operands, within the error bounds of bfloat16 (:mod:`sim.check.reference`).
 """
 
 from dataclasses import dataclass, replace
@@ -21,48 +21,48 @@ from .reference import BINARY32, check_stages, run_exact
 
 __all__ = ["ModelComparison", "against_model", "chosen"]
 
-_MOST = 8  # samples
-_SECONDS = 4.0  # approximate time limit of an interpreter for all samples
-_SECONDS_AT_LEAST = 20.0  # estimated time of one sample above which an interpreter is skipped
-_FINITE = 2.0**127  # the run's result must be finite where the interpreter's magnitude is below this
-_FLOOR = 2e-4  # of an output's largest value: rounding in operations that the binary64 network has already merged
+_MOST = 8  # largest number of samples
+_SECONDS = 4.0  # approximate time limit of an interpreter for all samples, in seconds
+_SECONDS_AT_LEAST = 20.0  # an interpreter is skipped if its estimated time for one sample exceeds this, in seconds
+_FINITE = 2.0**127  # a result must be finite where the interpreter's value is smaller than this
+_FLOOR = 2e-4  # error relative to an output's largest value, for roundings of operations that the binary64 network has merged
 _UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """Statistics of a comparison between a run and an ONNX interpreter.
+    """Statistics of the comparison of results with an ONNX interpreter.
 
     Parameters
     ----------
-    samples : int
+    Number of samples compared; 0 if no interpreter could compute the model.
         Samples compared; 0 if no interpreter could compute the model.
     interpreter : str or None
         Name and version of the interpreter.
     output : str
-        The model's value that was compared.
+        Name of the ONNX tensor that was compared.
     largest, rms : float or None
-        Largest and root mean square difference between the run's results, after the operators left to the host, and the
-        interpreter's.
+        Largest and root mean square difference between the results and the interpreter's values. The operators that the host
+        computes are included.
     scale : float or None
         Root mean square of the interpreter's values.
     top_agreement : float or None
-        Share of the samples whose largest result is at the same index; None if there is only one result.
+        Fraction of samples whose largest value has the same index in both. None if there is only one value per sample.
     not_finite : int
-        Values that are not finite in the interpreter or in the run. The other statistics leave them out. A NaN in the run alone,
-        or an infinity in place of a finite value, is an `error`.
+        Number of values that are not finite in the interpreter or in the results. The other statistics omit them. A NaN only in
+        the results, or an infinity in place of a finite value, is an `error`.
     reading : float or None
-        Largest difference between the interpreter and the binary64 network, relative to the bound for binary32. If it exceeds 1,
-        the interpreter of the package `onnx` computes the samples too, in binary32 and in binary64. One that agrees with the
-        binary64 network is enough. None also if the ratio is infinite, or if every sample overflows.
+        Largest difference between interpreter and binary64 network, relative to the bound for binary32. If it exceeds 1, the
+        interpreter of the package `onnx` also computes the samples, in binary32 and in binary64. It is enough if one of them
+        agrees with the binary64 network. None if the ratio is infinite, or if every sample overflows.
     rounding : float or None
         Largest difference between a stage and the same stage of the binary64 network, relative to the bound for bfloat16.
     reason : str or None
         Reason why no interpreter was used.
     note : str or None
-        One line about samples left unchecked because the interpreter overflows and the network does not.
+        One line about samples that were not checked, because the interpreter overflows where the network does not.
     error : str or None
-        One line about a difference that exceeds the bounds of binary32 or bfloat16.
+        One line about a difference that exceeds the bounds for binary32 or bfloat16.
     """
 
     samples: int
@@ -86,7 +86,8 @@ def chosen(count, most=_MOST):
 
 
 def _first_not_finite(results):
-    """Returns the indices of the first sample with a NaN and the first with an infinity, where they exist."""
+    """Returns the index of the first sample with a NaN, and the index of the first sample with an infinity, if there are such
+    samples."""
     return np.concatenate([np.flatnonzero(mask.any(axis=1))[:1] for mask in (np.isnan(results), np.isinf(results))])
 
 
@@ -94,22 +95,23 @@ _SECOND = (interpreters.onnx_reference, interpreters.onnx_reference_binary64)
 
 
 def against_model(network, samples, results, *, makers=None, most=_MOST, second=_SECOND):
-    """Compares the results of a run with its ONNX model.
+    """Compares the results of a network with its ONNX model.
 
     Parameters
     ----------
     network : Graph
-        The network, read from a file and not yet changed.
+        The network as read from a file, without changes.
     samples : float32 (count, size)
-        The samples, not yet rounded to bfloat16.
+        Samples before rounding to bfloat16.
     results : float32 (count, results)
-        Results of the run.
+        Results of the network on the samples.
     makers : sequence of callable
-        Interpreters to try in this order, from :mod:`sim.check.interpreters`. Default: the installed ones.
+        Constructors of interpreters, to try in this order, from :mod:`sim.check.interpreters`. Default: the installed ones.
     most : int
-        Most samples to compare; a slow interpreter compares fewer.
+        Largest number of samples to compare. A slow interpreter compares fewer.
     second : sequence of callable
-        Interpreters to try if the first one exceeds its error bound. One that agrees with the binary64 network is enough.
+        Constructors of interpreters to try if the first interpreter exceeds its error bound. It is enough if one of them agrees
+        with the binary64 network.
 
     Returns
     -------
@@ -153,11 +155,12 @@ def _macs(network):
 
 
 class _OtherShape(Exception):
-    """The shape of an output differs from the reader's; the message is one line."""
+    """An exception for an output whose shape differs from the shape that the reader found. The message is one line."""
 
 
 def _check_shapes(title, origin, outputs, count, values):
-    """Checks the shapes of an interpreter's values for `count` samples against `outputs`; an entry None is not checked."""
+    """Checks the shapes of an interpreter's values for `count` samples. `outputs` has the :class:`.Output` of each value, or None
+    for a value that is not checked. Raises _OtherShape."""
     for output, value in zip(outputs, values):
         if output is not None:
             wanted = output.shape_of(count)[1 if origin.batch == 0 else 0 :]
@@ -169,7 +172,7 @@ def _check_shapes(title, origin, outputs, count, values):
 
 
 def _asked(make, network, samples, results, output, second):
-    """Returns the comparison of one output with one interpreter. Raises InterpreterError."""
+    """Compares one output with one interpreter, made by `make`. Returns a :class:`ModelComparison`. Raises InterpreterError."""
     origin = network.origin
     labels = [one for one in origin.outputs if one.label and one.shapes is not None]
     interpreter = make(origin.path, [output.value, *(one.name for one in labels)])
@@ -195,7 +198,8 @@ def _asked(make, network, samples, results, output, second):
 
 
 def _lost(found, network, samples, theirs, results):
-    """Returns one line if a result is NaN where the model's value is not, or infinite where it is finite; else None."""
+    """Returns a message of one line if a result is NaN where the interpreter's value is not, or infinite where it is finite.
+    Otherwise returns None."""
     lost = np.isnan(results) & ~np.isnan(theirs) | np.isinf(results) & (np.abs(theirs) < _FINITE)
     if not lost.any():
         return None
@@ -225,7 +229,7 @@ def _figures(title, value, theirs, ours):
 
 
 def _unit(path):
-    """Returns the unit roundoff of the coarsest number format in a model."""
+    """Returns the unit roundoff of the least precise number format in an ONNX model."""
     model = onnx.load(path, load_external_data=False)
     kinds = (
         {entry.type.tensor_type.elem_type for entry in model.graph.input}
@@ -236,7 +240,8 @@ def _unit(path):
 
 
 def _read_rightly(found, network, samples, theirs, interpreter, output, second):
-    """Returns `found` with the difference between interpreter and binary64 network in `reading`, `note` or `error`."""
+    """Compares an interpreter's values, `theirs`, with the binary64 network. Returns `found` with the result in `reading`, `note`
+    or `error`."""
     origin = network.origin
     unit = _unit(origin.path)
     exact, bounds = (array[:, output.place] for array in run_exact(origin, samples, BINARY32(unit)))
@@ -248,7 +253,7 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
     if share <= 1:
         return replace(found, reading=share)
     for make in second:
-        try:  # an interpreter may be wrong, or binary32 may be too coarse for the order of the model's operations
+        try:  # an interpreter may have a bug, or the order of the model's operations may need more precision than binary32
             wide = make is interpreters.onnx_reference_binary64
             (values,) = values_of(
                 make(origin.path, [output.value]),
@@ -286,11 +291,11 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
 
 
 def _share(exact, bounds, theirs, unit):
-    """Returns the largest ratio of a difference to its bound, and its flat index."""
+    """Returns the largest ratio of a difference to its bound, and the flat index of the value with this ratio."""
     size = np.abs(np.where(np.isfinite(theirs), theirs, 0))
     bounds = bounds + max(_FLOOR, 16 * unit) * size.max(axis=0) + max(1e-6, unit) * size.max(initial=0)
     known = np.isfinite(exact) & np.isfinite(bounds)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity, which `known` masks or the next line makes infinite
+    with np.errstate(invalid="ignore"):  # infinity - infinity: masked by `known`, or made infinite by the next line
         difference = np.where(known, np.abs(theirs - exact), 0)
     share = np.where(np.isnan(difference), np.inf, difference) / np.maximum(bounds, 1e-300)
     share = np.where(difference == 0, 0, share)

@@ -27,27 +27,28 @@ __all__ = [
 
 
 class InterpreterError(RuntimeError):
-    """An interpreter cannot compute a model; the message is one line with the cause."""
+    """An error for a model that an interpreter cannot compute. The message is one line with the cause."""
 
 
 class InterpreterSession:
-    """An interpreter session with one loaded model.
+    """A session of an interpreter with one loaded model.
 
     Parameters
     ----------
     title : str
         Name and version of the interpreter.
     compute : callable
-        Maps {input: array} to the list of the requested values.
+        Maps {input: array} to the list of the requested tensors.
     speed : float
-        Multiplications per second on one core: a rough lower bound.
+        Multiplications per second on one processor core: a rough lower bound.
     """
 
     def __init__(self, title, compute, speed):
         self.title, self._compute, self.speed = title, compute, speed
 
     def __call__(self, feeds):
-        """Returns the values. Every exception inside the interpreter becomes an InterpreterError."""
+        """Computes the requested tensors for inputs {name: array}. Every exception inside the interpreter becomes an
+        InterpreterError."""
         with _as_refusal(self.title):
             return self._compute(feeds)
 
@@ -58,12 +59,12 @@ def _as_refusal(title):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:  # interpreters raise their own types, and unusual models cause others
+    except Exception as error:  # interpreters raise exceptions of their own types, and unusual models cause any others
         raise InterpreterError(f"{title}: {type(error).__name__}: {inline(error, 200)}") from None
 
 
 def _model(path, names):
-    """Loads a model, makes the named values its outputs, and sorts its nodes topologically."""
+    """Loads a model, makes the named tensors its outputs, and sorts its nodes topologically."""
     model = sort_nodes(onnx.load(path))
     outputs = {entry.name: entry for entry in model.graph.output}
     del model.graph.output[:]
@@ -72,14 +73,15 @@ def _model(path, names):
 
 
 def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=False):
-    """Returns onnxruntime with a model. Raises InterpreterError if it is not installed or rejects the model.
+    """Returns a session of onnxruntime that computes the named tensors of a model. Raises InterpreterError if onnxruntime is not
+    installed or rejects the model.
 
     Parameters
     ----------
     providers : sequence of str, or None
-        Execution providers, in order of preference; None: all that are available.
+        Execution providers, in order of preference. None: all available providers.
     optimized : bool
-        Allow onnxruntime to reorder operations and to use all CPU cores.
+        Allow onnxruntime to reorder operations and to use all processor cores.
     """
     title = "onnxruntime"
     with _as_refusal(title):
@@ -111,12 +113,12 @@ _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
 
 def onnx_reference(path, names):
-    """Returns the interpreter of the package `onnx` with a model.
+    """Returns a session of the interpreter in the package `onnx`, which computes the named tensors of a model.
 
-    The interpreter deviates from the ONNX specification in three cases. Windows differ where ceil_mode is set, and where a
-    ConvTranspose has output_shape without auto_pad; such models are refused. Before opset 14, BatchNormalization normalises with
-    the statistics of its input, weighted with `momentum`, as in training; `momentum` is set to 1 to prevent this. Before opset 9,
-    models with BatchNormalization are refused.
+    This interpreter deviates from the ONNX specification in three cases. First, windows differ where ceil_mode is set, and where
+    a ConvTranspose has output_shape without auto_pad; such models are refused. Second, before opset 14, BatchNormalization
+    normalises with the statistics of its input, weighted with `momentum`, as in training; `momentum` is set to 1 to prevent this.
+    Third, models with BatchNormalization before opset 9 are refused.
     """
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
@@ -143,7 +145,8 @@ def onnx_reference(path, names):
 
 
 def onnx_reference_binary64(path, names):
-    """Returns the interpreter of the package `onnx` with a model widened to binary64; its inputs must be binary64 too."""
+    """Returns a session of the interpreter in the package `onnx`, with the model widened to binary64. The inputs must be binary64
+    too."""
     title = f"onnx {onnx.__version__} in binary64"
     with _as_refusal(title):
         model = _model(path, names)
@@ -161,7 +164,7 @@ def _wide(tensor):
 
 
 def _widen(graph, inner):
-    """Widens floating-point types and constants to binary64, in place, in a graph and in the nodes of local functions."""
+    """Widens floating-point types and constants to binary64 in place, in a graph and in the nodes of local functions."""
     del graph.value_info[:]
     for entry in (*graph.input, *graph.output):
         if entry.type.tensor_type.elem_type in _NARROW:
@@ -181,26 +184,28 @@ def _widen(graph, inner):
 
 
 def available():
-    """Returns the installed interpreters, the best first: functions of a model's path and the names of the wanted values."""
+    """Returns constructors of the installed interpreters, best first. Each takes the path of a model and the names of the tensors
+    to compute."""
     return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
 
 
 def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
-    """Runs an interpreter on samples and returns its values, one row per sample.
+    """Executes an interpreter on samples. Returns its tensors, with one row per sample.
 
     Parameters
     ----------
     interpreter : InterpreterSession
-        An interpreter that computes `len(sizes)` values of the model.
+        Session that computes `len(sizes)` tensors of the model.
     origin : sim.fusion.origin.Origin
     samples : float32 (count, size)
-        Samples. They form one batch if the batch size of the model is open, else batches of its size, the last one padded.
+        Samples. If the model accepts any batch size, they form one batch. Otherwise they form batches of the model's size, the
+        last one padded.
     sizes : list of int
-        Elements of each value in one sample.
+        Number of elements per sample, for each tensor.
     dtype : dtype
-        Type of the input. Default: the model's.
-    check : function or None
-        Called with the number of samples and the unchanged list of values of each batch. It may raise.
+        Type of the input. Default: the model's type.
+    check : callable or None
+        Called for each batch with the number of samples and the list of unchanged tensors. It may raise an exception.
 
     Returns
     -------
@@ -209,12 +214,12 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
     Raises
     ------
     InterpreterError
-        If the interpreter fails, or if a value does not have the size in `sizes`.
+        If the interpreter fails, or if a tensor does not have the size given in `sizes`.
     """
     dtype = dtype or helper.tensor_dtype_to_np_dtype(origin.element)
     if origin.batch is None:
         parts = [samples]
-    else:  # repeated samples pad the last batch
+    else:  # repeat samples to pad the last batch
         size = origin.batch or 1
         rows = np.resize(np.arange(len(samples)), -(-len(samples) // size) * size)
         parts = [samples[rows[first : first + size]] for first in range(0, len(rows), size)]
@@ -233,17 +238,17 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
 
 
 def _numbers(value):
-    """Returns a value in binary64, or None if it is not an array of numbers."""
+    """Converts a value to binary64. Returns None if the value is not an array of numbers."""
     value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
     return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None
 
 
-#: Operators whose result can overflow to infinity although their operands are finite and not at a pole.
+#: Operators whose result may become infinite although the operands are finite and not at a pole of the function.
 _OVERFLOWING = ("Add", "Cast", "CastLike", "Conv", "Div", "Exp", "Gemm", "MatMul", "Mul", "Pow", "ReduceSum", "Sub", "Sum")
 
 
 def overflow_of(make, origin, sample):
-    """Returns the title of the first node that overflows in an interpreter for this sample, or None.
+    """Finds the first node that overflows in an interpreter for one sample. Returns its title, or None.
 
     A node overflows if its operands are finite, its result is infinite, and it does not divide by 0.
     """
@@ -266,7 +271,7 @@ def overflow_of(make, origin, sample):
 
 
 def _constant(tensor):
-    """Returns an initialiser of the file; external data is not read, and 1 stands for it."""
+    """Returns an initialiser of the model as an array. For external data, which is not read, it returns 1."""
     return np.ones(1) if onnx.external_data_helper.uses_external_data(tensor) else numpy_helper.to_array(tensor)
 
 

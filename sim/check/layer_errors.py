@@ -1,4 +1,4 @@
-"""Errors of each layer of a network: the golden model's values against binary32 inference."""
+"""Errors of each layer of a network: the golden model compared with inference in binary32."""
 
 from math import prod
 
@@ -19,15 +19,15 @@ def layer_errors(network, samples):
     Parameters
     ----------
     network : Graph
-        The network, read from a file and not yet changed.
+        The network as read from a file, without changes.
     samples : float32 (count, size)
 
     Returns
     -------
     dict, str
-        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter's title. `largest` and `rms` describe the difference;
-        `scale` is the root mean square of the interpreter's value. All three leave out values that are not finite. Layers whose
-        result is not a value of the ONNX model are left out.
+        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter's title. `value` is the name of the ONNX tensor.
+        `largest` and `rms` describe the difference, and `scale` is the root mean square of the interpreter's tensor. All three
+        omit numbers that are not finite. Layers whose result is not a tensor of the ONNX model are omitted.
 
     Raises
     ------
@@ -61,7 +61,8 @@ def _rms(values):
 
 
 def _inferred(origin, nodes, samples):
-    """Returns the nodes' values from the first interpreter that computes them, each binary64 (count, values), and its title."""
+    """Returns the tensors of the nodes, each binary64 (count, values), and the title of the interpreter: the first one that can
+    compute them."""
     reasons = []
     for make in interpreters.available():
         try:

@@ -1,8 +1,8 @@
-"""The operator tests of the onnx package, run through the reader and the golden model.
+"""The operator tests of the package onnx, applied to the reader and the golden model.
 
-A test is a model with one node, or with the nodes that define its operator, together with inputs and the expected outputs. The
-reader accepts weights and shapes only as constants, but the tests have them as inputs. So each test is read several times: once
-with all inputs, and once per floating-point input with all other inputs as constants.
+A test is an ONNX model with one node, or with the nodes that define its operator, with inputs and the expected outputs. The
+reader accepts weights and shapes only as constants, but in the tests they are inputs. Each test is therefore read several times:
+once with all inputs, and once for each floating-point input, with all other inputs as constants.
 """
 
 import re
@@ -34,17 +34,17 @@ _NOTHING = "it has no layer"
 
 @dataclass(frozen=True)
 class Reading:
-    """The outcome of a test with one choice of inputs.
+    """The outcome of a test for one choice of inputs.
 
     Parameters
     ----------
     test : str
     inputs : tuple of str
-        The model's inputs; the test's other inputs are constants.
+        Inputs of the model. The other inputs of the test are constants.
     outcome : str
         `passed`, `refused`, `wrong` or `traceback`.
     reason : str
-        Reason for the outcome; one line, empty if the test passed.
+        Reason for the outcome, in one line. Empty if the test passed.
     """
 
     test: str
@@ -58,14 +58,14 @@ def _is_float(array):
 
 
 def _arrays(case):
-    """Returns a test's inputs as {name: value}."""
+    """Returns the inputs of a test as {name: array}."""
     ((inputs, _),) = case.data_sets
     return dict(zip((entry.name for entry in case.model.graph.input), inputs))
 
 
 def node_tests():
-    """Returns the tests of the onnx package that have a floating-point input, sorted by name."""
-    with warnings.catch_warnings(action="ignore"):  # the import generates the data, in seconds, and warns of infinities in it
+    """Returns the tests of the package onnx that have a floating-point input, sorted by name."""
+    with warnings.catch_warnings(action="ignore"):  # the import takes seconds, and warns of infinities in the data
         from onnx.backend.test.loader import load_model_tests
 
         cases = [case for case in load_model_tests(kind="node") if any(map(_is_float, _arrays(case).values()))]
@@ -73,9 +73,9 @@ def node_tests():
 
 
 def readings(case):
-    """Returns the :class:`Reading` of a test for each choice of inputs.
+    """Reads and checks a test for each choice of inputs. Returns a list of :class:`Reading`.
 
-    A test without a computation, such as a lone Transpose, gets twice its only input and a node that halves it.
+    A model that only rearranges its input, such as a single Transpose, gets its input doubled and a node that halves it.
     """
     arrays = _arrays(case)
     choices = dict.fromkeys([tuple(arrays), *((name,) for name, array in arrays.items() if _is_float(array))])
@@ -89,9 +89,9 @@ def readings(case):
 
 
 def outcome(found):
-    """Returns the outcome of a test and the reading that decides it.
+    """Returns the outcome of a test, and the reading that determines it. `found` are the readings of the test.
 
-    The order of precedence is traceback, wrong, passed, refused.
+    The first outcome that occurs counts, in the order: traceback, wrong, passed, refused.
     """
     order = (TRACEBACK, WRONG, PASSED, REFUSED)
     best = min(found, key=lambda one: (order.index(one.outcome), len(one.inputs)))
@@ -99,13 +99,14 @@ def outcome(found):
 
 
 def groups(found):
-    """Returns `[(reason, count)]` of the refused readings, the most frequent first; reasons have no names and numbers."""
+    """Counts the readings that were refused, by reason. Returns `[(reason, count)]`, the most frequent first. Names and numbers
+    are removed from the reasons."""
     reasons = Counter(_general(one.reason) for one in found if one.outcome == REFUSED)
     return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _general(reason):
-    """Returns a reason without the node and without numbers."""
+    """Removes the node and the numbers from a reason."""
     reason = re.sub(r"^operator \S+, node .*?(?:'|\)): ", "", reason)
     reason = re.sub(r"'[^']*'", "...", reason)
     reason = re.sub(r"\([^()]*\d[^()]*\)|\[[^\[\]]*\d[^\[\]]*\]", "(...)", reason)
@@ -113,7 +114,8 @@ def _general(reason):
 
 
 def _model(case, arrays, inputs, halved):
-    """Returns the test's model with `inputs`, and with all other inputs as constants; `halved`: see :func:`readings`."""
+    """Builds the ONNX model of a test, with `inputs` as inputs and all other inputs as constants. For `halved`, see
+    :func:`readings`."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     kept = [entry for entry in model.graph.input if entry.name in inputs]
     model.graph.initializer.extend(
@@ -147,15 +149,15 @@ def _reading(case, arrays, inputs, halved=False):
             error = _difference(path, feeds, expected, (case.rtol, case.atol))
         except (ModelError, DataError) as error:
             return found(REFUSED, str(error).replace(f"{path}: ", ""))
-        except Exception as error:  # the reader guarantees that no other exception leaves it
+        except Exception as error:  # a bug: the reader guarantees that it raises no other exceptions
             return found(TRACEBACK, f"{type(error).__name__}: {error}")
     return found(WRONG, error) if error else found(PASSED)
 
 
 def _difference(path, arrays, expected, tolerance):
-    """Returns one line about a difference between the golden model's outputs and the expected ones, or None.
+    """Returns a message of one line about a difference between the golden model's outputs and the expected outputs, or None.
 
-    Only differences beyond the bounds of rounding count.
+    Differences within the bounds of rounding errors are accepted.
     """
     network = load_network(path)
     x = joined_inputs(network, arrays)
@@ -174,7 +176,7 @@ def _difference(path, arrays, expected, tolerance):
     def expecting(path, names):
         return InterpreterSession("the test", lambda feeds: [expected[name] for name in names], speed=1e15)
 
-    # No second interpreter: the expected outputs define the correct result.
+    # Without a second interpreter: the expected outputs define the correct result.
     found = against_model(network, samples.rows, results, makers=[expecting], most=len(samples.rows), second=())
     if not found.samples:
         return found.reason
@@ -184,7 +186,7 @@ def _difference(path, arrays, expected, tolerance):
 
 
 def _is_near(network, rows, expected, tolerance):
-    """Returns True if the binary64 network is within the test's tolerance; some expected outputs have few digits."""
+    """Returns True if the binary64 network is within the test's tolerance. Some expected outputs have few digits."""
     exact, _ = run_exact(network.origin, rows, BINARY32())
     return all(
         np.allclose(output.finish(exact), np.reshape(expected[output.name], (len(rows), -1)), *tolerance)

@@ -1,4 +1,4 @@
-"""Import of onnxruntime with its telemetry disabled; no other module imports it."""
+"""Import of onnxruntime with disabled telemetry. No other module imports onnxruntime."""
 
 import os
 
@@ -6,11 +6,11 @@ __all__ = ["import_onnxruntime"]
 
 
 def import_onnxruntime():
-    """Returns the module `onnxruntime`.
+    """Imports onnxruntime and returns the module.
 
-    Since 1.29, onnxruntime records and sends events and writes a device id into the home directory, unless
-    `ORT_DISABLE_TELEMETRY` is set before the import. Its own call to disable telemetry comes too late. A value of the variable
-    that the user has set is kept.
+    Since version 1.29, onnxruntime records and sends events, and writes a device id into the home directory. Only the variable
+    `ORT_DISABLE_TELEMETRY`, set before the import, prevents this; its function for disabling telemetry can only be called later.
+    A value of the variable that the user has set is kept.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Search for the first stage with infinite values, after which the core may differ from the golden model.
+"""Search for the first stage with infinite results. From this stage on, the core may differ from the golden model.
 
-On the core, groups of channels and neighbouring positions or samples share weight tiles, with zeros between them. Infinity times
-zero is NaN, so an infinite operand affects all other results of its tile. The golden model does not compute these products.
+On the core, groups of channels, and adjacent positions or samples, share weight tiles, padded with zeros. Infinity times zero is
+NaN, so an infinite operand affects all results of its tile. The golden model does not compute these products.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ __all__ = ["first_not_finite"]
 
 
 def first_not_finite(network, samples):
-    """Returns the name of the first stage whose results contain an infinity or NaN for these samples, or None.
+    """Returns the name of the first stage whose results contain an infinity or a NaN for the given samples, or None.
 
     Parameters
     ----------

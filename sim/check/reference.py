@@ -1,9 +1,9 @@
-"""The binary64 network, which is the network after fusion and before any rounding, and bounds on rounding errors.
+"""The binary64 network, which is the network after fusion and before rounding, and bounds on rounding errors.
 
-Two checks are separate. The first compares the binary64 network with the model: the model's values in binary32 must be within
-the error bounds of binary32 (:func:`run_exact`). The second compares each stage of the golden model with the same stage of the
-binary64 network, on the golden model's bfloat16 operands: the difference must be within the bounds of the stage's own roundings
-(:func:`check_stages`). The second bound does not depend on the number of stages before.
+Two separate checks use it. The first compares it with the ONNX model: the tensors of an interpreter must be within the error
+bounds of binary32 (:func:`run_exact`). The second compares each stage of the golden model with the same stage of the binary64
+network, on the golden model's bfloat16 operands (:func:`check_stages`). The difference must be within the bounds of the roundings
+of that one stage, so the bounds do not grow with the depth of the network.
 """
 
 from dataclasses import dataclass
@@ -20,27 +20,27 @@ from ..ir.graph import span
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_exact", "check_stages", "tensors_of"]
 
 _TINY = 2.0**-126
-_HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum reaches this
+_HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum of magnitudes reaches this
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Relative rounding errors of one implementation.
+    """The relative rounding errors of one implementation of a network.
 
     Parameters
     ----------
     weight : float
         Largest relative error of a weight.
     term : float
-        Error of a sum, relative to the sum of the magnitudes of its terms.
+        Error of a sum, relative to the sum of the magnitudes of its products.
     point : float
-        Relative error of a function's argument, if a lookup table gives the function.
+        Relative error of a function's argument, for functions by lookup table.
     value : float
         Relative error of a function's result.
     curve : float
         Additional error of a function that is not piecewise linear, relative to 1 + abs(argument).
     result : float
-        Relative error of a written result.
+        Relative error of a result written to memory.
     """
 
     weight: float
@@ -52,17 +52,17 @@ class Rounding:
 
 
 def BINARY32(unit=2.0**-24):
-    """Returns the rounding errors of an interpreter with this unit roundoff.
+    """Returns the rounding errors of an interpreter with the unit roundoff `unit`.
 
-    The bounds are 64 times the likely error of one operation, since the errors of many operations add up with random signs.
+    The bounds are 64 times the likely error of one operation. This covers many operations, whose errors have random signs.
     """
     return Rounding(weight=0, term=64 * unit, point=0, value=64 * unit, curve=64 * unit, result=0)
 
 
-#: Worst-case errors of one stage of the core: weights and results in bfloat16, binary32 sums, a function by lookup table.
+#: Worst-case errors of one stage of the core: weights and results in bfloat16, sums in binary32, functions by lookup table.
 BFLOAT16 = Rounding(weight=1.01 * 2.0**-8, term=0, point=2.0**-8, value=2.0**-7, curve=0, result=1.01 * 2.0**-8)
 
-#: Functions with an error relative to the result alone.
+#: Functions whose error is relative to the result only.
 _STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", "toward_one")
 
 
@@ -70,7 +70,8 @@ _STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", 
 
 
 def _windows(values, tap, size):
-    """Yields (ky, kx, values (batch, height, width, channels)) per kernel position; values outside the source are 0."""
+    """Yields (ky, kx, operands (batch, height, width, channels)) for each kernel position of a tap. Operands outside the source
+    are 0."""
     batch, height, width, channels = values.shape
     need = [span(count, *sizes) for count, *sizes in zip(size, tap.stride, tap.kernel, tap.dilation)]
     padded = np.zeros((batch, *need, channels))
@@ -89,7 +90,7 @@ def _windows(values, tap, size):
 
 
 def _sum(tap, values, size, change):
-    """Returns a tap's sums of `change(values) * change(weights)`: (batch, height, width, channels)."""
+    """Returns the sums of a tap over `change(values) * change(weights)`: binary64 (batch, height, width, channels)."""
     groups, outputs = tap.groups, tap.weights.shape[3]
     total = np.zeros((len(values), *size, outputs))
     for ky, kx, part in _windows(change(values), tap, size):
@@ -106,13 +107,14 @@ def _sum(tap, values, size, change):
 
 
 def _product(tap, values, matrices):
-    """Multiplies values (batch, height, width, inputs) by a node's values (batch, 1, positions, channels)."""
+    """Multiplies values (batch, height, width, inputs) by the matrix of each sample, which another node computes: (batch, 1,
+    positions, channels)."""
     matrices = matrices[:, 0] if tap.rows else matrices[:, 0].swapaxes(1, 2)
     return (values.reshape(len(values), -1, values.shape[3]) @ matrices).reshape(*values.shape[:3], -1)
 
 
 def _pooled(values, pool):
-    """Returns the maximum of every window."""
+    """Returns the maximum of every pooling window, (batch, height, width, channels)."""
     batch, height, width, channels = values.shape
     result = np.full((batch, *pool.size, channels), -np.inf)
     firsts = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
@@ -126,7 +128,7 @@ def _pooled(values, pool):
 
 
 def _sums(node, part, number, tensors, errors, rounding):
-    """Returns the sums of a part and their error bounds."""
+    """Computes the sums of one region, `part`, of a node, and bounds of their errors. `number` is the index of the region."""
     bias = np.zeros(1) if node.bias is None else np.asarray(node.bias, np.float64)
     bias = bias if bias.ndim == 1 else bias[number]
     total, size = bias, np.abs(bias)
@@ -147,10 +149,10 @@ def _sums(node, part, number, tensors, errors, rounding):
         size = size + magnitude
         weight = weight + magnitude * (rounding.weight**2 if tap.exact else rounding.weight)
         depth += int(np.prod(tap.weights.shape[:3]))
-        least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))  # flushed products and weights
-        if errors is not None and errors[tap.source].any():  # independent errors of many operands: their squares add up
+        least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))  # products and weights flushed to zero
+        if errors is not None and errors[tap.source].any():  # the errors of many operands are independent: their squares add up
             spread = spread + _sum(tap, errors[tap.source], part.size, np.square)
-    # The cells add one term after the other: at worst, each addition rounds the whole partial sum.
+    # A column of cells adds one product after the other. In the worst case, each addition rounds the whole partial sum.
     term = rounding.term or depth * 2.0**-24
     error = np.hypot(np.sqrt(spread), weight + term * size + least)
     total, error = (np.broadcast_to(array, np.broadcast_shapes(np.shape(total), np.shape(error))) for array in (total, error))
@@ -159,7 +161,8 @@ def _sums(node, part, number, tensors, errors, rounding):
 
 
 def _function(function, values, errors, rounding):
-    """Returns a function of values and its error bounds, which also hold near kinks and jumps of the function."""
+    """Applies an activation function to values. Returns the results and bounds of their errors, which also hold near kinks and
+    jumps of the function."""
     if function == NONE:
         return values, errors
     exact = function.exact
@@ -174,7 +177,8 @@ def _function(function, values, errors, rounding):
 
 
 def _node(node, tensors, errors, rounding, wide=False):
-    """Computes a node from tensors {node: (batch, height, width, channels)}, with bounds on the rounding error."""
+    """Computes a node from the tensors of its sources, {node: (batch, height, width, channels)}. Returns the node's tensor and
+    bounds of its rounding errors."""
     batch = len(tensors[node.parts[0].taps[0].source])
     result, bounds = np.zeros((batch, *node.shape)), np.zeros((batch, *node.shape))
     for number, part in enumerate(node.parts):
@@ -211,9 +215,9 @@ def _arranged(origin, samples):
 
 
 def run_exact(origin, samples, rounding):
-    """Computes the binary64 network for float samples (count, size).
+    """Computes the binary64 network for samples, float (count, size).
 
-    Returns the results and the error bounds of an interpreter with this :class:`Rounding`, both binary64 (count, results). The
+    Returns the results, and bounds of the errors of an interpreter with this :class:`Rounding`, both binary64 (count, results). A
     bound is infinite where a value may leave the range of binary32.
     """
     with np.errstate(all="ignore"):
@@ -226,7 +230,7 @@ def run_exact(origin, samples, rounding):
 
 
 def tensors_of(network, samples):
-    """Runs the golden model on samples (count, size); returns {node: binary64 (count, height, width, channels)}."""
+    """Computes the golden model for samples (count, size). Returns {node: binary64 (count, height, width, channels)}."""
     nodes = network.origin.nodes
     rounded = round_bfloat16(np.asarray(samples, np.float32))
     _, kept = run_graph(network, rounded, keep=True)
@@ -241,11 +245,11 @@ class Breakout:
     Parameters
     ----------
     title : str
-        Title of the operator.
+        Title of the stage's operator.
     share : float
-        Largest ratio of a difference to its bound; more than 1 is a violation.
+        Largest ratio of a difference to its bound. A ratio above 1 is a violation.
     difference, bound : float
-        The largest violation and its bound; without a violation, the pair with the ratio `share`.
+        The largest violation and its bound. Without a violation: the difference and the bound with the ratio `share`.
     """
 
     title: str
@@ -255,7 +259,8 @@ class Breakout:
 
 
 def check_stages(network, samples):
-    """Compares every stage of the golden model with the binary64 network on the same operands; returns a :class:`Breakout`."""
+    """Compares every stage of the golden model with the same stage of the binary64 network on the same operands. Returns a
+    :class:`Breakout`."""
     worst = Breakout("", 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
         tensors = tensors_of(network, samples)

@@ -1,4 +1,4 @@
-"""Bit-exact comparison of training steps on a core with the golden model."""
+"""The comparison of training steps on a core with the golden model, bit for bit."""
 
 from dataclasses import dataclass, field
 
@@ -13,21 +13,22 @@ __all__ = ["CoreSteps", "StepComparison", "differing_bits"]
 
 @dataclass(frozen=True, eq=False)
 class CoreSteps:
-    """Results of consecutive training steps on a core, or on the cores of a ring.
+    """The results of consecutive training steps on a core, or on the cores of a ring.
 
     Parameters
     ----------
     states : list of sim.golden.training.TrainingState
-        State of each core after the last step. Arrays that the cores hold in shards are one array, shared by all states.
+        State in each core after the last step. Arrays whose shards are spread over the cores are one array, which all states
+        share.
     images : list of list of bfloat16 array, or None
-        Parameters as each core read them in the last step; None where they were overwritten.
+        Parameters as each core read them in the last step. None for parameters that the step then overwrote.
     logits : list of float32 (batch, classes)
-        Logits of each step, for the samples of all cores.
+        Logits of each step, for the samples of all cores together.
     counters : list of dict
-        Counters of each step from :func:`sim.host.batches.run_batches`, of the slowest core. Empty for models without cycles.
-        With several cores, `ring_sent` lists the words that each core sent.
+        For each step, the counters of the slowest core, from :func:`sim.host.batches.run_batches`. With several cores,
+        `ring_sent` lists the words that each core sent. Empty for models without cycles.
     protocol_errors : int or None
-        Violations of AXI's rules.
+        Number of violations of AXI rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that stopped the core.
     """
@@ -41,36 +42,38 @@ class CoreSteps:
 
 
 def _arrays_of(state, number):
-    """Returns `{name: array}` of a parameter's master weights and its optimizer state."""
+    """Returns the master weights and the optimizer state of parameter `number`, as `{name: array}`."""
     return {"value": state.masters[number], **state.slots[number]}
 
 
 def differing_bits(one, two):
-    """Counts the bits in which two arrays of the same type differ. If the shapes differ, returns all bits of the second."""
+    """Counts the bits in which two arrays of the same type differ. If the shapes differ, all bits of the second array count."""
     first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, two))
     return 8 * len(second) if one.shape != two.shape else int(np.bitwise_count(first ^ second).sum())
 
 
 class StepComparison:
-    """Repeats the golden model's training steps on a core, several at a time, and counts bit mismatches.
+    """Repeats training steps of the golden model on a core, several at a time, and counts the bits that differ.
 
     Parameters
     ----------
     network : sim.ir.training.TrainingGraph
-    run : function of a TrainingState, a list of :class:`sim.trainer.training.Batch`, and a function or None
-        Runs these steps from this state and returns :class:`CoreSteps`. Calls the last function with (steps done, steps).
+    run : callable
+        `run(state, batches, progress)` executes these steps from a TrainingState and returns :class:`CoreSteps`. `batches` is a
+        list of :class:`sim.trainer.training.Batch`. `progress` is None, or called with (steps done, steps).
     most : int or None
-        Number of steps to compare; None: all.
+        Number of steps to compare. None: all.
     together : int
-        Steps per simulation.
+        Number of steps per simulation.
     ring_words : int
-        32-bit words that each core of a ring sends in a step, by the formula; 0 without a ring.
+        Number of 32-bit words that each core of a ring sends per step, by the formula of :mod:`sim.golden.ring`. 0 without a
+        ring.
 
     Members
     -------
-    on_run : function of the numbers of the first and the last step, from 1, or None
-        Called before each simulation.
-    on_progress : function or None
+    on_run : callable or None
+        Called before each simulation with the numbers of its first and last step, counted from 1.
+    on_progress : callable or None
         Passed to `run`.
     """
 
@@ -84,12 +87,12 @@ class StepComparison:
 
     @property
     def complete(self):
-        """True if no more steps are to be compared."""
+        """Returns True if all steps to compare have been compared."""
         return self.failure is not None or self._most is not None and self.steps + len(self._waiting) >= self._most
 
     @property
     def failure(self):
-        """The first failed check, in one line, or None."""
+        """Returns the first check that failed, in one line, or None."""
         if self.fault:
             step = self.steps + self.fault["batch"] + 1
             return f"the core stopped in step {step} with fault {self.fault['cause']} at pc {self.fault['pc']:#x}"
@@ -103,7 +106,7 @@ class StepComparison:
         return f"{self.protocol_errors} violations of the AXI protocol" if self.protocol_errors else None
 
     def add(self, before, batch, after, logits):
-        """Adds a step of the golden model: the states before and after the step, and its logits."""
+        """Adds one step of the golden model: the states before and after the step, its :class:`.Batch`, and its logits."""
         if not self._waiting:
             self._before = before
         self._waiting.append(batch)
@@ -113,7 +116,7 @@ class StepComparison:
             self.finish()
 
     def finish(self):
-        """Runs and compares the pending steps."""
+        """Executes and compares the steps that have been added but not compared yet."""
         if not self._waiting:
             return
         if self.on_run:
@@ -152,22 +155,22 @@ class StepComparison:
 
     @property
     def ring_figures(self):
-        """The entry `ring` of `--json`, or None without a ring: 32-bit words that each core sent in all steps, by its counter
-        (None for models without the counter) and by the formula."""
+        """Returns the entry `ring` of the option `--json`, or None without a ring. It has the 32-bit words that each core sent in
+        all steps: by the core's counter (None for models without it), and by the formula."""
         if not self._ring_words:
             return None
         sent = [one["ring_sent"] for one in self.counters]
         return {"words_sent": [sum(core) for core in zip(*sent)] or None, "formula": self._ring_words * self.steps}
 
     def figures(self, useful_macs, cells):
-        """Returns the entries of `--json` about the comparison.
+        """Returns the entries of the option `--json` about the comparison.
 
         Parameters
         ----------
         useful_macs : int
-            Multiply-accumulates per core and step.
+            Multiply-accumulates per core and step that contribute to the result.
         cells : int
-            Cells of the array.
+            Number of cells of the array.
         """
         cycles = sum(one["cycles"] for one in self.counters)
         timed = bool(self.counters)

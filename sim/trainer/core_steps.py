@@ -1,8 +1,9 @@
-"""Training steps on a core: the RTL in a simulator, or the instruction-level model.
+"""Execution of training steps on a core: on the RTL in a simulator, or on the instruction-level model.
 
-One step is one run of the core. Parameters and optimizer state stay in region SCRATCH between steps. Each step has its own
-samples and results, and its learning rate in an image of region MODEL. Each core of a ring has its own host memory, with the
-same layout, its shard of the samples, and its shard of the weights that the cores divide.
+The core executes the program of a training step once per step. Parameters and optimizer state stay in region SCRATCH from one
+step to the next. Each step has its own INPUT region with its samples, its own OUTPUT region, and a MODEL region that contains its
+learning rate; equal MODEL regions are shared. In a ring, each core has its own host memory, all with the same layout. It contains
+the core's shard of the samples, and the core's shard of weights that are divided among the cores.
 """
 
 from dataclasses import dataclass, field
@@ -23,12 +24,13 @@ from .comparison import CoreSteps
 __all__ = ["StepRunner"]
 
 _PAGE = 4096
-_CYCLES = 1_000_000  # about this many per simulation
-_MOST = 50  # steps per simulation
+_CYCLES = 1_000_000  # cycles of one simulation, approximately
+_MOST = 50  # most steps in one simulation
 
 
 class _HostImage:
-    """Host memory images for a sequence of steps, one for each core: MODEL images, INPUT of each step, SCRATCH, then OUTPUT.
+    """Host memory images for a sequence of steps, one image per core. The order is: MODEL regions, INPUT of each step, SCRATCH,
+    OUTPUT of each step.
 
     Parameters
     ----------
@@ -56,13 +58,14 @@ class _HostImage:
             self.size += _pages(program.sizes[Region.OUTPUT])
 
     def _input(self, batch, rank):
-        """Returns region INPUT with a core's shard of a batch."""
+        """Returns the contents of region INPUT: the shard of a batch that core `rank` processes."""
         part = shards_of(len(batch.x), self.program.cores)[rank]
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
         return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None))
 
     def _add(self, contents):
-        """Appends a block of equal size to each memory, and returns its `[base, size]`."""
+        """Appends a region to the image of each core. `contents` has the region's bytes for each core, all of the same size.
+        Returns the region's `[base, size]`."""
         size = len(contents[0])
         place = [self.size, size]
         self._parts.append([content.ljust(_pages(size), b"\0") for content in contents])
@@ -70,7 +73,8 @@ class _HostImage:
         return place
 
     def found(self, data, **rest):
-        """Returns :class:`CoreSteps` from the bytes of each memory, starting at SCRATCH."""
+        """Decodes the results of the steps. `data` has the final memory of each core, from SCRATCH on; `rest` are further fields
+        of :class:`CoreSteps`."""
 
         def regions(place):
             return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]
@@ -82,7 +86,7 @@ class _HostImage:
 
 
 def _of_all(counters):
-    """Returns the counters of the slowest core, and in `ring_sent` the words that each core sent."""
+    """Returns the counters of the slowest core, with `ring_sent` replaced by the list of words that each core sent."""
     return max(counters, key=lambda own: own["cycles"]) | {"ring_sent": [own["ring_sent"] for own in counters]}
 
 
@@ -92,19 +96,19 @@ def _pages(size):
 
 @dataclass(frozen=True, eq=False)
 class StepRunner:
-    """A runner of training steps, for :class:`sim.trainer.comparison.StepComparison`.
+    """Executes training steps on a core, for :class:`sim.trainer.comparison.StepComparison`.
 
     Parameters
     ----------
     program : sim.backward.step_program.StepProgram
     simulator : str
-        `verilator`, `icarus` or `model`.
+        Execution model: `verilator`, `icarus` or `model`.
     memory : dict
-        Plusargs of the RTL's host memory: `latency` (default: `HOST_LATENCY`), pauses.
+        Plusargs of the RTL's host memory: `latency` (default: `HOST_LATENCY`), stalls.
     timeout : number
-        Seconds per simulation.
+        Time limit of a simulation, in seconds.
     quick : bool
-        As in :class:`sim.rtl.runner.Simulation`.
+        Prefer a fast build; see :class:`sim.rtl.runner.Simulation`.
     """
 
     program: object
@@ -115,11 +119,12 @@ class StepRunner:
 
     @property
     def together(self):
-        """Steps per simulation."""
+        """Returns the number of steps per simulation."""
         return max(1, min(_MOST, _CYCLES // self.program.predicted_cycles))
 
     def __call__(self, state, batches, progress=None):
-        """Runs steps from a state and returns :class:`CoreSteps`. Calls `progress` with (steps done, steps)."""
+        """Executes the steps of a list of batches from a TrainingState. Returns :class:`CoreSteps`. Calls `progress` with (steps
+        done, steps)."""
         host = _HostImage(self.program, state, batches)
         return (self._on_model if self.simulator == "model" else self._on_rtl)(host, progress)
 

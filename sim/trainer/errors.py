@@ -1,7 +1,7 @@
-"""Errors of training."""
+"""Exceptions of training."""
 
 __all__ = ["TrainingError"]
 
 
 class TrainingError(RuntimeError):
-    """Training that cannot continue; one line with the cause and the remedy."""
+    """An error after which training cannot continue. The message is one line with cause and remedy."""

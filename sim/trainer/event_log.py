@@ -1,4 +1,5 @@
-"""Training logs for TensorBoard: event files by tensorboardX, written without its thread so that errors are raised at once."""
+"""Training logs for TensorBoard: event files written by tensorboardX. They are written without its thread, so that errors are
+raised at once."""
 
 import contextlib
 import os
@@ -12,25 +13,25 @@ __all__ = ["EventLog"]
 
 
 class EventLog:
-    """An event file in a folder, which is created if needed.
+    """An event file for TensorBoard in a folder. The folder is created if needed.
 
     Parameters
     ----------
     folder : path
     first : int
-        Number of the first step to be logged. TensorBoard drops entries of older files in this folder from this step on.
+        Number of the first step to be logged. From this step on, TensorBoard ignores entries of older files in the folder.
 
     Raises
     ------
     sim.data.digits.DataError
-        One line, if the file cannot be created, or the package is not installed.
+        If the file cannot be created, or tensorboardX is not installed. The message is one line.
     """
 
     def __init__(self, folder, first):
         try:
             from tensorboardX import record_writer, summary
             from tensorboardX.proto import event_pb2
-        except Exception as error:  # also for an incompatible or damaged package
+        except Exception as error:  # also raised for an incompatible or damaged package
             raise DataError(
                 f"the log needs the package tensorboardX, which can't be imported ({printable(error, 200)}): "
                 "pip install tensorboardX, or leave out --log"
@@ -39,7 +40,7 @@ class EventLog:
         self._folder = Path(folder)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            name = f"events.out.tfevents.{time.time():.0f}.{os.getpid()}"  # TensorBoard looks for "tfevents"
+            name = f"events.out.tfevents.{time.time():.0f}.{os.getpid()}"  # TensorBoard looks for names that contain "tfevents"
             self._file = record_writer.RecordWriter(str(self._folder / name))
         except OSError as error:
             raise self._failed(error) from None
@@ -47,7 +48,7 @@ class EventLog:
         self._write(step=first, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def add(self, step, **values):
-        """Logs numbers by name, at a step."""
+        """Logs the values of a step, as numbers by name."""
         for name, value in values.items():
             self._write(step=step, summary=self._scalar(name, value))
 

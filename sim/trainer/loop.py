@@ -1,4 +1,4 @@
-"""The training loop: steps, checkpoints, log and callbacks."""
+"""The training loop, with checkpoints, log and callbacks."""
 
 import time
 from dataclasses import dataclass
@@ -11,26 +11,25 @@ from .training import Training
 
 __all__ = ["TrainingRun"]
 
-_SECONDS = 30  # interval of checkpoints within an epoch
+_SECONDS = 30  # interval of checkpoints within an epoch, in seconds
 
 
 @dataclass(kw_only=True)
 class TrainingRun:
-    """A training run with its checkpoints, comparison, log and callbacks.
-
-    Files written before a failing step are kept.
+    """A training run with its checkpoints, comparison with a core, log and callbacks. If a step fails, files written before are
+    kept.
 
     Parameters
     ----------
     training : Training
     checkpoints : Checkpoint or None
-        Written after each epoch, every 30 s, and when the run is interrupted.
+        Checkpoint to write after each epoch, every 30 s, and when the run is interrupted.
     comparison : StepComparison or None
-        Receives the steps from the start or resume on, until it is complete.
+        Comparison with a core. It receives every step since the start or resume, until it is complete.
     log : EventLog or None
-        Receives loss, accuracy and learning rate of each step, and the figures of each epoch.
-    on_step : function of a Batch, or None
-    on_epoch : function of EpochFigures, or None
+        Log that receives loss, accuracy and learning rate of each step, and the statistics of each epoch.
+    on_step : callable or None
+    on_epoch : callable or None
     """
 
     training: Training
@@ -42,18 +41,18 @@ class TrainingRun:
 
     @property
     def failure(self):
-        """The failed check of the steps on the core, in one line, or None."""
+        """Returns the check of the steps on the core that failed, in one line, or None."""
         return self.comparison and self.comparison.failure
 
     def __call__(self):
-        """Trains until the end, or until :attr:`failure` is set.
+        """Trains until the last epoch, or until :attr:`failure` is set.
 
         Raises
         ------
         sim.trainer.errors.TrainingError
-            If training has diverged; one line.
+            If training has diverged. The message is one line.
         sim.data.digits.DataError
-            If a file cannot be written; one line.
+            If a file cannot be written. The message is one line.
         """
         written = time.monotonic()
         try:
@@ -61,7 +60,7 @@ class TrainingRun:
                 ended = self._step()
                 if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
                     if self.log:
-                        self.log.flush()  # a run that resumes here does not log these steps again
+                        self.log.flush()  # a run that resumes from this checkpoint does not log these steps again
                     save(self.training, self.checkpoints)
                     written = time.monotonic()
             if self.comparison:
@@ -75,7 +74,7 @@ class TrainingRun:
                 self.log.close()
 
     def _step(self):
-        """Runs one step, and returns true after the last step of an epoch."""
+        """Computes one training step. Returns True after the last step of an epoch."""
         training = self.training
         batch, before = training.next_batch(), training.position.state
         score, logits = training.step(batch)

@@ -1,14 +1,14 @@
-"""Sample order of each epoch and the validation split, from a seed, identical on every machine.
+"""The order of samples in each epoch, and the validation split. Both follow from a seed, and are equal on every computer.
 
-The random numbers are raw bits of numpy's Philox. numpy guarantees this stream, but not the stream of `Generator.permutation`
-(NEP 19).
+The random numbers are raw bits of numpy's Philox generator. numpy guarantees that this sequence never changes, but does not
+guarantee the results of `Generator.permutation` (NEP 19).
 """
 
 import numpy as np
 
 __all__ = ["epoch_order", "held_out"]
 
-_ORDER, _HELD_OUT = 1, 2  # keys of the random streams
+_ORDER, _HELD_OUT = 1, 2  # keys that separate the random sequences
 
 
 def _permutation(count, *key):
@@ -17,12 +17,13 @@ def _permutation(count, *key):
 
 
 def epoch_order(seed, epoch, count):
-    """Returns the sample order of an epoch (from 0): a permutation of 0 to count - 1, int64 (count,)."""
+    """Returns the order of the samples in an epoch, counted from 0: a permutation of 0 to count - 1, int64 (count,)."""
     return _permutation(count, seed, _ORDER, epoch)
 
 
 def held_out(seed, count, fraction):
-    """Returns sample numbers `(training, validation)`, each ascending. The second has `fraction` of all samples, rounded."""
+    """Returns the sample numbers of the training set and of the validation set, each ascending. The validation set has `fraction`
+    of all samples, rounded."""
     order = _permutation(count, seed, _HELD_OUT)
     size = round(count * fraction)
     return np.sort(order[size:]), np.sort(order[:size])

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: contents, and the check that a run may resume from one."""
+"""Checkpoints of training runs: their contents, and the check that a run may resume from a checkpoint."""
 
 import hashlib
 from dataclasses import asdict, fields, replace
@@ -16,12 +16,12 @@ FILE = "checkpoint.safetensors"
 
 
 def checkpoint_in(folder):
-    """Returns the checkpoint of a training run in this folder."""
+    """Returns the :class:`sim.data.checkpoints.Checkpoint` of a training run in a folder."""
     return Checkpoint(Path(folder) / FILE)
 
 
 def facts_of(training):
-    """Returns `{name: text or number}` of all settings that determine a run's bits and figures."""
+    """Returns all settings that determine the bits and statistics of a training run, as `{name: text or number}`."""
     plan = training.plan
     over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
     return {
@@ -38,7 +38,7 @@ def facts_of(training):
 
 
 def _digest(network):
-    """Returns a digest of a network's stages. The values of its parameters are not included."""
+    """Returns a digest of a network's stages. It does not depend on the values of the parameters."""
     digest = hashlib.sha256()
     graph = network.graph
     described = [graph.input, graph.output, [(one.name, one.stage, one.term, one.initial.shape) for one in network.parameters]]
@@ -55,7 +55,7 @@ def _digest(network):
 
 
 def _tensors_of(network, state):
-    """Returns `{name in a checkpoint: array}` of a state."""
+    """Returns the arrays of a TrainingState, as `{name in the checkpoint: array}`."""
     tensors = {}
     for one, master, slots in zip(network.parameters, state.masters, state.slots):
         tensors[f"master/{one.name}"] = master
@@ -70,12 +70,12 @@ def _state_of(network, optimizer, tensors, steps):
 
 
 def save(training, checkpoints):
-    """Writes a checkpoint of the run's position.
+    """Writes a checkpoint with the current position of a training run.
 
     Raises
     ------
     sim.trainer.errors.TrainingError
-        If a value is not finite. The earlier checkpoint is kept.
+        If a value is not finite. The earlier checkpoint stays.
     sim.data.digits.DataError
         If the file cannot be written.
     """
@@ -98,12 +98,12 @@ def save(training, checkpoints):
 
 
 def restore(training, checkpoints):
-    """Restores a run's position from a checkpoint. The best epoch is restored only with `patience`.
+    """Restores the position of a training run from a checkpoint. The best epoch is restored only if the plan has `patience`.
 
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If the checkpoint belongs to another run, or is damaged.
+        If the checkpoint is damaged, or belongs to other settings.
     """
     network, position = training.network, training.position
     shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}

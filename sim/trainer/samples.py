@@ -1,4 +1,4 @@
-"""Labelled samples for training, and the score of a network on them."""
+"""Labelled samples for training, and the loss and accuracy of a network on them."""
 
 import functools
 import hashlib
@@ -15,13 +15,13 @@ __all__ = ["LabelledSamples", "Score"]
 
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
-    """Samples with their classes.
+    """Samples and their classes.
 
     Parameters
     ----------
     rows : bfloat16 (count, values of a sample)
     labels : int64 (count,)
-        Numbers of classes, from 0.
+        Class numbers, counted from 0.
     """
 
     rows: np.ndarray
@@ -29,7 +29,8 @@ class LabelledSamples:
 
     @classmethod
     def checked(cls, rows, labels, classes, what="the data"):
-        """Rounds float32 rows to bfloat16 and checks the labels. Raises DataError, one line, for a label outside the classes."""
+        """Rounds float32 rows to bfloat16 and checks the labels. Raises DataError, one line, if a label is not below `classes`.
+        `what` names the samples in the message."""
         labels = np.asarray(labels).astype(np.int64)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes))
         if len(wrong):
@@ -42,12 +43,12 @@ class LabelledSamples:
         return len(self.labels)
 
     def chosen(self, numbers):
-        """Returns the samples with these numbers, in this order."""
+        """Returns the samples with the given numbers, in the given order."""
         return LabelledSamples(self.rows[numbers], self.labels[numbers])
 
     @functools.cached_property
     def digest(self):
-        """A digest of the samples and labels, in their order."""
+        """Returns a digest of samples and labels, which depends on their order."""
         digest = hashlib.sha256(str(self.rows.shape).encode())
         digest.update(np.ascontiguousarray(self.rows).view(np.uint16).data)
         digest.update(self.labels.data)
@@ -61,9 +62,9 @@ class Score:
     Parameters
     ----------
     loss : float
-        Mean cross-entropy.
+        Mean cross-entropy over the samples.
     right, count : int
-        Correctly classified samples; all samples.
+        Number of correctly classified samples, and of all samples.
     """
 
     loss: float
@@ -72,11 +73,11 @@ class Score:
 
     @property
     def accuracy(self):
-        """Fraction of correctly classified samples."""
+        """Returns the fraction of correctly classified samples, 0 to 1."""
         return self.right / self.count
 
     @classmethod
     def of(cls, logits, labels):
-        """Computes the score of logits (count, classes) for labels (count,)."""
+        """Computes loss and accuracy of logits (count, classes) for labels (count,)."""
         loss = cross_entropy(logits, one_hot(labels, logits.shape[1]))
         return cls(loss, int((logits.argmax(axis=1) == labels).sum()), len(labels))

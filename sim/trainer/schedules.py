@@ -1,4 +1,4 @@
-"""Learning rate schedules."""
+"""Learning rate schedules: the factor of the learning rate at each step."""
 
 import math
 from bisect import bisect_right
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 __all__ = ["RateSchedule", "parse_schedule", "DEFAULT", "FORMS"]
 
-#: Pairs of a fraction of all steps and the factor of the learning rate from there.
+#: Pairs: a fraction of all steps, and the factor of the learning rate from there on.
 _FIFTHS = ((0.0, 1.0), (0.4, 0.5), (0.6, 0.2), (0.8, 0.1))
 DEFAULT = "fifths"
-#: Forms of `--schedule`, for help and errors.
+#: Forms of the option `--schedule`, for its help and errors.
 FORMS = (
     "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `steps:2,4:0.1` (times 0.1 after epochs 2 and 4), "
     "`exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, such as `1,1,.5,.2,.1`"
@@ -18,7 +18,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """The factor of the learning rate at each step.
+    """A learning rate schedule: it gives the factor by which the learning rate is multiplied at each step.
 
     Parameters
     ----------
@@ -27,9 +27,10 @@ class RateSchedule:
     kind : str
         `constant`, `fifths`, `steps`, `exponential` or `list`.
     numbers : tuple of float
-        `steps`: the epochs after which the rate falls. `list`: the factor of each epoch; later epochs take the last.
+        For `steps`: the epochs after which the rate falls. For `list`: the factor of each epoch; later epochs use the last
+        factor.
     factor : float
-        Factor per step of `steps`, or per epoch of `exponential`.
+        Factor applied at each fall of `steps`, or after each epoch of `exponential`.
     """
 
     text: str
@@ -39,18 +40,18 @@ class RateSchedule:
 
     @property
     def depends_on_epochs(self):
-        """True if the factor depends on the total number of epochs."""
+        """Returns True if the factor depends on the total number of epochs."""
         return self.kind == "fifths"
 
     def at(self, epoch, step, steps, epochs):
-        """Returns the factor at a step.
+        """Returns the factor of the learning rate at a step.
 
         Parameters
         ----------
         epoch : int
-            Number of the epoch, from 0.
+            Number of the epoch, counted from 0.
         step, steps : int
-            Number of the step within the epoch, from 0; steps per epoch.
+            Number of the step within the epoch, counted from 0; and number of steps per epoch.
         epochs : int
             Total number of epochs.
         """
@@ -77,7 +78,8 @@ def _factor(text):
 
 
 def parse_schedule(text):
-    """Parses a schedule such as `steps:2,4:0.1` to a :class:`RateSchedule`. Raises ValueError, one line, for other forms."""
+    """Parses a schedule such as `steps:2,4:0.1`. Returns a :class:`RateSchedule`. Raises ValueError, with a message of one line,
+    for other forms."""
     kind, *parts = text.strip().split(":")
     try:
         match kind, parts:

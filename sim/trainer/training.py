@@ -1,7 +1,7 @@
-"""The state of a training run, its steps, and the figures of each epoch.
+"""The state of a training run, its steps, and the statistics of each epoch.
 
-The position after a step depends only on the position before the step, the network, the samples and the plan. A run that resumes
-from a checkpoint is therefore bit-identical to an uninterrupted run.
+The state after a step depends only on the state before it, the network, the samples and the plan. A run that resumes from a
+checkpoint is therefore bit-identical to an uninterrupted run.
 """
 
 import time
@@ -18,9 +18,10 @@ from .order import epoch_order
 from .samples import Score
 from .schedules import RateSchedule
 
-_MEASURED = 500  # samples per forward pass
+_MEASURED = 500  # samples per forward pass of an evaluation
 
-#: Training has diverged if the loss exceeds the first step's loss, or the loss of a random guess if larger, by this factor.
+#: Training counts as diverged if the loss exceeds by this factor the loss of the first step, or of a random guess if that is
+#: larger.
 MOST_GROWTH = 10_000
 
 __all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH", "check_finite"]
@@ -28,24 +29,24 @@ __all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOS
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The hyperparameters of a run. With the network and the samples they determine its bits.
+    """The hyperparameters of a training run. Together with network and samples they determine its bits.
 
     Parameters
     ----------
     optimizer : sim.ir.optimizers.Sgd or Adam
     rate : float
-        Learning rate, for the mean gradient over a batch; multiplied by the schedule's factor.
+        Learning rate for the mean gradient over a batch. The schedule's factor multiplies it.
     schedule : RateSchedule
     batch, epochs : int
-        Batch size, number of epochs. The incomplete last batch of an epoch is dropped.
+        Batch size, and number of epochs. The last batch of an epoch is dropped if it is incomplete.
     seed : int
         Seed of the sample order.
     dropout : Dropout
     patience : int or None
-        Early stopping: number of epochs without a lower validation loss after which training stops. The result is then the
+        Early stopping: training stops after this number of epochs without a lower validation loss. The result then has the
         parameters of the best epoch.
     cores : int
-        Number of cores that split each batch, as in :func:`sim.golden.training.step`.
+        Number of cores that split each batch; see :func:`sim.golden.training.step`.
     """
 
     optimizer: object
@@ -61,19 +62,19 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The inputs of a training step.
+    """The inputs of one training step.
 
     Parameters
     ----------
     epoch, number : int
-        The epoch, and the step's number within it, both from 0.
+        Number of the epoch, and of the step within the epoch, both counted from 0.
     x : bfloat16 (batch, values of a sample)
     labels : int64 (batch,)
     targets : bfloat16 (batch, classes)
     rate : float
-        Learning rate, for the mean gradient.
+        Learning rate for the mean gradient over the batch.
     masks : dict of int to bfloat16 array
-        Dropout masks by stage.
+        Dropout masks by stage number.
     """
 
     epoch: int
@@ -87,20 +88,20 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochFigures:
-    """Figures of one epoch.
+    """The statistics of one epoch.
 
     Parameters
     ----------
     epoch : int
-        Number of the epoch, from 1.
+        Number of the epoch, counted from 1.
     rate : float
-        Learning rate at the last step.
+        Learning rate at the last step of the epoch.
     loss, training_accuracy : float
-        Means over the epoch's steps, each before its update.
+        Means over the steps of the epoch. Each step is evaluated before its update.
     measured_loss, accuracy : float or None
-        Loss and accuracy on the validation set after the epoch, else on the test set; None without either.
+        Loss and accuracy after the epoch, on the validation set, or else on the test set. None if there is neither.
     seconds : float
-        Seconds since the epoch began, or since the run resumed within it.
+        Seconds since the epoch began, or since the run resumed within the epoch.
     """
 
     epoch: int
@@ -114,7 +115,7 @@ class EpochFigures:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The epoch with the lowest validation loss: its number from 1, the loss, and the master weights after it."""
+    """The epoch with the lowest validation loss: its number (from 1), the loss, and the master weights at its end."""
 
     epoch: int
     loss: float
@@ -123,16 +124,16 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """The position of a run between two steps.
+    """The state of a training run between two steps.
 
     Parameters
     ----------
     state : sim.golden.training.TrainingState
     epoch, number : int
-        Epoch of the next step, and its number within the epoch, both from 0.
+        Epoch of the next step, and number of that step within the epoch, both counted from 0.
     history : tuple of EpochFigures
     best : Best or None
-        Best epoch so far; only with `patience`.
+        Best epoch so far, if the plan has `patience`.
     """
 
     state: TrainingState
@@ -143,7 +144,7 @@ class Position:
 
 
 class Training:
-    """The training of a network on samples.
+    """The training of a network on a set of samples, step by step.
 
     Parameters
     ----------
@@ -152,16 +153,16 @@ class Training:
     samples : LabelledSamples
         Training set.
     measured : LabelledSamples or None
-        Validation or test set, evaluated after each epoch.
+        Validation or test set, on which the network is evaluated after each epoch.
     state : sim.golden.training.TrainingState
-        Initial state.
+        State before the first step.
     sums : sim.golden.gradients.Sums or None
-        Implementation of the sums for :func:`sim.golden.training.step`; all give the same bits.
+        Implementation of the long sums in :func:`sim.golden.training.step`. All implementations give the same bits.
 
     Raises
     ------
     sim.data.digits.DataError
-        If the samples do not fill a batch.
+        If the training set is smaller than a batch.
     """
 
     def __init__(self, network, plan, samples, measured, state, sums=None):
@@ -171,29 +172,29 @@ class Training:
         self.sums = sums or Sums()
         self.steps = len(samples) // plan.batch
         self.position = Position(state)
-        # Mean loss and number of correct samples of each step; 0 for future steps.
+        # Mean loss and number of correctly classified samples for each step; 0 for future steps.
         self.losses = np.zeros((plan.epochs, self.steps))
         self.right = np.zeros((plan.epochs, self.steps), np.int64)
         self._order, self._started = None, time.perf_counter()
 
     @property
     def done(self):
-        """True after the last epoch, or after early stopping."""
+        """Returns True after the last epoch, or after early stopping."""
         position, patience = self.position, self.plan.patience
         waited = position.epoch - position.best.epoch if position.best else 0
         return position.epoch >= self.plan.epochs or patience is not None and waited >= patience
 
     @property
     def step_number(self):
-        """Number of steps done since the start of the run."""
+        """Returns the number of steps done since the start of training."""
         return self.position.epoch * self.steps + self.position.number
 
     def rate(self, epoch, number):
-        """Returns the learning rate of a step."""
+        """Returns the learning rate at step `number` of an epoch."""
         return self.plan.rate * self.plan.schedule.at(epoch, number, self.steps, self.plan.epochs)
 
     def next_batch(self):
-        """Returns the :class:`Batch` of the next step."""
+        """Returns the :class:`Batch` for the next step."""
         epoch, number = self.position.epoch, self.position.number
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
@@ -203,14 +204,16 @@ class Training:
         return Batch(epoch, number, chosen.rows, chosen.labels, targets, self.rate(epoch, number), masks)
 
     def step(self, batch):
-        """Runs the step of :meth:`next_batch`, and the evaluation if it is the last step of an epoch.
+        """Computes a step on a batch from :meth:`next_batch`. After the last step of an epoch, it also evaluates the network.
 
-        Returns the step's :class:`Score` and its logits, float32 (batch, classes), both from the parameters before the update.
+        Returns the :class:`Score` of the batch and its logits, float32 (batch, classes), both with the parameters before the
+        update.
 
         Raises
         ------
         TrainingError
-            If the loss is not finite or exceeds :attr:`most_loss`, or a parameter is not finite after the epoch's last step.
+            If the loss is not finite or exceeds :attr:`most_loss`, or if a parameter is not finite after the last step of an
+            epoch.
         """
         position, at = self.position, (batch.epoch, batch.number)
         plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
@@ -223,7 +226,8 @@ class Training:
         return score, result.logits
 
     def _next_epoch(self, position, batch):
-        """Returns the position after an epoch's last step, with the figures of the epoch."""
+        """Evaluates the network after the last step of an epoch. Returns the :class:`.Position` at the start of the next epoch,
+        with the statistics of this epoch."""
         check_finite(position.state, (batch.epoch + 1) * self.steps)
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
         if score:
@@ -245,12 +249,13 @@ class Training:
         return replace(position, epoch=number, number=0, history=(*position.history, figures), best=best)
 
     def score_so_far(self, epoch, steps):
-        """Returns the :class:`Score` over the first `steps` steps of an epoch, each before its update."""
+        """Returns the :class:`Score` over the first `steps` steps of an epoch. Each step is evaluated before its update."""
         losses, right = self.losses[epoch, :steps], self.right[epoch, :steps]
         return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
 
     def score(self, samples):
-        """Returns the trained network's :class:`Score`, by the golden model. Raises TrainingError if training has diverged."""
+        """Computes the :class:`Score` of the trained network with the golden model. Raises TrainingError if training has
+        diverged."""
         score = self._score(self.learnt, samples)
         self._check_loss(score.loss)
         return score
@@ -264,20 +269,23 @@ class Training:
 
     @property
     def learnt(self):
-        """The trained network, a graph for inference: with the current parameters, or with `patience` with the best epoch's."""
+        """Returns the trained network for inference, as a :class:`sim.ir.graph.Graph`. It has the current parameters, or the
+        parameters of the best epoch if the plan has `patience`."""
         state, best = self.position.state, self.position.best
         return bound_graph(self.network, replace(state, masters=best.masters) if best else state)
 
     @property
     def most_loss(self):
-        """The loss above which training counts as diverged.
+        """Returns the loss above which training counts as diverged.
 
-        It is `MOST_GROWTH` times the larger of the first step's loss and log(classes), the loss of a random guess.
+        It is `MOST_GROWTH` times the larger of two losses: the loss of the first step, and log(classes), the loss of a random
+        guess.
         """
         return MOST_GROWTH * max(float(self.losses[0, 0]), np.log(self.network.graph.output_size))
 
     def _check_loss(self, loss, batch=None):
-        """Raises TrainingError if training has diverged, in the step of `batch`, or at the end if it is None."""
+        """Raises TrainingError if the loss shows that training has diverged. `batch` is the batch of the current step; None after
+        the last step."""
         is_first = batch is not None and self.step_number == 0 and not self.losses[0, 0]
         if np.isfinite(loss) and (is_first or loss <= self.most_loss):
             return
@@ -291,7 +299,8 @@ class Training:
 
 
 def check_finite(state, steps):
-    """Raises TrainingError if a parameter or its optimizer state is not finite after `steps` steps."""
+    """Raises TrainingError if a parameter or its optimizer state is not finite. `steps` is the number of steps done, for the
+    message."""
     arrays = [*state.masters, *(array for slots in state.slots for array in slots.values())]
     if any(not np.isfinite(array.astype(np.float32)).all() for array in arrays):
         raise TrainingError(f"a parameter is no longer finite after {steps} steps; give a lower learning rate")
