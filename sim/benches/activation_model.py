@@ -1,4 +1,5 @@
-"""Reference model of the activation unit's operations: vectors read and written, in order, from the golden model."""
+"""A reference model of the activation unit. For each operation, it lists the vectors that the unit reads and writes, in order,
+computed with the golden model."""
 
 import numpy as np
 
@@ -33,7 +34,7 @@ TIES = (
 
 
 def canonical(bits):
-    """Returns a sum that cells can produce: zero for a subnormal, and the only NaN for any NaN."""
+    """Returns the bit pattern of a sum as the cells would produce it: zero for a subnormal, and 0x7FC00000 for any NaN."""
     return int(golden.add(bits, 0x80000000))
 
 
@@ -42,12 +43,12 @@ def number(rng):
 
 
 def operand(rng):
-    """Returns a random bfloat16 operand: a result, a row number, or arbitrary bits."""
+    """Returns a random bfloat16 operand: a number like a result, a row number, or arbitrary bits."""
     return rng.choice((number(rng) >> 16, number(rng) >> 16, rng.choice((0, 1, 2, 3, 255)), rng.getrandbits(16)))
 
 
 class ActivationModel:
-    """Accumulators, unified buffer and function table of a core, with the effects of operations on them."""
+    """The accumulators, the unified buffer and the function table of a core, changed by each operation that is modelled."""
 
     def __init__(self, rng, config):
         self.n = config.n
@@ -56,7 +57,8 @@ class ActivationModel:
         self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
 
     def events(self, operation):
-        """Yields `(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
+        """Executes an operation. Yields `(read, row, lanes)` for each vector that it reads or writes in the unified buffer, in
+        order. Lanes are 16 bits each."""
         op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, "select": 0, **operation}
         step = op.get("buffer_step", 1 if op["format"] == Format.BFLOAT16 else 2)
         if op["task"] == Task.LOAD_TABLE:
@@ -100,7 +102,8 @@ class ActivationModel:
                     yield False, place, lanes
 
     def numbers(self, op, windows):
-        """Returns, per lane, the number of the first row with the window's maximum, or 255 if RELU makes the maximum 0."""
+        """Returns, for each lane, the index in the window of the first row with the window's maximum. It is 255 if RELU makes the
+        maximum 0."""
         numbers = [window.index(largest(window)) for window in windows]
         if op["function"] == FunctionCode.RELU:
             numbers = [number if int(golden.relu(largest(window))) else 255 for number, window in zip(numbers, windows)]
@@ -119,7 +122,8 @@ class ActivationModel:
                     yield False, row + offset, lanes
 
     def vectors(self, op, values):
-        """Returns the one or two vectors of a row of results."""
+        """Returns the one or two vectors to which a row of sums is written, after the activation function, in the format of the
+        operation."""
         if op["function"] == FunctionCode.TABLE:
             values = [int(lookup(value, self.table)) << 16 for value in values]
         elif op["function"] == FunctionCode.RELU:
@@ -134,10 +138,10 @@ class ActivationModel:
 
 
 def is_kept(op, x):
-    """Returns True if SELECT keeps a lane with this operand."""
+    """Returns True if SELECT keeps a lane whose operand is `x`."""
     return x & 0xFF == op["number"] if op["equal"] else float(np.uint32(canonical(x << 16)).view(np.float32)) > 0
 
 
 def largest(values):
-    """Returns the maximum in the order of sign and magnitude."""
+    """Returns the maximum of binary32 bit patterns, compared by sign and magnitude."""
     return max(values, key=lambda bits: -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits)

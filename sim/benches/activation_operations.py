@@ -1,4 +1,4 @@
-"""Random operations of the activation unit that the decoder would accept."""
+"""Random operations of the activation unit. The decoder would accept all of them."""
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
@@ -13,7 +13,8 @@ def tag(rng, config):
 
 
 def table_loads(rng, config, part):
-    """Yields LOAD_TABLE operations that load 1 / `part` of the table; the rest is 0 in Amaranth's simulator."""
+    """Yields LOAD_TABLE operations that load 1 / `part` of the function table. The remaining entries stay 0 in Amaranth's
+    simulator."""
     whole = TABLE_WORDS // config.n
     rows = min(whole // part, config.unified_buffer_depth)
     for word in rng.sample(range(0, whole, rows), whole // rows // part):
@@ -30,7 +31,7 @@ def table_loads(rng, config, part):
 
 
 def table_settings(rng):
-    """Returns table settings for binades that contain most of the numbers."""
+    """Returns random settings of a function table, mostly with binades that contain most of the random numbers."""
     return {
         "first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))),
         "linear_low": rng.getrandbits(2),
@@ -43,7 +44,8 @@ def ones(*counts):
 
 
 def idle(config):
-    """Returns all fields, with the decoder's values for fields that an operation does not use."""
+    """Returns all fields of an operation. Their values are those that the decoder gives to fields that an operation does not
+    use."""
     fields = {"function": FunctionCode.NONE, "format": Format.BFLOAT16, "rows": 1, "lanes": config.n, "row": 0, "acc": 0}
     if config.pooling or config.softmax:
         fields |= {"rows1": 1, "rows1_stride": 0, "buffer_stride": 0}
@@ -59,14 +61,14 @@ def idle(config):
 
 
 def payload(config, op):
-    """Returns the bits of an operation."""
+    """Returns an operation as bits, in the layout of the activation unit's port."""
     has_operand = op.get("select") or op.get("task", Task.RESULTS) is not Task.RESULTS
     found = {"twice": int(has_operand or op["format"].height == 2)} if config.training else {}
     return pack(activate_layout(config), **op | found)
 
 
 def random_operation(rng, config):
-    """Returns a random operation that the decoder would accept: all rows are inside the memories."""
+    """Returns a random operation that the decoder would accept. All its rows are inside the memories."""
     op = {**idle(config), "tag": tag(rng, config), "lanes": rng.choice((config.n, rng.randrange(1, config.n + 1)))}
     kind = rng.random()
     if config.training and rng.random() < 0.3:
@@ -93,7 +95,7 @@ def random_operation(rng, config):
 
 
 def _task(rng, config, *, load):
-    """Draws the fields of MULTIPLY or LOAD_TABLE."""
+    """Returns random fields for MULTIPLY, or for LOAD_TABLE if `load`."""
     depth, rows = config.unified_buffer_depth, rng.choice((1, 2, rng.randrange(1, 6)))
     if load:
         op = {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
@@ -102,13 +104,14 @@ def _task(rng, config, *, load):
         acc = rng.randrange(config.accumulator_depth - rows + 1)
         op = {"task": Task.MULTIPLY, "acc": acc, "row": rng.randrange(depth - rows + 1)}
     op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
-    if not load and rng.random() < 0.6:  # at or near the operand's rows, so that a row depends on an earlier row
+    if not load and rng.random() < 0.6:  # at or near the rows of the operand, so that a row may depend on an earlier row
         op["operand"] = max(0, min(depth - rows, op["row"] - rng.choice((0, rng.randrange(-3, 12)))))
     return op | ({"single": ones(rows)} if config.pooling else {})
 
 
 def _loops(rng, config, op, windows):
-    """Draws the loops of POOL and SELECT; returns them and their last rows, relative to the first row."""
+    """Draws random loops for POOL and SELECT. Returns their fields, and the last rows that the loops reach, relative to the first
+    row."""
     op |= {"rows": rng.choice((1, rng.randrange(1, 6))), "rows1": rng.choice((1, rng.randrange(1, 5)))}
     op |= {count: rng.choice((1, 2, rng.randrange(1, 5))) if windows else 1 for count in ("window0", "window1")}
     strides = ("rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")
@@ -125,7 +128,7 @@ def _loops(rng, config, op, windows):
 
 
 def _windows(rng, config, op):
-    """Draws the fields of POOL."""
+    """Returns random fields for POOL."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), True)
@@ -134,7 +137,7 @@ def _windows(rng, config, op):
 
 
 def _select(rng, config, op):
-    """Draws the fields of SELECT."""
+    """Returns random fields for SELECT."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), False)
@@ -145,13 +148,13 @@ def _select(rng, config, op):
     op |= {"select": 1, "equal": rng.getrandbits(1), "number": rng.choice((0, 1, 2, 255, rng.getrandbits(8)))}
     op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
     op["operand"] = rng.randrange(depth - last_operand)
-    if rng.random() < 0.4:  # at or near the operands' rows
+    if rng.random() < 0.4:  # at or near the rows of the operands
         op["operand"] = max(0, min(depth - last_operand - 1, op["row"] - rng.randrange(-1, 4)))
     return op
 
 
 def _softmax(rng, config, op):
-    """Draws the fields of SOFTMAX."""
+    """Returns random fields for SOFTMAX."""
     rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
     height = rows * op["format"].height + rng.randrange(3)
     return {
@@ -167,13 +170,13 @@ def _softmax(rng, config, op):
 
 
 def rows_read(op):
-    """Returns the number of accumulator rows that an operation reads, one per cycle."""
+    """Returns the number of accumulator rows that an operation reads. The unit reads one row per cycle."""
     steps = 2 if op.get("select") else op["format"].height
     return op["rows"] * op.get("rows1", 1) * (op.get("window0", 1) * op.get("window1", 1) + steps - 1)
 
 
 def interrupted(rng, config):
-    """Returns a random operation that does not change the table, which a reset does not restore."""
+    """Returns a random operation to be interrupted by a reset. It is not LOAD_TABLE, since a reset does not restore the table."""
     while (op := random_operation(rng, config)).get("task") == Task.LOAD_TABLE:
         pass
     return op

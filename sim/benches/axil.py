@@ -1,4 +1,4 @@
-"""AXI4-Lite master for cocotb benches: one access at a time, a few clock edges each."""
+"""An AXI4-Lite master for cocotb benches. It makes one access at a time; an access takes a few clock cycles."""
 
 from cocotb.triggers import RisingEdge, SimTimeoutError, with_timeout
 
@@ -6,19 +6,19 @@ __all__ = ["AxiLite"]
 
 
 class AxiLite:
-    """Register port for :class:`sim.host.driver.Driver`.
+    """A register port for :class:`sim.host.driver.Driver`, which accesses the pins of a simulated core.
 
     Parameters
     ----------
     dut : handle
-        Handle with the signals `{prefix}_awaddr` and so on.
+        Handle of the design, with the signals `{prefix}_awaddr` and so on.
     clock : handle
     irq : handle
-        Interrupt of the core. Default: none; the port has no `interrupt` then.
+        Interrupt of the core. Default: none; the object then has no method `interrupt`.
     period : int
         Clock period, in nanoseconds.
     limit : int
-        Cycles without a response after which an access raises TimeoutError.
+        Number of cycles without a response after which an access raises TimeoutError.
     """
 
     def __init__(self, dut, clock, *, prefix="s_axil", irq=None, period=10, limit=1000):
@@ -58,7 +58,7 @@ class AxiLite:
             handle.value = 0
 
     async def _taken(self, *pairs):
-        """Holds each valid signal until the clock edge at which its ready signal is high."""
+        """Holds each valid signal high up to the clock edge at which its ready signal is high."""
         for _ in range(self._limit):
             await self._edge
             for pair in [pair for pair in pairs if pair[1].value == 1]:
@@ -77,7 +77,7 @@ class AxiLite:
         raise TimeoutError(f"AXI4-Lite: no response in {self._limit} cycles")
 
     async def write(self, offset, value, strobe=0xF):
-        """Writes 32 bits. Raises OSError if the slave answers with an error."""
+        """Writes 32 bits to a register. Raises OSError if the core responds with an error."""
         self._awaddr.value, self._wdata.value, self._wstrb.value = offset, value, strobe
         self._awvalid.value = self._wvalid.value = self._bready.value = 1
         await self._taken((self._awvalid, self._awready), (self._wvalid, self._wready))
@@ -85,7 +85,7 @@ class AxiLite:
             raise OSError(f"AXI4-Lite: error response to a write to {offset:#x}")
 
     async def read(self, offset):
-        """Reads 32 bits. Raises OSError if the slave answers with an error."""
+        """Reads 32 bits from a register. Raises OSError if the core responds with an error."""
         self._araddr.value = offset
         self._arvalid.value = self._rready.value = 1
         await self._taken((self._arvalid, self._arready))
@@ -94,7 +94,7 @@ class AxiLite:
         return int(self._rdata.value)
 
     async def interrupt(self, cycles):
-        """Waits for the interrupt without running Python in between; returns True if it arrives within `cycles`."""
+        """Waits for the interrupt, without executing Python in the meantime. Returns True if it arrives within `cycles`."""
         if self._irq.value == 1:
             return True
         try:

@@ -1,4 +1,5 @@
-"""Bench of the accumulators: random traffic on all ports against a model written from the docstring alone."""
+"""Bench of the accumulators: random traffic on all ports, compared with a model that was written from the component's docstring
+alone."""
 
 import cocotb
 
@@ -9,9 +10,9 @@ from ..rtl.ports import play
 
 
 def _random_biases(rng, first, *, n, depth, halves):
-    """Draws a write of biases or their halves: the inputs, and `(row, mask, value)` of each lane.
+    """Draws a random write of biases or halves of biases. Returns the inputs of the port, and `(row, mask, value)` for each lane.
 
-    With `first`, the write covers the whole row `first`.
+    With `first`, a row number, the write covers that whole row.
     """
     writes = first is not None or rng.random() < 0.3
     sides = [rng.randrange(depth) if first is None else first for _ in range(2 if halves else 1)]
@@ -26,14 +27,14 @@ def _random_biases(rng, first, *, n, depth, halves):
 
 
 async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_halves=False):
-    """Writes every row of both memories, then drives all ports at random, with the skewed timing of the columns' sums.
+    """Writes every row of both memories, then drives all ports at random. The sums of each column arrive with the column's delay.
 
-    The value of a read is undefined in the cycle in which its row is written, so it is not compared. Returns the number of
-    compared values.
+    A read in the cycle in which its row is written is undefined, so its value is not compared. Returns the number of values
+    compared.
     """
     sums, biases = ([[None] * n for _ in range(size)] for size in (depth, bias_depth))
     controls = []
-    tops, out = [[None] * n] * latency, [None] * n  # value of `top` from this cycle on
+    tops, out = [[None] * n] * latency, [None] * n  # the value of `top` from this cycle on
     compared = 0
     for cycle in range(cycles):
         control = {

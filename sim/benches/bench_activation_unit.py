@@ -1,6 +1,6 @@
 """Bench of the activation unit against the golden model.
 
-Operations of all kinds, accumulator contents of all kinds, and stalls of the buffer port are random.
+Operations, accumulator contents and stalls of the buffer port are random, and of all kinds.
 """
 
 import cocotb
@@ -23,10 +23,10 @@ def unit(config):
 
 
 def events_of(model, op):
-    """Returns `(read, row, lanes, overtakes, end)` of each vector of an operation.
+    """Lists the vectors that an operation reads and writes, as `(read, row, lanes, overtakes, end)`.
 
-    `overtakes` is the number of vectors of earlier rows that may still be unwritten when an operand is read. `end` is the slot
-    for the last vector, else None.
+    `overtakes` is the largest number of vectors of earlier rows that may still be unwritten when an operand is read. `end` is the
+    operation's slot for its last vector, and None for other vectors.
     """
     events = list(model.events(op))
     ends = [None] * (len(events) - 1) + [op["tag"]["slot"]]
@@ -35,9 +35,9 @@ def events_of(model, op):
 
 
 def next_event(ports, due):
-    """Returns the index in `due` of the vector at the port.
+    """Returns the index in `due`, the expected vectors, of the vector that is at the buffer port.
 
-    SELECT and MULTIPLY may read before vectors of earlier rows are written, unless they read one of these rows.
+    SELECT and MULTIPLY may read before the vectors of earlier rows are written, unless they read one of these rows.
     """
     if not ports.get("buffer__read"):
         return 0
@@ -50,7 +50,8 @@ def next_event(ports, due):
 
 
 def check_done(ports, loads, ended):
-    """Checks `done`: one cycle after the last vector of slot `ended`, or a few cycles after the last vector of a load."""
+    """Checks the output `done`. It must be 1 one cycle after the last vector of slot `ended` was written, or a few cycles after
+    the last vector of a LOAD_TABLE was read."""
     done = ports.get("port__done")
     if done and loads and ended is None:
         assert ports.get("port__done_slot") == loads.pop(0)
@@ -62,7 +63,7 @@ def check_done(ports, loads, ended):
 
 
 def check_vector(ports, expected, buffer):
-    """Checks row, lanes and end of the vector that is written, or read from `buffer`."""
+    """Checks the vector at the buffer port, which is written, or read from `buffer`. Returns its row, lanes and end."""
     is_read, row, lanes, _, end = expected
     found = (
         ports.get("buffer__read"),
@@ -74,7 +75,7 @@ def check_vector(ports, expected, buffer):
 
 
 async def check_rest(ports, ended):
-    """Checks that only `done` follows the last operation."""
+    """Checks that after the last operation no output except `done` is set."""
     ports.set(port__op__valid=0, buffer__grant=1)
     for cycle in range(4):
         await ports.settle()
@@ -87,16 +88,17 @@ async def check_rest(ports, ended):
 
 
 async def operations(ports, rng, *, config, pending, model, grants, pace):
-    """Runs operations; `grants` and `pace` are the probabilities of a grant by the buffer and of an offered operation.
+    """Simulates operations one after the other. `grants` is the probability of a grant by the buffer, and `pace` the probability
+    that the next operation is offered, both per cycle.
 
-    Returns `(cycles from the first operation to the last vector, vectors, cycles in which a vector was not granted)`.
+    Returns `(cycles from the first operation to the last vector, vectors written, cycles in which a vector was not granted)`.
     """
     n = config.n
-    buffer = [list(lanes) for lanes in model.buffer]  # the model's buffer is always ahead of it
-    due = []  # from events_of
+    buffer = [list(lanes) for lanes in model.buffer]  # the model's buffer already has the results of all offered operations
+    due = []  # expected vectors, from events_of
     offered = read = start = asked = None
     held, written, waited, last, quiet = False, 0, 0, 0, 0
-    ended = None  # the slot whose last vector was written a cycle ago
+    ended = None  # slot whose last vector was written one cycle ago
     loads = []  # slots of LOAD_TABLE operations whose last vector was read
     pending = list(pending)
     while pending or offered or due or loads:
@@ -109,7 +111,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         ports.set(port__op__valid=offered is not None, buffer__grant=grant)
         if read is not None:
             ports.set(sums__data=model.sums[read])
-        # Data of the port is valid only until another unit reads.
+        # The read data of the buffer is valid only until another unit reads.
         ports.set(buffer__operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
         await ports.settle()
 
@@ -151,7 +153,8 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
 
 
 async def runs(ports, rng, *, count, part=1, **sizes):
-    """Runs at full throughput, one row per cycle from the second row on; then with stalls on both sides and a reset."""
+    """Tests the unit at full throughput, which is one row per cycle from the second row on. Then tests it with stalls on both
+    sides, and with a reset."""
     config = Config(**sizes)
     model, total = ActivationModel(rng, config), 0
     model.quick = False
@@ -178,7 +181,8 @@ async def runs(ports, rng, *, count, part=1, **sizes):
 
 
 async def functions(ports, rng, *, rows, **sizes):
-    """Returns the cycles of an ACTIVATE of `rows` rows with the function TABLE, for an empty table, and with NONE."""
+    """Measures the cycles of an ACTIVATE of `rows` rows, with the function TABLE (the table is empty) and with NONE. Returns
+    both."""
     config = Config(**sizes)
     model, found = ActivationModel(rng, config), []
     model.quick = False
@@ -190,9 +194,10 @@ async def functions(ports, rng, *, rows, **sizes):
 
 
 async def paces(ports, rng, *, programs, grants=1, **sizes):
-    """Returns, for lists of operations, the cycles from the first operation to the last vector, without stalls by the buffer.
+    """Measures lists of operations without stalls by the buffer. Returns, for each list, the cycles from its first operation to
+    its last vector.
 
-    `programs` has the fields that differ from `idle`.
+    `programs` are lists of dicts, with the fields that differ from `idle`.
     """
     config, found = Config(**sizes), []
     model = ActivationModel(rng, config)

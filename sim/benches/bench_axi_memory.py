@@ -64,7 +64,8 @@ def _bounded(awaitable):
 
 @cocotb.test()
 async def traffic(dut):
-    """Compares random reads and writes of all sizes with a bytearray, with many outstanding and stalls by the master."""
+    """Compares random reads and writes of all sizes with a bytearray. Many transactions are outstanding, and the master stalls at
+    random."""
     job = arguments()
     rng = random.Random(cocotb.RANDOM_SEED)
     agent = await _prepare(dut)
@@ -78,7 +79,7 @@ async def traffic(dut):
             agent.read_if.r_channel,
         ):
             channel.set_pause_generator(iter(lambda: rng.random() < 0.3, None))
-    zones = 4  # one zone per task, so that the order between tasks does not matter
+    zones = 4  # each task has its own range of addresses, so that the order between tasks does not matter
     zone = len(model) // zones
 
     async def worker(index, count):
@@ -98,7 +99,7 @@ async def traffic(dut):
     tasks = [cocotb.start_soon(worker(index, job["count"])) for index in range(zones)]
     for task in tasks:
         await task
-    # The back door reads the same contents
+    # The back door must read the same contents.
     beat = len(dut.bd_wdata) // 8
     for word in rng.sample(range(len(model) // beat), 8):
         dut.bd_address.value, dut.bd_read.value = word, 1
@@ -111,7 +112,7 @@ async def traffic(dut):
 
 
 async def _send(dut, channel, **fields):
-    """Offers one address on AR or AW, and waits for the handshake."""
+    """Offers one address on channel AR or AW, and waits for the handshake."""
     for name, value in fields.items():
         getattr(dut, f"s_axi_{channel}{name}").value = value
     getattr(dut, f"s_axi_{channel}valid").value = 1
@@ -124,7 +125,7 @@ async def _send(dut, channel, **fields):
 
 @cocotb.test()
 async def timing(dut):
-    """Checks the latency; with 16 bursts outstanding, a beat arrives in every cycle."""
+    """Checks the latency of a read and a write. With 16 bursts outstanding, a beat must arrive in every cycle."""
     job = arguments()
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
@@ -144,10 +145,10 @@ async def timing(dut):
         await _send(dut, "ar", addr=index * beats << size, len=beats - 1, size=size, burst=1, id=0)
     await _bounded(watcher)
     assert seen[0] - taken[0] == job["latency"], (taken[0], seen[0])
-    covered = bursts * beats >= job["latency"]  # else the bus must idle between bursts
+    covered = bursts * beats >= job["latency"]  # otherwise the bus must idle between bursts
     if covered and job["latency"] <= beats:
         assert seen[-1] - seen[0] == beats * bursts - 1
-    # and a write
+    # and a write has the same latency
     dut.s_axi_bready.value = 1
     await _send(dut, "aw", addr=0, len=0, size=size, burst=1, id=0)
     dut.s_axi_wvalid.value, dut.s_axi_wlast.value, dut.s_axi_wstrb.value = 1, 1, 1
@@ -167,7 +168,7 @@ async def timing(dut):
 
 @cocotb.test()
 async def faults(dut):
-    """Checks that the error range responds with SLVERR, addresses outside with DECERR, and that neither changes the memory."""
+    """Checks error responses: SLVERR in the error range, and DECERR outside the memory. Neither may change the memory."""
     job = arguments()
     agent = await _prepare(dut)
     beat = len(dut.s_axi_wdata) // 8
@@ -200,7 +201,7 @@ async def _word(dut, index):
 
 @cocotb.test()
 async def hang(dut):
-    """Checks that after `hang_after` transactions no response arrives for `hang_cycles`, and then all arrive."""
+    """Checks that no response arrives for `hang_cycles` after `hang_after` transactions, and that all arrive then."""
     job = arguments()
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
@@ -222,7 +223,7 @@ async def hang(dut):
 
 @cocotb.test()
 async def rules(dut):
-    """Checks that each violation of a rule is counted."""
+    """Checks that each violation of an AXI rule is counted."""
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
     good = {"addr": 0, "len": 0, "size": size, "burst": 1, "id": 0}
@@ -236,8 +237,9 @@ async def rules(dut):
         await _send(dut, "ar", **{**good, **change})
         assert await count() == index, change
     width = len(dut.s_axi_wdata)
-    unknown = LogicArray("X" * 8 + "0" * (width - 8))  # in the last lane
-    # WLAST missing on a burst of one, then present; in simulators with X, an X in a lane without strobe, then with it
+    unknown = LogicArray("X" * 8 + "0" * (width - 8))  # unknown bits in the last lane
+    # First WLAST is missing on a burst of one beat, then it is present. In simulators with X, an X is first in a lane without
+    # strobe, then in a lane with strobe.
     cases = [(0, 0, 0, 4), (1, 0, 0, 4)]
     if "Icarus" in cocotb.SIM_NAME:
         last_lane = 1 << width // 8 - 1
@@ -252,7 +254,7 @@ async def rules(dut):
                 break
         dut.s_axi_wvalid.value = 0
         assert await count() == expected
-    # W changes before its handshake (without an AW, it is not accepted)
+    # W changes before its handshake; without an AW, it is not accepted
     dut.s_axi_wvalid.value, dut.s_axi_wdata.value = 1, 1
     await ClockCycles(dut.aclk, 3)
     assert await count() == expected

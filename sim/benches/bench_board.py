@@ -1,4 +1,4 @@
-"""cocotb bench of a board: the driver at the pins of the serial line."""
+"""cocotb bench of a board. The driver communicates through the pins of the serial line."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ from .uart_pins import UartPins
 
 PERIOD = 10
 
-#: Damage to a byte, as a function of the byte and its index in the frame.
+#: Kinds of damage to a byte: functions of the byte and of its index in the frame.
 _DAMAGES = {
     "corrupted": lambda byte, k: [byte ^ 0x20 if k == 6 else byte],
     "corrupted length": lambda byte, k: [byte ^ 0x02 if k == 3 else byte],
@@ -32,7 +32,7 @@ _DAMAGES = {
 
 
 async def prepare(dut, *, clock, baud, timeout, silence):
-    """Starts the oscillator, which replaces the PLL's output, and returns the line and the link."""
+    """Starts the oscillator, which replaces the output of the PLL. Returns the serial line and the link to the board."""
     dut.button.value = 0
     second = clock * PERIOD
     line = UartPins(dut.uart_rx, dut.uart_tx, bit=second // baud, second=second)
@@ -43,7 +43,7 @@ async def prepare(dut, *, clock, baud, timeout, silence):
 
 @cocotb.test()
 async def run(dut):
-    """Runs a network on samples, from files."""
+    """Executes a network on samples; both come from files."""
     job = arguments()
     _, link = await prepare(dut, **job["line"])
     board = await ConnectedBoard.connect(link)
@@ -65,21 +65,22 @@ async def run(dut):
 
 
 def _damaging(damage, size):
-    """Returns a line function that applies `damage(byte, index in the transfer)` to transfers of `size` bytes."""
+    """Returns a fault model of the line, which applies `damage(byte, index in the transfer)` to transfers of `size` bytes."""
     places = itertools.count()
     return lambda data: [one for byte in data for one in damage(byte, next(places) % size)]
 
 
 @cocotb.test()
 async def faults(dut):
-    """Damages transfers in both directions: an error must follow in time, and the next transfer must work."""
+    """Damages transfers in both directions. Each time an error must be raised within the time limit, and the next transfer must
+    work."""
     job = arguments()
     line, link = await prepare(dut, **job["line"])
     board = await ConnectedBoard.connect(link)
     timeout, silence = job["line"]["timeout"], job["line"]["silence"]
     limit = 3 * (timeout + 11 * silence + 10 * 2 * 60 / job["line"]["baud"])
     ended = {}
-    for direction, size in (("sending", 53), ("receiving", 9)):  # bytes of the request and the response
+    for direction, size in (("sending", 53), ("receiving", 9)):  # number of bytes of the request, and of the response
         for name, damage in _DAMAGES.items():
             started = get_sim_time("ns")
             setattr(line, direction, _damaging(damage, size))
@@ -95,7 +96,7 @@ async def faults(dut):
             await link.write(64, data)
             assert await link.read(64, 40) == data, f"after {direction}, {name}"
             assert (await link.registers.read(0)) == IDENTIFIER
-    # An access beyond the memory is refused at once: it is not a damaged transfer.
+    # An access beyond the memory is refused at once; it does not count as a damaged transfer.
     try:
         await link.read(board.memory, 4)
         raise AssertionError("a read beyond the memory")

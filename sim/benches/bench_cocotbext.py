@@ -1,6 +1,8 @@
-"""cocotb bench of the core alone, with the independent memory and AXI4-Lite master of cocotbext-axi.
+"""cocotb bench of a core without the project's own host models: memory and AXI4-Lite master are from the independent package
+cocotbext-axi.
 
-Arguments: `regions`, `image` and `output` (files; memory before and after), `pause` (probability of a pause on each channel).
+Arguments: `regions`; the files `image` and `output`, with the memory before and after; `pause`, the probability of a stall per
+cycle on each channel.
 """
 
 import random
@@ -22,7 +24,7 @@ PERIOD = 10
 
 
 class AxiLiteHost:
-    """Register port for :class:`sim.host.driver.Driver`, implemented with cocotbext-axi."""
+    """A register port for :class:`sim.host.driver.Driver`, implemented with cocotbext-axi."""
 
     def __init__(self, master, irq):
         self._master, self._irq = master, irq

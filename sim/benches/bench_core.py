@@ -1,19 +1,25 @@
-"""cocotb bench for many runs of the core in one simulation: successful, faulting and aborted runs.
+"""cocotb bench that starts a core many times in one simulation. Runs may be successful, end with a fault, or be aborted.
 
 Arguments
 ---------
 runs : list of dict
-    `regions`, `pc`, and optional settings: `timeout` (register), `ring` (rank and size of a core that is its own neighbour),
-    `limit` (cycles to wait for the end), `abort` (cycles after which the control register ends the run), `cut` (cycles after
-    which the core alone is reset for `cut_cycles`, once read responses are outstanding, and, with `cut_answers`, write responses;
-    never while write data is outstanding), `until_quiet` (cycles to wait for the bus after the run), `polls` (status reads to
-    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear when the driver reports a fault).
+    For each run: `regions`, `pc`, and optional settings:
+    - `timeout`: value of the timeout register.
+    - `ring`: rank and ring size of a core that is its own neighbour.
+    - `limit`: number of cycles to wait for the end of the run.
+    - `abort`: number of cycles after which the run is ended through the control register.
+    - `cut`, `cut_cycles`, `cut_answers`: after `cut` cycles, the core alone is reset for `cut_cycles`. The reset waits until read
+      responses are outstanding, and also write responses if `cut_answers`. It never starts while write data is outstanding.
+    - `until_quiet`: number of cycles to wait for the bus after the run.
+    - `polls`: number of status reads to wait for the bus after a fault (default 0).
+    - `reuse`: first and last word of memory to clear when the driver reports a fault.
 window : (int, int)
-    First and last word of the memory that is dumped at the end.
+    First and last word of the memory region that is dumped at the end.
 
-Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end) and `owed` (read bursts outstanding at a `cut`).
-The memory is in the file of the plusarg `dump`. Assertions check for every run that the counters add up and that the interrupt
-is set. A fault must be sticky until a reset, a start must not clear it, and the reset must clear it completely.
+Reports for each run `fault`, `counters`, `waited` (cycles from start to end) and `owed` (read bursts outstanding at a `cut`). The
+memory is written to the file named by the plusarg `dump`. Assertions check for every run that the counters add up, and that the
+interrupt is set. They also check that a fault is sticky until a reset: a start must not clear it, and the reset must clear it
+completely.
 """
 
 import cocotb
@@ -32,7 +38,7 @@ async def _state(driver):
 
 
 async def _reset(driver):
-    """Resets the core without waiting for the bus."""
+    """Resets the core without waiting until the bus is quiet."""
     await driver.write("control", 0b10)
     await driver.write("interrupt", 0b10)
 
@@ -57,7 +63,8 @@ async def _check_counters(driver):
 
 
 async def _cut(dut, job):
-    """Resets the core alone; returns the number of outstanding read bursts, 0 if the run ends before there are any."""
+    """Resets the core alone, without the memory. Returns the number of read bursts outstanding at the reset, or 0 if the run ends
+    before there are any."""
     memory, core, owed = dut.memory, dut.core, 0
     await ClockCycles(dut.clk, job["cut"])
     while not owed and not int(dut.irq.value):
@@ -76,7 +83,7 @@ async def _cut(dut, job):
 
 
 async def _reuse(dut, first, last):
-    """Clears words of memory."""
+    """Clears words `first` to `last` of the memory."""
     for word in range(first, last + 1):
         dut.bd_address.value, dut.bd_wdata.value, dut.bd_write.value = word, 0, 1
         await RisingEdge(dut.clk)

@@ -1,18 +1,18 @@
-"""cocotb bench of cores in a ring, each with the independent memory and AXI4-Lite master of cocotbext-axi.
+"""cocotb bench of cores in a ring. Each core has its own memory and AXI4-Lite master from the independent package cocotbext-axi.
 
 Arguments
 ---------
 images, outputs : list of files
-    Memory of every core, before and after.
+    Memory of every core before and after the runs.
 runs : list of lists of dict
-    For every core, `regions`, and optional settings: `timeout` (register), `delay` (cycles until its start), `rank` and `size`
-    (default: the pod's).
+    For every core: `regions`, and optional settings. `timeout` is the value of the register, `delay` the number of cycles until
+    the start of the core. `rank` and `size` are the position in the ring and the number of cores (default: the pod's).
 recover : list of str
-    Recovery after a fault, for every run: `flush` resets all cores and flushes their links, `reset` only resets them.
+    Recovery after a fault, for every run. `flush` resets all cores and flushes their links; `reset` only resets the cores.
 pause : float
-    Probability of a pause on each channel.
+    Probability of a stall per cycle on each channel.
 
-Reports, for each run and core, `fault` (cause and pc), `counters`, `ring_sent`, `ring_received`, and `ring_state` after all cores
+Reports for each run and core `fault` (cause and pc), `counters`, `ring_sent`, `ring_received`, and `ring_state` after all cores
 have ended.
 """
 
@@ -34,7 +34,7 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 def _agents(dut, rank, image, rng, pause):
-    """Returns the memory and the driver of a core."""
+    """Returns the memory model and the driver of core `rank`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
@@ -52,7 +52,7 @@ def _agents(dut, rank, image, rng, pause):
 
 
 async def _one(dut, driver, rank, size, job):
-    """Runs one core."""
+    """Executes one run on one core, and returns its results."""
     await driver.configure_regions(job["regions"])
     await driver.join_ring(job.get("rank", rank), job.get("size", size))
     await driver.write("timeout", job.get("timeout", 3000))

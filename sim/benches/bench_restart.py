@@ -1,15 +1,15 @@
-"""cocotb bench for starts exactly in the cycle after HALT.
+"""cocotb bench that starts a core exactly in the cycle after HALT.
 
 Arguments
 ---------
 runs : list of dict
-    `regions` of each program. The program runs once or more to count its cycles. Then it runs twice: the second start arrives in
-    the first cycle in which it is not ignored, the cycle after HALT.
+    For each program: `regions`. The bench first executes the program once or more to count its cycles, and then twice in a row.
+    The second start arrives in the cycle after HALT, the first cycle in which a start is not ignored.
 window : (int, int)
-    First and last word of the memory that is dumped at the end.
+    First and last word of the memory region that is dumped at the end.
 
-Reports, for each program, the `fault` of its last run and how many `times` it ran, and the memory in the file that the plusarg
-`dump` names.
+Reports for each program the `fault` of its last execution, and the number of executions as `times`. The memory is written to the
+file named by the plusarg `dump`.
 """
 
 import cocotb
@@ -20,7 +20,7 @@ from .bench_run import dump, prepare
 
 
 async def _begin(dut, driver):
-    """Starts a run; returns the cycle in which the write to `control` began."""
+    """Starts the core. Returns the cycle in which the write to the register `control` began."""
     await driver.write("interrupt", 0b11)
     begun = int(dut.cycle.value)
     await driver.write("control", 1)
@@ -28,14 +28,15 @@ async def _begin(dut, driver):
 
 
 async def _cycles(dut, driver):
-    """Returns the cycles of a run, from the write to `control` to the interrupt."""
+    """Executes the program once. Returns the number of cycles from the write to `control` to the interrupt."""
     begun = await _begin(dut, driver)
     await RisingEdge(dut.irq)
     return int(dut.cycle.value) - begun
 
 
 async def _twice(dut, driver, cycles):
-    """Starts a run, and again `cycles` later; returns whether the second start took effect, and the result of that run."""
+    """Starts the core, and again `cycles` later. Returns `(taken, fault)`: True if the second start took effect, and cause and pc
+    of the resulting fault or None."""
     begun = await _begin(dut, driver)
     await ClockCycles(dut.clk, begun + cycles - int(dut.cycle.value))
     await driver.write("control", 1)
@@ -64,7 +65,7 @@ async def restarts(dut):
                 early += 1
                 taken, _ = await _twice(dut, driver, cycles + 2 - early)
                 times += 1 + taken
-            early -= 1  # the earliest start that takes effect
+            early -= 1  # the earliest cycle in which a start takes effect
         taken, fault = await _twice(dut, driver, cycles + 2 - early)
         assert taken, f"the start {early} cycles early was ignored"
         results.append({"fault": fault, "times": times + 2})

@@ -1,21 +1,20 @@
-"""cocotb bench of one core of a ring, with independent agents of cocotbext-axi.
-
-The agents are AXI4-Stream neighbours, the memory and the AXI4-Lite master.
+"""cocotb bench of one core of a ring. The neighbours on the AXI4-Stream links, the memory and the AXI4-Lite master are
+independent agents of cocotbext-axi.
 
 Arguments
 ---------
 image, output : files
-    Memory before and after.
+    Memory before and after the program.
 regions : dict
 size : int
-    Cores of the ring; this one has rank 0.
+    Number of cores in the ring. The simulated core has rank 0.
 links : list of dict
-    For every received segment, `data` (hexadecimal), `user` (the `tuser` of its beats) and `after`, the number of segments that
-    the core must send first.
+    For every segment that the core receives: `data` (hexadecimal), `user` (`tuser` of its beats), and `after`, the number of
+    segments that the core must send before.
 pause : float
-    Probability of a pause in a cycle, on each link.
+    Probability of a stall per cycle, on each link.
 
-Reports `frames`, the sent segments (data in hexadecimal, and `tuser`), `ring_sent` and `ring_received`. The bench fails if the
+Reports `frames` (the segments sent: data in hexadecimal, and `tuser`), `ring_sent` and `ring_received`. The bench fails if the
 core withdraws or changes an offered beat before its handshake.
 """
 
@@ -48,7 +47,7 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 async def _watch(dut):
-    """Checks that an offered beat is stable until its handshake."""
+    """Checks that an offered beat stays unchanged up to its handshake."""
     waits = None
     while True:
         await RisingEdge(dut.aclk)
@@ -68,7 +67,7 @@ async def _give(source, links, gone):
 async def _take(sink, gone):
     while True:
         frame = await sink.recv()
-        gone.append([frame.tdata.hex(), frame.tuser])  # one number: all beats of a frame have the same `tuser`
+        gone.append([frame.tdata.hex(), frame.tuser])  # a number, since all beats of a frame have the same `tuser`
 
 
 @cocotb.test()

@@ -1,6 +1,7 @@
-"""cocotb bench for whole runs: the simulator loads the memory, the bench runs all batches and dumps the results.
+"""cocotb bench that executes all batches of a network. The simulator loads the memory image, and the bench dumps the results.
 
-No Python runs between a batch's start and its interrupt. :func:`sim.host.batches.run_batches` defines arguments and results.
+No Python is executed between the start of a batch and its interrupt. :func:`sim.host.batches.run_batches` defines arguments and
+results.
 """
 
 import time
@@ -19,25 +20,25 @@ PERIOD = 10
 
 
 async def prepare(dut):
-    """Starts the clock, resets the core, and returns a driver."""
+    """Starts the clock, resets the core, and returns a :class:`sim.host.driver.Driver`."""
     return Driver(await prepare_port(dut))
 
 
 async def prepare_port(dut):
-    """Starts the clock, resets the core, and returns the register port."""
+    """Starts the clock, resets the core, and returns the register port of the core."""
     for name in ("address", "last", "wdata", "write", "read", "dump"):
         getattr(dut, f"bd_{name}").value = 0
     dut.rst_n.value = 0
     port = AxiLite(dut, dut.clk, irq=dut.irq, period=PERIOD)
     Clock(dut.clk, PERIOD, "ns").start()
-    await ClockCycles(dut.clk, 3)  # the edge at time 0, and the two edges that the datasheet requires
+    await ClockCycles(dut.clk, 3)  # the clock edge at time 0, and the two edges that the datasheet requires
     dut.rst_n.value = 1
     await ClockCycles(dut.clk, 2)
     return port
 
 
 async def dump(dut, first, last):
-    """Makes the memory write its words from `first` to `last` to the file of the plusarg `dump`."""
+    """Makes the memory model write its words `first` to `last` to the file named by the plusarg `dump`."""
     dut.bd_address.value, dut.bd_last.value, dut.bd_dump.value = first, last, 1
     await RisingEdge(dut.clk)
     dut.bd_dump.value = 0

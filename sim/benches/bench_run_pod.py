@@ -1,6 +1,7 @@
-"""cocotb bench for whole runs of all cores of a ring: each batch starts on all cores, and ends when all have ended.
+"""cocotb bench that executes all batches on all cores of a ring. A batch starts on all cores, and ends when all cores have ended.
 
-No Python runs between a batch's start and its interrupts. :func:`sim.host.batches.run_batches` defines arguments and results.
+No Python is executed between the start of a batch and its interrupts. :func:`sim.host.batches.run_batches` defines arguments and
+results.
 """
 
 import time
@@ -15,7 +16,7 @@ from .bench_run import dump, prepare_port
 
 
 class _Selected:
-    """Register port of one core; its interrupt is the common interrupt of all cores."""
+    """The register port of one core. Its interrupt is the common interrupt of all cores."""
 
     def __init__(self, port, select, number):
         self._port, self._select, self._number = port, select, number
@@ -31,9 +32,9 @@ class _Selected:
 
 
 async def _batch(drivers, index, batch, cycles):
-    """Runs a batch; returns `(counters of each core, fault)`, see :meth:`sim.host.driver.Driver.run_batch`.
+    """Executes one batch. Returns `(counters of each core, fault)` as :meth:`sim.host.driver.Driver.run_batch` does.
 
-    The fault is the first one that is not a wait for another core.
+    The fault is the first fault that does not come from waiting for another core.
     """
     for driver in drivers:
         await driver.configure_regions(batch.get("regions", {}))

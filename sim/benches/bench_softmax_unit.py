@@ -1,4 +1,5 @@
-"""Bench of the softmax unit against the golden definition: random operations, rows of all kinds, and stalls of the port."""
+"""Bench of the softmax unit against its golden definition: random operations, rows with all kinds of numbers, and stalls of the
+buffer port."""
 
 import cocotb
 import numpy as np
@@ -18,7 +19,8 @@ SPECIALS = (0x00000000, 0x80000000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFF
 
 
 def sums(rng, count):
-    """Draws the sums of one row, as bits: close together or not, at any distance from 0; a few rows have infinities or NaN."""
+    """Returns random sums of one row, as bit patterns. The sums may be close together, and at any distance from 0. A few rows
+    have infinities or NaN."""
     spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
     offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
     values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
@@ -34,23 +36,23 @@ def sums(rng, count):
 
 
 def least_results(rng, count):
-    """Draws the sums of one row with results near the least normal number.
+    """Returns random sums of one row whose softmax has results near the least normal number.
 
-    Results are within a binade of it, or round to it or to half of it.
+    The results are within a binade of the least normal number, or round to that number or to half of it.
     """
     largest = rng.choice((1, rng.randrange(1, 1 + count // 2)))
     values = np.zeros(count)
     for index in range(largest, count):
         least = np.log(largest * 2.0 ** -rng.choice((126, 126, 127)))
         values[index] = least + rng.uniform(-1, 1) * rng.choice((0.7, 2.0**-8, 2.0**-8))
-    if rng.random() < 0.5:  # the sum is just above a power of two, so its reciprocal has leading ones
+    if rng.random() < 0.5:  # the sum is just above a power of two: its reciprocal starts with ones
         values[-1] = -rng.uniform(7, 12)
     rng.shuffle(values)
     return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
 
 
 def random_operation(rng, config, widest):
-    """Returns an operation that the decoder would accept, on up to `widest` tiles; spans of rows may overlap."""
+    """Returns a random operation on up to `widest` tiles, which the decoder would accept. Its ranges of rows may overlap."""
     depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
     format_ = rng.choice((Format.BFLOAT16, Format.BINARY32))
     rows, tiles = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, rng.randrange(1, widest + 1)))
@@ -75,7 +77,8 @@ def random_operation(rng, config, widest):
 
 
 def filled(rng, operation, accumulators, draw):
-    """Fills the accumulators, each row of the operation with numbers of one kind; returns its `(row, lanes)` in order."""
+    """Fills the accumulators with random numbers, one kind of number for each row of the operation. Returns the rows of the
+    operation as `(row, lanes)`, in order."""
     n, tiles = len(accumulators[0]), operation["rows1"]
     places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:
@@ -98,9 +101,9 @@ def filled(rng, operation, accumulators, draw):
 
 
 async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
-    """Runs `count` operations, each offered at once, on rows from `draw`.
+    """Simulates `count` operations on rows from `draw`. Each operation is offered as early as possible.
 
-    The buffer grants with probability `grants`. Returns the numbers of cycles, elements and vectors.
+    The buffer grants with probability `grants` per cycle. Returns the numbers of cycles, elements and vectors.
     """
     n, layout = config.n, activate_layout(config)
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
@@ -143,7 +146,8 @@ async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
 
 
 async def runs(ports, rng, *, count, widest, **sizes):
-    """Runs at full throughput, then with stalls and a reset during an operation; returns the number of elements."""
+    """Tests the unit at full throughput, then with stalls, and with a reset during an operation. Returns the number of
+    elements."""
     config = Config(**sizes)
     elements = 0
     for grants in (1, 0.5, 0.1):

@@ -1,4 +1,4 @@
-"""Bench of the systolic array against the golden model: tiles shift in while earlier tiles are in use."""
+"""Bench of the systolic array against the golden model. Tiles of weights shift in while earlier tiles are in use."""
 
 import cocotb
 import numpy as np
@@ -12,10 +12,10 @@ from ..rtl.ports import bfloat16_bits, binary32_bits, play
 
 
 def schedule(rng, n, tiles):
-    """Returns the cycles, at row 0 of the array, of each tile's mark, its switch and its rows of operands.
+    """Returns the cycles at row 0 of the array in which each tile's mark, its switch and its rows of operands arrive.
 
-    The schedule is as dense as the contract allows, with some gaps. A mark may coincide with the previous switch or follow it. A
-    switch follows the mark after n cycles, and the first row follows the switch after one cycle.
+    The schedule is as dense as the component's docstring allows, with some gaps. A mark may coincide with the previous switch or
+    follow it. A switch follows its mark after n cycles, and the first row follows the switch after one cycle.
     """
     mark, plan = rng.randrange(3), []
     switch = mark + n + rng.choice((0, 0, 2))
@@ -29,7 +29,8 @@ def schedule(rng, n, tiles):
 
 
 async def tiles(ports, rng, *, n, stages, count):
-    """Feeds `count` tiles and their rows, with noise on idle inputs; returns the number of compared sums."""
+    """Feeds `count` tiles and their rows into the array, with random values on idle inputs. Returns the number of sums
+    compared."""
     lead, latency = split_stages(stages)
     plan = schedule(rng, n, count)
     words, marks, operands, starts, expected = {}, set(), {}, {}, {}

@@ -1,4 +1,4 @@
-"""Bench of the transposer: tiles with gaps as input, and a check of each output vector in its cycle."""
+"""Bench of the transposer. Tiles enter with gaps, and each output vector is checked in its cycle."""
 
 import cocotb
 import numpy as np
@@ -8,19 +8,20 @@ from amaranth_tpu.hw.array.transposer import Transposer
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 
-#: Input symbols: no vector, a vector of a tile that is not transposed, or a vector of a tile that is.
+#: Symbols of the input in one cycle: no vector, a vector of a tile that is not transposed, or a vector of a tile that is
+#: transposed.
 GAP, PLAIN, TRANSPOSED = range(3)
 
 
 class Feeder:
-    """Drives one symbol per cycle, and checks the output vectors."""
+    """Drives one input symbol per cycle, and checks the output vectors."""
 
     def __init__(self, ports, rng, n):
         self.ports, self.rng, self.n = ports, rng, n
         self.tile, self.due, self.tiles = [], {}, 0
 
     async def step(self, symbol):
-        """Runs one cycle. `transpose` is random for a vector that is not the last of its tile."""
+        """Drives one symbol for one cycle. The input `transpose` is random for a vector that is not the last of its tile."""
         vector = [self.rng.getrandbits(16) for _ in range(self.n)]
         cycle, ends = self.ports.cycle, symbol != GAP and len(self.tile) == self.n - 1
         transpose = symbol == TRANSPOSED if ends else self.rng.getrandbits(1)
@@ -49,7 +50,7 @@ class Feeder:
 
 
 async def random_tiles(ports, rng, *, n, count):
-    """Feeds random tiles at full throughput and at random rates; a reset between two rates interrupts a tile."""
+    """Feeds random tiles at full throughput and at random rates. Between two rates, a reset interrupts a tile."""
     for pace in (1, 0.9, 0.5, 0.2):
         feeder = Feeder(ports, rng, n)
         while feeder.tiles < count or feeder.tile:
@@ -64,7 +65,7 @@ async def random_tiles(ports, rng, *, n, count):
 
 
 def de_bruijn(symbols, length):
-    """Returns a cyclic sequence that contains every word of `length` symbols once (Fredricksen, Kessler, Maiorana)."""
+    """Returns a cyclic sequence that contains every word of `length` symbols exactly once (Fredricksen, Kessler, Maiorana)."""
     word, sequence = [0] * (length + 1), []
 
     def extend(place, period):
@@ -83,7 +84,8 @@ def de_bruijn(symbols, length):
 
 
 async def every_window(ports, rng, *, n, length):
-    """Feeds every word of `length` symbols, after every number of vectors of a tile and in each storage orientation."""
+    """Feeds every word of `length` symbols. Each word starts after every number of vectors of a tile, and in each orientation of
+    the storage."""
     ring = de_bruijn(3, length)
     for diagonal in range(2):
         for number in range(n):

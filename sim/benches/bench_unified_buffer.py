@@ -1,4 +1,5 @@
-"""Bench of the unified buffer: random traffic on both ports against a model written from the docstring alone."""
+"""Bench of the unified buffer: random traffic on both ports, compared with a model that was written from the component's
+docstring alone."""
 
 import cocotb
 
@@ -9,10 +10,10 @@ from ..rtl.ports import play
 
 
 async def traffic(ports, rng, *, n, depth, skew, cycles):
-    """Fills the buffer, then moves vectors at one port while the other reads rows skewed.
+    """Fills the buffer. Then moves vectors through one port while the other port reads rows, each lane with its delay.
 
-    The value of a read is undefined in the cycle in which its row is written, so it is not compared. Returns the number of
-    compared values.
+    A read in the cycle in which its row is written is undefined, so its value is not compared. Returns the number of values
+    compared.
     """
     rows = [[None] * n for _ in range(depth)]
     addresses = []

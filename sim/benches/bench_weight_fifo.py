@@ -1,4 +1,4 @@
-"""Bench of the weight FIFO: tiles as input, and a check of the weights that the cells of an array would use."""
+"""Bench of the weight FIFO. Tiles enter, and the bench checks the weights that the cells of an array would use."""
 
 import cocotb
 
@@ -9,10 +9,11 @@ from ..rtl.ports import play
 
 
 class WeightRegisters:
-    """Model of the weights of n x n cells. Words move one column per cycle, marks one column in two cycles.
+    """A model of the weight registers of n x n cells. Words move one column to the right per cycle, marks one column in two
+    cycles.
 
-    A mark at column c loads the word there into the next weight. A switch copies the next weight, from before a mark in the same
-    cycle, to the active weight.
+    A mark at column c loads the word at that column into the next weight. A switch copies the next weight to the active weight; a
+    mark in the same cycle takes effect after the switch.
     """
 
     def __init__(self, n):
@@ -21,7 +22,7 @@ class WeightRegisters:
         self.shadow, self.running = ([[None] * n for _ in range(n)] for _ in range(2))
 
     def step(self, words, marks, switches):
-        """Simulates one cycle; returns the cells `(r, c)` that switch in it."""
+        """Simulates one cycle. Returns the cells `(r, c)` whose active weight changes."""
         switched = []
         for r in range(self.n):
             for history, value in ((self.words, words), (self.marks, marks), (self.switches, switches)):
@@ -37,9 +38,9 @@ class WeightRegisters:
 
 
 async def traffic(ports, rng, *, n, tiles, skew, count, pace):
-    """Moves `count` tiles through the FIFO. Writer and reader each act with probability `pace` when they can.
+    """Moves `count` tiles through the FIFO. Writer and reader each act with probability `pace` per cycle if they can.
 
-    Returns the cycles of the switches.
+    Returns the cycles in which the active tile was switched.
     """
     weights = [[[rng.getrandbits(16) for _ in range(n)] for _ in range(n)] for _ in range(count)]  # [tile][column][row]
     cells, done = WeightRegisters(n), [[0] * n for _ in range(n)]
@@ -63,7 +64,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
             assert len(switches) * n < written
             switches.append(cycle)
 
-        # Only the array may delay a complete tile.
+        # A complete tile may only be delayed by the array.
         was_shifting.append(ports.get("shifting"))
         shifted += was_shifting[-1]
         patience = patience + 1 if written // n > len(switches) and not loaded and not was_shifting[-1] else 0
@@ -93,11 +94,11 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
 
 
 async def runs(ports, rng, *, n, tiles, skew, count):
-    """Runs at full throughput, one tile every n cycles, and at random rates, with a reset between two runs."""
+    """Tests the FIFO at random rates, with a reset after each, and then at full throughput, one tile every n cycles."""
     sizes = {"n": n, "tiles": tiles, "skew": skew}
     for pace in (0.1, 0.5, 0.9):
         await traffic(ports, rng, **sizes, count=count, pace=pace)
-        for _ in range(rng.randrange(3 * n)):  # part of a tile, perhaps shifting, then a reset
+        for _ in range(rng.randrange(3 * n)):  # write part of a tile, which may already be shifting, before the reset
             ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), tiles__switch=0)
             await ports.settle()
             await ports.tick()
@@ -110,7 +111,7 @@ async def runs(ports, rng, *, n, tiles, skew, count):
 
 
 async def stocked(ports, rng, *, n, tiles, skew):
-    """Returns the distances between tiles from a full FIFO, with each switch as early as possible; they must be n cycles."""
+    """Reads a full FIFO, with each switch as early as possible. Returns the cycles between tiles, which must be n."""
     for _ in range(tiles * n):
         ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()
@@ -129,7 +130,8 @@ async def stocked(ports, rng, *, n, tiles, skew):
 
 
 async def first_tile(ports, rng, *, n, tiles, skew):
-    """Returns the cycles from the last vector of a tile to its `coming`, and to the `freed` of its place."""
+    """Measures the FIFO's latency. Returns the cycles from the last vector of a tile to its `coming`, and to `freed`, when its
+    entry is free again."""
     for _ in range(n):
         ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()

@@ -1,4 +1,4 @@
-"""Serial line at the pins of a simulated board, in cocotb."""
+"""A serial line at the pins of a simulated board, for cocotb benches."""
 
 from collections import deque
 
@@ -10,21 +10,21 @@ __all__ = ["UartPins"]
 
 
 class UartPins:
-    """Transport for :class:`sim.host.serial_link.SerialLink`, bit by bit.
+    """A transport for :class:`sim.host.serial_link.SerialLink` that drives and samples the pins bit by bit.
 
     Parameters
     ----------
     to, back : handle
-        Input and output pin of the board.
+        Input pin and output pin of the board.
     bit : int
-        Duration of a bit in nanoseconds, an even number.
+        Duration of a bit, in nanoseconds. Must be even.
     second : int
-        Nanoseconds that count as a second: a simulated board may run at a clock other than its nominal one.
+        Simulated nanoseconds that count as one second. A simulated board may have another clock than the nominal one.
 
     Attributes
     ----------
     sending, receiving : callables
-        Functions from a list to a list of bytes that model faults of the line.
+        Fault models of the line, one per direction: functions from a list of bytes to a list of bytes.
     """
 
     def __init__(self, to, back, *, bit, second):
@@ -49,7 +49,7 @@ class UartPins:
 
     async def send(self, data):
         for byte in self.sending(list(data)):
-            # The start bit is 0, the stop bit 1; a sequence of equal bits is one wait.
+            # The start bit is 0, the stop bit is 1. Equal consecutive bits are driven in one wait.
             bits, first = byte << 1 | 1 << 9, 0
             for position in range(1, 11):
                 if position == 10 or bits >> position & 1 != bits >> first & 1:

@@ -102,7 +102,7 @@ class Machine:
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed, self.refused = 0, False
-        self._tiles = []  # weights FIFO: arrays of tiles, oldest first
+        self._tiles = []  # weight FIFO: arrays of tiles, oldest first
         self._tile = np.zeros((config.n, config.n), np.uint16)  # weights in the array, [row, column]
 
     def run(self, pc=0):

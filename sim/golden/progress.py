@@ -1,4 +1,4 @@
-"""Deadlock analysis of a program. It models dispatch, queues, instructions in flight, hazards and free space in the weights FIFO,
+"""Deadlock analysis of a program. It models dispatch, queues, instructions in flight, hazards and free space in the weight FIFO,
 without time.
 
 Whether an instruction can proceed depends only on which instructions have completed, not on the time of their completion. It is

@@ -1,9 +1,9 @@
-"""Registry of the blocks with proofs."""
+"""The blocks that have formal proofs."""
 
 from .lanes import LANES
 from .properties import ARITHMETIC
 
 __all__ = ["BLOCKS"]
 
-#: By name.
+#: Blocks by name.
 BLOCKS = {**ARITHMETIC, **LANES}

@@ -1,4 +1,5 @@
-"""Proof jobs of the blocks, and negative controls: faulty subjects that must be refuted by a replayed counterexample."""
+"""The jobs that prove the blocks, and negative controls. In a negative control a block or its specification is faulty; the job
+must refute it with a counterexample, which is replayed."""
 
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,18 +19,18 @@ __all__ = ["Counterexample", "Proof", "ProofJob", "proofs", "negative_controls"]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Inputs that violate a property.
+    """Inputs for which a property is false.
 
     Parameters
     ----------
     inputs : dict
-        Columns of values, from the first cycle to the cycle in which `port` is compared.
+        Inputs by name: one value per cycle, up to the cycle in which `port` is compared.
     shown : tuple
-        `(port, cycle)` of the inputs that the property names.
+        `(port, cycle)` of the inputs that occur in the property.
     expected, found : int
-        Value of `port` by the property, and by the solver.
+        Value of the output `port` that the property requires, and the value that the solver found.
     simulated, golden : int or None
-        Value of `port` in Icarus, and by the golden model in numpy.
+        Value of `port` in a simulation with Icarus, and in the golden model in numpy.
     """
 
     property: str
@@ -44,7 +45,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome of a job: `result` is `proven`, `refuted` or `unknown`."""
+    """The outcome of a :class:`ProofJob`. `result` is `proven`, `refuted` or `unknown`."""
 
     block: str
     value: str
@@ -59,20 +60,20 @@ class Proof:
 
 @dataclass(frozen=True)
 class ProofJob:
-    """All properties of one block, to be proven, or to be refuted if there is a faulty `subject`.
+    """A job that proves all properties of one block. If `subject` describes a fault, the properties must be refuted.
 
     Parameters
     ----------
     subject : str
-        Description of the fault; empty without a fault.
+        Description of the fault that was inserted. Empty without a fault.
     specification : str
-        SMT-LIB text, correct unless it is the subject.
+        Specification of the arithmetic, as SMT-LIB text. It is correct unless it is itself the faulty subject.
     mutate : callable
-        Maps a correct component to a faulty one.
+        Inserts a fault into a component: maps the correct component to a faulty one.
     changes : str
-        Yosys commands that make the netlist faulty.
+        Inserts a fault into the netlist: Yosys commands.
     harmless : bool
-        The fault may have no effect, so that proven is accepted as well as refuted.
+        True if the fault may have no effect. The job may then also prove the properties.
     """
 
     block: str
@@ -84,7 +85,8 @@ class ProofJob:
     harmless: bool = False
 
     def run(self, timeout):
-        """Proves the properties in order, up to the first that is not proven; returns a :class:`Proof`."""
+        """Proves the properties in order, up to the first that cannot be proven within `timeout` seconds. Returns a
+        :class:`Proof`."""
         block = BLOCKS[self.block]
         component = block.make(self.value)
         circuit = Circuit(self.mutate(component) if self.mutate else component, self.changes)
@@ -113,14 +115,16 @@ class ProofJob:
         )
 
     def _multiplier(self, timeout):
-        """Returns a multiplier's circuit if it is proven to fulfil the specification, else None; and the seconds used."""
+        """Returns `(circuit, seconds)`: the circuit of a multiplier if it is proven to meet the specification, else None; and the
+        time used."""
         circuit = Circuit(Multiplier(lead=0), name="multiplier")
         (prop,) = BLOCKS["multiplier"].properties(0, 0)
         answer = solve(prop.script(circuit, self.specification), timeout=timeout)
         return (circuit if answer.result == "unsat" else None), answer.seconds
 
     def _confirm(self, circuit, index, timeout):
-        """Returns a simulated counterexample that starts in a reachable state, or None if there is none."""
+        """Returns a counterexample to property `index` from a state that can be reached after a reset, with the results of its
+        simulation. Returns None if there is none."""
         block = BLOCKS[self.block]
         prop = block.properties(self.value, len(block.start.get("rst", ())))[index].after(block.start, circuit.inputs)
         names = {port: [circuit.input("run", port, cycle) for cycle in range(prop.cycle + 1)] for port in circuit.inputs}
@@ -140,7 +144,7 @@ class ProofJob:
     def _as_expected(self, result, counterexample):
         if not self.subject or counterexample is None:
             return result == "proven" and (not self.subject or self.harmless)
-        # The golden model must agree with the correct one of property and block, and the simulator with the solver.
+        # The golden model must agree with the property or block that is correct, and the simulator with the solver.
         right = counterexample.found if self.specification != specification() else counterexample.expected
         return counterexample.simulated == counterexample.found and counterexample.golden == right
 
@@ -152,12 +156,13 @@ def _value_text(value):
 
 
 def proofs(block, values=None):
-    """Returns the jobs that prove a block, for all or some of its parameter values."""
+    """Returns the jobs that prove a block, for `values` of its parameter. Default: all values."""
     return [ProofJob(block, value) for value in BLOCKS[block].values if values is None or value in values]
 
 
 def _mutations(block, value, count):
-    """Returns Yosys commands that each invert one bit of one cell of a block's netlist; deterministic for a netlist."""
+    """Returns `count` Yosys commands that each invert one bit of one cell in a block's netlist. The commands are always the same
+    for the same netlist."""
     script = (
         "read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
         f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
@@ -168,7 +173,8 @@ def _mutations(block, value, count):
 
 
 def negative_controls(mutations=3):
-    """Returns jobs with one fault each, which must be refuted."""
+    """Returns jobs with one inserted fault each, all of which must be refuted. `mutations` is the number of inverted bits per
+    block."""
     multiplier, adder, cell = 2, (3, True), 3
     jobs = [
         ProofJob("multiplier", multiplier, "specification: subnormals are kept", specification(flush=False)),

@@ -1,4 +1,5 @@
-"""Properties of the activation unit's lanes for all inputs, with the order and sign of SMT-LIB's binary32."""
+"""Properties of the activation unit's lanes, for all inputs. The order and the sign of numbers are defined by SMT-LIB's
+binary32."""
 
 from amaranth_tpu.hw.activation.activation_lane import ActivationLane
 from amaranth_tpu.hw.activation.index_lane import IndexLane
@@ -16,7 +17,8 @@ def _float(bits):
 
 
 def _is_sum(bits):
-    """Returns the condition that bits are a possible sum of the cells: not subnormal, and at most the one NaN."""
+    """Returns the condition, in SMT-LIB, that a bit vector is a possible sum of the cells: not subnormal, and 0x7FC00000 if it is
+    NaN."""
     return f"(and (not (fp.isSubnormal {_float(bits)})) (=> (fp.isNaN {_float(bits)}) (= {bits} #x7fc00000)))"
 
 
@@ -29,7 +31,7 @@ def _is_set(port, cycle=0):
 
 
 def _above_zero(bits):
-    """Returns the condition that bits are above zero; it is false for a NaN."""
+    """Returns the condition, in SMT-LIB, that a binary32 bit vector is greater than zero. It is false for NaN."""
     return f"(fp.gt {_float(bits)} (_ +zero 8 24))"
 
 
@@ -48,7 +50,7 @@ def _comparator_properties(strict, first):
 
 
 def _order(bits):
-    """Returns an int that sorts binary32 bits by sign and magnitude."""
+    """Returns an int by which binary32 bit patterns are ordered by sign and magnitude."""
     return -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits
 
 
@@ -63,7 +65,7 @@ def _lane_properties(halves, first):
     value = f"run.value.{first}"
     stays = f"(and {_is_set('keep', first)} (not (and {_is_set('relu', first)} (fp.isNegative {_float(value)}))))"
     result = f"(ite {stays} {value} #x00000000)"
-    # Add half a unit in the last place, or one bit less if the last place is even: ties go to even.
+    # Add half a unit in the last place. If the last place is even, add one bit less, so that ties go to even.
     up = f"(bvadd {result} #x00007fff ((_ zero_extend 31) ((_ extract 16 16) {result})))"
     rounded = f"((_ extract 31 16) (ite {_is_set('cut', first)} {result} {up}))"
     assumption = _is_sum(value)
@@ -144,7 +146,7 @@ def _index_model(latency, columns, port):
     return [*found, index]
 
 
-#: By name.
+#: Blocks by name.
 LANES = {
     block.name: block
     for block in (

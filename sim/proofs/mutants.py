@@ -1,6 +1,6 @@
-"""Mutants: blocks with one deliberate fault each, whose proofs must fail.
+"""Mutants: blocks with one deliberate fault each. Their proofs must fail.
 
-The faults are at the ports of a block, so that they do not depend on its implementation.
+Each fault changes signals at the ports of the correct block, so that it does not depend on the block's implementation.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -11,7 +11,7 @@ __all__ = ["FlushesLeastNormal", "DropsSticky", "SwitchesLate", "MarkSwitches", 
 
 
 class _Mutant(wiring.Component):
-    """A block with the ports of the correct block `inner`, which it contains."""
+    """A block that contains the correct block `inner` and has the same ports."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -28,7 +28,7 @@ class _Mutant(wiring.Component):
 
 
 class FlushesLeastNormal(_Mutant):
-    """A multiplier or an adder that flushes at the wrong exponent: results with exponent field 1 become zeros too."""
+    """A multiplier or an adder that flushes one exponent too many: results with the exponent field 1 also become zeros."""
 
     def mutate(self, m):
         with m.If(self.inner.o.exponent == 1):
@@ -36,14 +36,14 @@ class FlushesLeastNormal(_Mutant):
 
 
 class DropsSticky(_Mutant):
-    """An adder without a sticky bit: bits of the smaller operand that alignment shifts below the round bit are lost."""
+    """An adder without a sticky bit. It ignores the bits of the smaller operand that alignment shifts below the round bit."""
 
     def mutate(self, m):
         a, b = self.a, self.b
         swap = b.exponent > a.exponent
         distance = Signal(8)
         m.d.comb += distance.eq(Mux(swap, b.exponent - a.exponent, a.exponent - b.exponent))
-        kept = Signal(24)  # mask of the significand: guard and round bits and all bits above
+        kept = Signal(24)  # mask of the significand's upper bits, down to guard and round bit
         m.d.comb += kept.eq(Cat(distance < places + 3 for places in range(24)))
         for name, smaller in (("a", swap), ("b", ~swap)):
             operand, inside = getattr(self, name), getattr(self.inner, name)
@@ -54,7 +54,7 @@ class DropsSticky(_Mutant):
 
 
 class SwitchesLate(_Mutant):
-    """A cell that activates its next weight one cycle late."""
+    """A cell that activates its next weight one cycle too late."""
 
     def mutate(self, m):
         late = Signal()
@@ -63,7 +63,7 @@ class SwitchesLate(_Mutant):
 
 
 class MarkSwitches(_Mutant):
-    """A cell whose active weight also changes with a mark."""
+    """A cell whose active weight changes not only with a switch but also with a mark."""
 
     def mutate(self, m):
         passed_on = Signal()
@@ -72,14 +72,14 @@ class MarkSwitches(_Mutant):
 
 
 class NotStrict(_Mutant):
-    """A comparator that outputs 1 for two equal negative numbers."""
+    """A comparator that outputs 1 for two equal negative numbers, though neither is greater."""
 
     def mutate(self, m):
         m.d.comb += self.o.eq(self.inner.o | (self.a[31] & (self.a == self.b)))
 
 
 class KeepsNaN(_Mutant):
-    """A lane of SELECT for which a NaN is above 0."""
+    """A lane of SELECT that treats NaN as greater than 0."""
 
     def mutate(self, m):
         with m.If(self.operand.exponent.all() & ~self.operand.sign & ~self.equal):

@@ -1,7 +1,8 @@
-"""Properties of the arithmetic in SMT-LIB's theory of floating point, and the golden model in numpy for the same inputs.
+"""Properties of the arithmetic, in SMT-LIB's theory of floating point, and the golden model's results for the same inputs.
 
-The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, with operands flushed too and one NaN. A bfloat16 is the upper half
-of a binary32 and is specified this way, since Bitwuzla's support of bfloat16 is experimental.
+The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, where operands are flushed too, and every NaN is 0x7FC00000. A
+bfloat16 is specified as the upper half of a binary32, since Bitwuzla's support of bfloat16 is experimental. A run of a circuit is
+its behaviour over some cycles, from arbitrary initial registers.
 """
 
 import re
@@ -30,29 +31,30 @@ _FTZ = "(ite (fp.isSubnormal f) (ite (fp.isNegative f) (_ -zero 8 24) (_ +zero 8
 
 
 def specification(rounding="RNE", flush=True):
-    """Returns SMT-LIB functions: `number` of bits, `product` of two bfloat16, `sum` of numbers, and the equality `same`.
+    """Returns the definitions of four SMT-LIB functions: `number` of a bit vector, `product` of two bfloat16, `sum` of numbers,
+    and the equality `same`.
 
-    Only the defaults are correct. `rounding` is a rounding mode of SMT-LIB; without `flush`, subnormals are kept.
+    Only the default arguments are correct. `rounding` is a rounding mode of SMT-LIB. If `flush` is False, subnormals are kept.
     """
     return _SPECIFICATION.format(rounding=rounding, ftz=_FTZ if flush else "f")
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property: `port` equals `expected` in cycle `cycle`, for all initial registers and all inputs.
+    """The statement that output `port` equals `expected` in cycle `cycle` of a run, for all initial registers and all inputs.
 
     Parameters
     ----------
     text : str
-        The property in words.
+        Description of the property for reports.
     expected : str
-        A term: a number if `number`, else a bit vector. `run.x.0` is input `x` in cycle 0 of the run.
+        SMT-LIB term: a number if `number` is True, else a bit vector. The term `run.x.0` is input `x` in cycle 0 of the run.
     given : dict
-        `(port, cycle)` to the term for an input.
+        Inputs with given values: maps `(port, cycle)` to an SMT-LIB term.
     assumption : str
-        Formula that is assumed.
+        SMT-LIB formula that is assumed to hold.
     other : tuple
-        `(cycles, given)` of a second run, `other`, that starts with the same registers.
+        `(cycles, given)` of a second run, named `other`, which starts with the same registers.
     factors : tuple
         Two terms whose `product` occurs in `expected`.
     """
@@ -69,12 +71,13 @@ class Property:
 
     @property
     def decisive(self):
-        """`(port, cycle)` of the inputs that the property names; empty for a property of two runs."""
+        """Returns `(port, cycle)` of the inputs that occur in the property. It is empty for a property of two runs."""
         names = dict.fromkeys(re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
         return tuple((port, int(cycle)) for port, cycle in names)
 
     def after(self, start, widths):
-        """Returns the property for runs whose first cycles have the inputs in the columns `start`."""
+        """Returns the same property for runs that begin with given inputs. `start` has the inputs by name, one value per cycle;
+        `widths` has their widths."""
         given = {
             (port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items() for cycle, bits in enumerate(column)
         }
@@ -82,10 +85,10 @@ class Property:
         return replace(self, given={**given, **self.given}, other=other)
 
     def script(self, circuit, specification, multiplier=None):
-        """Returns SMT-LIB text that is satisfiable only if the property is violated.
+        """Returns SMT-LIB text that is satisfiable only if the property is false.
 
-        `multiplier`, the circuit of a multiplier without registers, must be proven to compute the `product`. It is a lemma: it
-        does not change the property, but saves the solver most of its work.
+        `multiplier` is the circuit of a multiplier without registers. It must have been proven to compute the function `product`.
+        The text uses it as a lemma: the property does not change, but the solver needs much less work.
         """
         parts = [circuit.script, specification]
         if self.other:
@@ -105,7 +108,7 @@ class Property:
 
 @dataclass(frozen=True)
 class ProvenBlock:
-    """A block with all values of its parameter, which is mostly its latency.
+    """A block with formal proofs, for all values of its parameter. The parameter is usually the block's latency.
 
     Parameters
     ----------
@@ -114,14 +117,15 @@ class ProvenBlock:
     values : sequence
         Values of the parameter.
     make : callable
-        Maps a value to a component.
+        Maps a value of the parameter to a component.
     properties : callable
-        Maps `(value, first)` to properties, whose first relevant cycle is `first`.
+        Maps `(value, first)` to a list of properties. `first` is the first cycle of their inputs.
     expect : callable
-        Maps `(value, columns, port)` to the golden model's values of the port: an int per cycle, or None if the inputs do not
-        determine it.
+        Maps `(value, columns, port)` to the golden model's values of an output: one int per cycle, or None if the inputs do not
+        determine the value.
     start : dict
-        Columns of inputs, of equal length, after which the outputs depend on the inputs only.
+        Inputs by name, one value per cycle. After these cycles, the outputs depend only on the inputs, not on the initial
+        registers.
     """
 
     name: str
@@ -167,9 +171,10 @@ def _adder_model(pipelining, columns, port):
 
 
 def _cell_properties(stages, first):
-    # An x uses the last weight that was marked before the last switch before x. The first property states this for a mark, a
-    # switch and an x in consecutive cycles. The next two state that a cycle without a switch keeps the active weight, and that a
-    # cycle without a mark keeps the next weight. By induction over inserted cycles, the statement holds for all distances.
+    # An operand x uses the last weight that was marked before the last switch before x. The first property states this for a
+    # mark, a switch and an x in consecutive cycles. The next two properties state that a cycle without a switch keeps the active
+    # weight, and that a cycle without a mark keeps the next weight. By induction over inserted cycles, the statement holds for
+    # all distances.
     lead, _ = split_stages(stages)
     inputs = ("x_i", "w_i", "mark_i", "switch_i", "sum_i", "rst")
     x = first + 2
@@ -177,7 +182,7 @@ def _cell_properties(stages, first):
     factors = f"run.x_i.{x}", f"run.w_i.{first}"
 
     def after_one_more(cycles):
-        """Returns `given` with the other run's inputs delayed by one cycle, from cycle `first` on."""
+        """Returns the inputs of the run, delayed by one cycle from cycle `first` on, as given inputs of the other run."""
         return {(port, cycle + 1): f"other.{port}.{cycle}" for port in inputs for cycle in range(first, cycles + 1)}
 
     def unless_reset(port, *cycles):
@@ -235,7 +240,7 @@ def _cell_model(stages, columns, port):
     return sums
 
 
-#: Marks of two different weights, and a switch to the first.
+#: Inputs that mark two different weights and switch to the first.
 _CELL_START = {
     "w_i": [0x3FC0, 0, 0xC040],
     "mark_i": [1, 0, 1],
@@ -245,7 +250,7 @@ _CELL_START = {
     "rst": [0] * 3,
 }
 
-#: Blocks by name. The adder's parameter is (latency, True if the second operand has only one NaN).
+#: Blocks by name. The adder's parameter is (latency, True if its second operand has only the NaN 0x7FC00000).
 ARITHMETIC = {
     block.name: block
     for block in (

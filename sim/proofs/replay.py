@@ -1,4 +1,4 @@
-"""Replay of a counterexample's inputs on a circuit's Verilog in Icarus."""
+"""Replay of a counterexample: simulation of a circuit's Verilog in Icarus with given inputs."""
 
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
@@ -32,17 +32,17 @@ endmodule
 
 
 def replay(circuit, columns):
-    """Simulates a :class:`sim.proofs.smt.Circuit` and returns its outputs.
+    """Simulates a :class:`sim.proofs.smt.Circuit` with the given inputs, and returns its outputs.
 
     Parameters
     ----------
     columns : dict
-        Name of every input to ints, one per cycle.
+        Inputs by name: a list of ints, one per cycle.
 
     Returns
     -------
     dict
-        Name of every output to ints, one per cycle and one after the last cycle; None if a bit is unknown.
+        Outputs by name: a list of ints, one per cycle and one after the last cycle. None if a bit is unknown.
 
     Raises
     ------

@@ -1,8 +1,9 @@
-"""Proofs of the ring's flow control: a bound on the vectors that a ring unit sends ahead of those it receives, and its link FIFO.
+"""Formal proofs of the ring's flow control. They concern the link FIFO, and the number of vectors that a ring unit may send ahead
+of the vectors that it receives.
 
-Each claim is SMT-LIB text that is satisfiable only if the claim is wrong. The proofs are by induction: one cycle of the RTL's
-netlist, or a few, from every state that satisfies an invariant, with arbitrary inputs. The invariant holds after a reset, and
-therefore in all later cycles.
+Each claim is SMT-LIB text that is satisfiable only if the claim is false. The proofs are by induction over cycles of the RTL's
+netlist, with arbitrary inputs: an invariant holds after a reset, and each cycle preserves it. The invariant therefore holds in
+all later cycles. A run is the time in which the core executes a program.
 """
 
 import itertools
@@ -19,15 +20,15 @@ from .smt import MEMORIES, Circuit
 
 __all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
 
-#: Width of all numbers in the specification: wider than any counter in the RTL.
+#: Width in bits of all numbers in the specification: wider than any counter in the RTL.
 _WIDTH = 20
-#: Rows in the memory of the ring unit's task queue; one more task is in the output register of the queue.
+#: Number of rows in the memory of the ring unit's task queue. One more task is in the queue's output register.
 _ROWS = RingUnit.prefetch - 1
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement in words, and SMT-LIB text that is satisfiable only if it is wrong."""
+    """A claim about a circuit, in words, and as SMT-LIB text that is satisfiable only if the claim is false."""
 
     text: str
     script: str
@@ -54,29 +55,29 @@ def _count(condition):
 
 
 class _State:
-    """Terms for the state in one cycle of a run."""
+    """SMT-LIB terms for registers and ports of a circuit in one cycle."""
 
     def __init__(self, circuit, cycle):
         self._circuit, self.cycle = circuit, cycle
 
     def flag(self, name):
-        """Returns a register or port of one bit, as a Boolean."""
+        """Returns the term for a register or port of one bit, as a Boolean."""
         return f"(|dut_n {name}| run.{self.cycle})"
 
     def field(self, name, low, width):
-        """Returns bits of a register or port."""
+        """Returns the term for `width` bits of a register or port, from bit `low` on."""
         return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
 
     def whole(self, name, width):
-        """Returns a register as bits; Yosys represents a register of one bit as a Boolean."""
+        """Returns the term for a whole register as a bit vector. Yosys represents a register of one bit as a Boolean."""
         return f"(ite {self.flag(name)} #b1 #b0)" if width == 1 else self.field(name, 0, width)
 
     def number(self, name, width):
-        """Returns a register as a number."""
+        """Returns the term for a register, extended to the width of all numbers."""
         return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
 
     def bit(self, name, place):
-        """Returns one bit of a register, as a Boolean."""
+        """Returns the term for one bit of a register, as a Boolean."""
         return f"(= {self.field(name, place, 1)} #b1)"
 
 
@@ -86,9 +87,10 @@ _IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
 
 
 class _RingState(_State):
-    """State of the ring unit in one cycle.
+    """SMT-LIB terms for the ring unit in one cycle.
 
-    `ahead` is the number of vectors sent minus the number received; `segment` is the segment length of the last operation.
+    `ahead` is the number of vectors sent minus the number received. `segment` is the number of vectors per segment of the last
+    operation.
     """
 
     def __init__(self, circuit, config, cycle):
@@ -99,7 +101,7 @@ class _RingState(_State):
         spare = self._task("spare_flags", self.spared)
         last, *others = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
         self.tasks = [spare, last, *others]
-        # The oldest task may have been sent already, with its write still pending.
+        # The oldest task may have been sent already, while its write is still pending.
         self.oldest = {flag: f"(ite {self.spared} {spare[flag]} {last[flag]})" for flag in ("there", "send")}
         self.tvalid = self.flag("sent__tvalid")
         behind = [_both(self.spared, last["there"], last["send"]), *(_both(task["there"], task["send"]) for task in others)]
@@ -114,7 +116,8 @@ class _RingState(_State):
         return {"there": there, **{flag: self._bits(name, flag) for flag in ("own", "receive", "send", "end")}}
 
     def _queued(self, index):
-        """Returns the task at `index` in the memory of the queue, behind the task in the output register."""
+        """Returns the flags of the task at `index` in the memory of the queue. Index 0 follows the task in the output
+        register."""
         found = {"there": f"(bvugt {self.number('tasks.inner_level', _ROWS.bit_length())} {_number(index)})"}
         for flag in ("own", "receive", "send", "end"):
             term = "false"
@@ -124,12 +127,12 @@ class _RingState(_State):
         return found
 
     def _at(self, port, row):
-        """Returns the condition that a port of the queue's memory addresses a row."""
+        """Returns the condition that a port of the queue's memory addresses a given row."""
         width = (_ROWS - 1).bit_length()
         return f"(= {self.field(f'tasks.{port}__addr', 0, width)} (_ bv{row % _ROWS} {width}))"
 
     def _rows(self):
-        """Yields invariants of the queue's memory: the number of used rows, and their addresses."""
+        """Yields the invariants of the queue's memory: the number of used rows, and the addresses of its ports."""
         level = self.number("tasks.inner_level", _ROWS.bit_length())
         yield f"(bvule {level} {_number(_ROWS)})"
         yield f"(or {' '.join(self._at('r_port', row) for row in range(_ROWS))})"
@@ -137,7 +140,8 @@ class _RingState(_State):
             yield _implies(_both(f"(= {level} {_number(used)})", self._at("r_port", row)), self._at("w_port", row + used))
 
     def _credits(self, made):
-        """Returns invariants of the credit: from 0 to a segment while the queued tasks begin in order, and `made` at the end."""
+        """Returns the invariants of the credit, which is the number of vectors sent or to be sent minus the number received. It
+        stays from 0 to a segment while the queued tasks begin in order. At the end it equals `made`."""
         terms, credit, segment = [], self.begun, self.segment
         for task in self.queued:
             terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
@@ -147,7 +151,7 @@ class _RingState(_State):
         return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
 
     def begins_in_runs(self):
-        """Returns the invariant that holds inside and outside of runs."""
+        """Returns the invariant that holds both during runs and between them."""
         return _implies(self.flag("may_begin"), self.flag("active"))
 
     def invariant(self):
@@ -161,7 +165,7 @@ class _RingState(_State):
         latched = f"((_ zero_extend {_WIDTH - width}) {self.field('sequencer.op', op['segment'].offset, width)})"
         mode = self.field("sequencer.op", op["mode"].offset, 2)
         gathers, scatters = (f"(= {mode} (_ bv{m.value} 2))" for m in (RingMode.ALL_GATHER, RingMode.REDUCE_SCATTER))
-        # The credit after all tasks that the sequencer has issued have begun.
+        # Credit after all tasks issued by the sequencer have begun.
         at_work = (
             f"(ite (= {first} {last}) {_number(0)} (ite (= {step} {first}) {index} "
             f"(ite (= {step} {last}) (bvsub {segment} {index}) {segment})))"
@@ -184,21 +188,22 @@ class _RingState(_State):
             _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
             *self._rows(),
         ]
-        # An offered vector belongs to the oldest task, which must send. A write belongs to it too.
+        # An offered vector belongs to the oldest task, which must be a task that sends. A write belongs to the oldest task too.
         terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
         terms.append(_implies(self.flag("write"), self.oldest["there"]))
-        # A spared task stalls all tasks behind it.
+        # A task in the spare register stalls all later tasks.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
         terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
-        # No task follows the last task of an operation, and there are no tasks outside an operation.
+        # No task follows the last task of an operation, and no tasks exist between operations.
         line = [*self.tasks, *self.queued]
         for place, task in enumerate(line):
             behind = (f"(not {other['there']})" for other in line[place + 1 :])
             terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
             terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
         terms += self._credits(made)
-        # For progress: every own vector of a queued task has been read or requested, and an operation has its last task.
-        (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # names of one register
+        # For progress: every vector of the core itself that a queued task needs has been read or requested, and an operation has
+        # a last task.
+        (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # one register
         read = _sum(*(self.number(f"{name}.level", 3) for name in ("sources", "vectors")), _count(self.flag(coming)))
         terms += [
             f"(= {read} {_sum(*(_count(_both(task['there'], task['own'])) for task in self.queued))})",
@@ -211,7 +216,8 @@ class _RingState(_State):
 
 
 def _unit_script(circuit, config, assumptions, refuted, cycles=1):
-    """Returns SMT-LIB text of some cycles; the first cycle updates `ahead` and `segment` from the ports."""
+    """Returns SMT-LIB text that is satisfiable if `refuted` can be false under the assumptions, over `cycles` cycles. The first
+    cycle updates `ahead` and `segment` from the ports."""
     width = ring_layout(config)["segment"].shape
     payload = f"((_ extract {ring_layout(config)['segment'].offset + width - 1} {ring_layout(config)['segment'].offset})"
     payload += " run.port__op__payload.0)"
@@ -227,7 +233,7 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
             f"(declare-const segment.0 {sort})",
             f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {_count(then.flag('sends'))}) {_count(then.flag('takes'))}))",
             f"(define-fun segment.1 () {sort} (ite {accepted} {offered} segment.0))",
-            f"(assert {_implies(accepted, f'(bvuge {offered} {_number(1)})')})",  # the decoder refuses 0
+            f"(assert {_implies(accepted, f'(bvuge {offered} {_number(1)})')})",  # the decoder rejects 0
             *(f"(assert {term})" for term in assumptions),
             f"(assert (not {refuted}))",
         ]
@@ -235,7 +241,8 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
 
 
 def _goes_on(circuit, config):
-    """Returns the parts of the progress claim over several cycles: assumptions, consequence, and number of cycles."""
+    """Returns the claim that the unit makes progress, over several cycles: its assumptions, its consequence, and the number of
+    cycles."""
     cycles = config.latency + 5
     units = [_RingState(circuit, config, cycle) for cycle in range(cycles)]
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
@@ -252,12 +259,13 @@ def _goes_on(circuit, config):
 
 
 def unit_circuit(config):
-    """Returns the netlist of a ring unit."""
+    """Returns the netlist of a ring unit as a :class:`.Circuit`."""
     return Circuit(RingUnit(config=config), MEMORIES)
 
 
 def unit_claims(circuit, config, *, too_low=0):
-    """Returns the claims about a ring unit, for all operations with at least one vector per segment, all ranks and sizes.
+    """Returns the claims about a ring unit. They hold for all operations with at least one vector per segment, all ranks, and all
+    ring sizes.
 
     Parameters
     ----------
@@ -265,7 +273,8 @@ def unit_claims(circuit, config, *, too_low=0):
         Circuit from :func:`unit_circuit`.
     config : hw.config.Config
     too_low : int
-        Vectors by which the bound is below a segment. Any value but 0 makes the claim wrong.
+        Number of vectors by which the claimed bound is below a segment. Any value but 0 makes the claim false, which is a
+        negative control.
     """
     now, then = _RingState(circuit, config, 0), _RingState(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
@@ -300,12 +309,12 @@ def unit_claims(circuit, config, *, too_low=0):
 
 
 def fifo_circuit(depth):
-    """Returns the netlist of a link FIFO with `depth` entries."""
+    """Returns the netlist of a link FIFO with `depth` entries, as a :class:`.Circuit`."""
     return Circuit(LinkFifo(width=1, depth=depth), MEMORIES)
 
 
 def fifo_claims(circuit, depth):
-    """Returns the claims about a link FIFO, for arbitrary input and stalls."""
+    """Returns the claims about a link FIFO, for arbitrary inputs and stalls."""
     states = [_State(circuit, cycle) for cycle in range(3)]
     width = depth.bit_length()
     sort = f"(_ BitVec {_WIDTH})"

@@ -1,8 +1,8 @@
-"""Bounded proofs for whole rings: from a reset, no stalls of links and ports for some cycles lead to a deadlock.
+"""Bounded proofs for whole rings: after a reset, stalls of links and ports during some cycles cannot cause a deadlock.
 
-The SMT-LIB text describes all ring units and link FIFOs of the RTL. It is satisfiable only by stalls after which nothing moves
-although no core is held up and an operation is in progress. Vectors, stalls, the mode and the rows are symbolic, and so are the
-cycles in which the cores start their operations.
+The SMT-LIB text describes all ring units and link FIFOs of the RTL. It is satisfiable only if stalls can lead to a state in which
+an operation is in progress and nothing moves, although nothing stalls any more. Symbolic, so that they take all values, are:
+vectors, stalls, the mode, the rows, and the cycles in which the cores start their operations.
 """
 
 from amaranth import Const, Module, Signal
@@ -17,34 +17,36 @@ from .smt import MEMORIES, Circuit
 
 __all__ = ["RingOfUnits", "ring_script"]
 
-#: Cycles after a stall, in addition to the pipeline's latency, in which something must move: an operation takes five to start.
+#: Number of cycles after a stall, in addition to the pipeline's latency, in which something must move. An operation takes five to
+#: start.
 _MARGIN = 8
-#: Width and limit of numbers of vectors, so that differences do not wrap. Wider numbers slow the solver down many times.
+#: Width and limit of numbers of vectors. The limit prevents differences from wrapping; more bits slow the solver down many times.
 _WIDTH, _LESS_THAN = 8, 64
 _PAUSED = ("begin", "open", "grant")
 
 
 class RingOfUnits(wiring.Component):
-    """Ring units connected in a ring, from each link to the next unit's FIFO; all execute the same operations.
+    """Ring units connected to a ring: each link leads to the FIFO of the next unit. All units execute the same operations.
 
     Parameters
     ----------
     config : hw.config.Config
-    size : int
+    Number of ring units.
         Number of units.
     operations : int
-        Number of operations of each unit.
+        Number of operations that each unit executes.
 
     Members
     -------
     op : operation, in
-        :func:`hw.spec.operations.ring_layout`.
+        The operation, in the layout :func:`hw.spec.operations.ring_layout`.
     begin, open, grant : `size` bits, in
-        For each unit: its next operation is offered; its link is not stalled; its port is granted.
+        One bit per unit. `begin`: the next operation is offered to the unit. `open`: its link is not stalled. `grant`: its memory
+        port is granted.
     moves : 1, out
-        Something moves in a unit.
+        1 if something moves in a unit.
     waits : 1, out
-        A unit has not finished its operations.
+        1 if a unit has not finished its operations.
     """
 
     def __init__(self, *, config, size, operations):
@@ -83,7 +85,7 @@ class RingOfUnits(wiring.Component):
 
 
 def ring_script(config, *, size, segment, operations, before, pauses):
-    """Returns SMT-LIB text that is satisfiable only if a ring can deadlock.
+    """Returns SMT-LIB text that is satisfiable only if a ring can deadlock in the given situation.
 
     Parameters
     ----------
@@ -91,14 +93,14 @@ def ring_script(config, *, size, segment, operations, before, pauses):
     size : int
         Number of cores.
     segment : int
-        Vectors per segment, m.
+        Number of vectors per segment, m.
     operations : int
-        Number of consecutive operations, of one round each.
+        Number of consecutive operations, with one round each.
     before : int
-        Cycles after the reset without stalls.
+        Number of cycles without stalls after the reset.
     pauses : int
-        Cycles after `before` in which any link or port may stall independently. The check starts after each of these cycles and
-        assumes no further stalls.
+        Number of cycles after `before` in which any link or port may stall independently. The check starts after each of these
+        cycles, and assumes that no stalls follow.
     """
     circuit = Circuit(RingOfUnits(config=config, size=size, operations=operations), MEMORIES)
     patience = config.latency + _MARGIN
@@ -133,18 +135,20 @@ def ring_script(config, *, size, segment, operations, before, pauses):
 
 
 def standstill_script(size, *, beyond=0):
-    """Returns SMT-LIB text that is satisfiable only if cores with the claims of :mod:`sim.proofs.ring_credit` can deadlock.
+    """Returns SMT-LIB text that is satisfiable only if a ring can deadlock, given only the claims of
+    :mod:`sim.proofs.ring_credit` about each core.
 
-    All vectors on the links have arrived. Each core waits to send to a full FIFO, waits to receive from its own empty FIFO, or
-    has sent and received the total number of vectors. `sent.i` and `taken.i` are the vectors that core i has sent and received.
-    The segment, the depth of the FIFOs and the total are arbitrary numbers below 64.
+    All vectors on the links have arrived. Each core either waits to send to a full FIFO, or waits to receive from its own empty
+    FIFO, or has sent and received all vectors. `sent.i` and `taken.i` are the numbers of vectors that core i has sent and
+    received. The size of a segment, the depth of the FIFOs and the total number of vectors are arbitrary numbers below 64.
 
     Parameters
     ----------
     size : int
         Number of cores.
     beyond : int
-        Vectors by which a segment may exceed the depth of a FIFO. Any value but 0 makes a deadlock possible.
+        Number of vectors by which a segment may exceed the depth of a FIFO. Any value but 0 makes a deadlock possible, which is a
+        negative control.
     """
 
     def number(value):

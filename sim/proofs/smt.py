@@ -1,4 +1,4 @@
-"""Conversion of circuits to SMT-LIB, unrolled over cycles, and a solver with a time limit."""
+"""Conversion of circuits to SMT-LIB, over several cycles, and a solver with a time limit."""
 
 import json
 import re
@@ -17,7 +17,8 @@ from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
 __all__ = ["SolverError", "Answer", "Circuit", "solve", "MEMORIES"]
 
-#: Yosys commands for :class:`Circuit` that convert memories to registers, before optimisation merges parts. Missing rows read 0.
+#: Yosys commands for :class:`Circuit` that convert memories to registers. They precede optimisation, which would merge parts of
+#: memories. Missing rows are read as 0.
 MEMORIES = "memory_collect\nmemory_map\nsetundef -undriven -zero\nopt_clean"
 
 _SCRIPT = """
@@ -34,19 +35,19 @@ write_smt2 -stbv design.smt2
 """
 
 _SOLVER = Path(__file__).with_name("solver.py")
-#: Grace period in seconds beyond the solver's own time limit, which the solver checks only now and then.
+#: Seconds granted beyond the solver's own time limit, which it checks only from time to time.
 _GRACE = 30
 
 
 class SolverError(RuntimeError):
-    """The solver rejects its input, cannot run, or crashed; the message is one line."""
+    """An error for a script that the solver rejects, or a solver that cannot start or crashed. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The solver's answer: `result` is `sat`, `unsat` or `unknown`; for `sat`, `values` maps the requested terms to ints.
+    """The solver's answer. `result` is `sat`, `unsat` or `unknown`. For `sat`, `values` maps the requested terms to ints.
 
-    `seconds` is processor time, or wall-clock time if the result is `unknown`.
+    `seconds` is processor time. If the result is `unknown`, it is wall-clock time.
     """
 
     result: str
@@ -55,14 +56,14 @@ class Answer:
 
 
 def solve(script, values=(), *, timeout):
-    """Decides the satisfiability of an SMT-LIB script, which must not contain commands such as `check-sat`.
+    """Decides if an SMT-LIB script is satisfiable. The script must not contain commands such as `check-sat`.
 
     Parameters
     ----------
     values : sequence of str
-        Terms whose values to return.
+        Terms whose values are wanted if the script is satisfiable.
     timeout : float
-        Time limit in seconds, after which the answer is `unknown`.
+        Time limit, in seconds. If it is exceeded, the answer is `unknown`.
 
     Raises
     ------
@@ -89,26 +90,26 @@ def solve(script, values=(), *, timeout):
 
 
 class Circuit:
-    """A component in the domain `sync`, converted to SMT-LIB by Yosys, without initial values.
+    """A component in the clock domain `sync`, converted to SMT-LIB by Yosys. Registers have no initial values.
 
-    Yosys describes one cycle: the state, which has the bits of all inputs and registers, the outputs as functions of the state,
-    and the next value of each register. :meth:`unroll` chains cycles.
+    The SMT-LIB text from Yosys describes one cycle. It has the state (the bits of all inputs and registers), the outputs as
+    functions of the state, and the next value of each register. :meth:`unroll` connects cycles to a run.
 
     Parameters
     ----------
     component : wiring.Component
-        Component with flat members.
+        Component without nested ports.
     changes : str
-        Yosys commands that change the flattened design, one per line.
+        Yosys commands that change the flattened netlist, one per line.
     name : str
-        Prefix that distinguishes circuits in one script.
+        Prefix of all names, to distinguish several circuits in one script.
 
     Members
     -------
     script : str
-        SMT-LIB text from Yosys, to be placed before the text from :meth:`unroll`.
+        SMT-LIB text from Yosys. It must precede the text from :meth:`unroll`.
     inputs, outputs : dict
-        Port names to widths; `rst` is an input.
+        Widths of the ports by name. `rst` is an input.
 
     Raises
     ------
@@ -128,7 +129,7 @@ class Circuit:
         self._read()
 
     def _read(self):
-        """Maps the bits of the state to inputs and registers, and finds the next values of the registers."""
+        """Assigns the bits of the state to inputs and registers, and finds the next values of the registers."""
         text, state = self.script, rf"\|{self.name}_s\|"
         self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
         places = {
@@ -142,7 +143,7 @@ class Circuit:
         }
         transition = text[text.index(f"(define-fun |{self.name}_t| ") :]
         registers = re.findall(rf"^  \(= (.*) \((\|{self.name}#\d+\|) next_state\)\) ;", transition, re.M)
-        # High bit to low bit and a term with the fields {run}, {cycle} and {before}, the cycle before.
+        # {high bit: (low bit, term with the fields {run}, {cycle}, and {before} for the previous cycle)}
         self._parts = {}
         for index, (value, name) in enumerate(registers):
             high, low, boolean = places[name]
@@ -151,7 +152,7 @@ class Circuit:
             self._parts[high] = low, f"({self.name}.{index} {{run}}.{{before}})"
         for port, width in self.inputs.items():
             definition = re.search(rf"^\(define-fun \|{self.name}_n {port}\| \(\(state {state}\)\) .*$", text, re.M)
-            # An input may be split into several pieces of the state.
+            # An input may occur as several bit ranges of the state.
             piece = rf"(?:\(\(_ extract (\d+) (\d+)\) )?\((\|{self.name}#\d+\|) state\)"
             for last, first, name in re.findall(piece, definition[0]):
                 high, low, _ = places[name]
@@ -159,14 +160,16 @@ class Circuit:
                     high, low = low + int(last), low + int(first)
                 self._parts[high] = low, f"((_ extract {width - 1} {width - 1 - high + low}) {{run}}.{port}.{{cycle}})"
                 width -= high - low + 1
-        # The remaining bits must be the clock and a bit of Yosys. Any other bit would be an input or a register held constant.
+        # The remaining bits must be the clock and one bit that Yosys adds. Any other bit would be an input or a register held
+        # constant.
         left = self._width - sum(high - low + 1 for high, (low, _) in self._parts.items())
         if len(registers) != transition.count("next_state)") or left != 2:
             raise SolverError("the SMT-LIB text of Yosys has an unknown form; its version may be too new, install an older one")
         self.script += f"(declare-const {self.name}.start |{self.name}_s|)\n"
 
     def _state(self, first):
-        """Returns the terms of a state, from high bits to low bits: the first state, or a later one of a run."""
+        """Returns the terms for the bits of a state, from high to low. With `first`, the state is the first of a run, else a
+        later one."""
         at, terms = self._width - 1, []
         while at >= 0:
             low, term = self._parts.get(at, (at, None))
@@ -177,16 +180,16 @@ class Circuit:
         return terms
 
     def unroll(self, run, cycles, given=None):
-        """Returns text that defines the cycles 0 to `cycles` of a run.
+        """Returns SMT-LIB text that defines the cycles 0 to `cycles` of a run.
 
-        All runs start with the same registers. Initial registers and inputs are free constants.
+        All runs start with the same registers. Initial registers and inputs are unconstrained constants.
 
         Parameters
         ----------
         run : str
-            Name of the run.
+            Name of the run, the prefix of its terms.
         given : dict
-            `(port, cycle)` to the term for the input in this cycle.
+            Inputs with given values: maps `(port, cycle)` to an SMT-LIB term.
         """
         given = given or {}
         lines = []
@@ -206,10 +209,10 @@ class Circuit:
         return "\n".join(lines) + "\n"
 
     def input(self, run, port, cycle):
-        """Returns the term, a bit vector, for an input in a cycle."""
+        """Returns the term, a bit vector, for an input in one cycle of a run."""
         return f"{run}.{port}.{cycle}"
 
     def output(self, run, port, cycle):
-        """Returns the term, a bit vector, for an output in a cycle."""
+        """Returns the term, a bit vector, for an output in one cycle of a run."""
         term = f"(|{self.name}_n {port}| {run}.{cycle})"
         return f"(ite {term} #b1 #b0)" if self.outputs[port] == 1 else term

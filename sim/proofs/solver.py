@@ -1,7 +1,7 @@
-"""Program that decides an SMT-LIB script with Bitwuzla, started by :mod:`sim.proofs.smt` in a process of its own.
+"""A program that decides an SMT-LIB script with Bitwuzla. :mod:`sim.proofs.smt` starts it as a separate process.
 
-Reads JSON, `{"script": text, "values": [terms], "seconds": limit}`, and writes
-`{"result": "sat" | "unsat" | "unknown", "values": [bits], "seconds": of the processor}`.
+It reads JSON, `{"script": text, "values": [terms], "seconds": limit}`, and writes JSON, `{"result": "sat" | "unsat" | "unknown",
+"values": [bits], "seconds": processor time}`.
 """
 
 import json
@@ -12,7 +12,7 @@ from bitwuzla import Option, Options, Parser, Result, TermManager
 
 
 def _bits(value):
-    """Returns the bit pattern of a value of any sort, as an int."""
+    """Returns the bit pattern of an SMT-LIB value of any sort, as an int."""
     if value.sort().is_bool():
         return int(value.value())
     text = value.value()
@@ -20,7 +20,7 @@ def _bits(value):
 
 
 def main():
-    """Decides the script on standard input."""
+    """Decides the script that is read from standard input."""
     job = json.load(sys.stdin)
     options = Options()
     options.set(Option.PRODUCE_MODELS, True)
