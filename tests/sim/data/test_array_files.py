@@ -1,4 +1,4 @@
-"""Files of arrays, .npy and .npz: files of other kinds, wrong headers, and replacement of existing files."""
+"""Tests of .npy and .npz files: files of other kinds, damaged headers, and replacement of existing files."""
 
 import io
 import os
@@ -15,8 +15,9 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 
 @pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
-def test_what_is_no_array_of_numbers(tmp_path, content, said):
-    """Said in plain words, not in numpy's."""
+def test_files_without_an_array_of_numbers(tmp_path, content, said):
+    """A file that is not .npy or .npz, or that holds Python objects, raises an error in the reader's own words instead of
+    numpy's."""
     path = tmp_path / "x.npy"
     np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)
     with pytest.raises(DataError, match=said):
@@ -25,7 +26,7 @@ def test_what_is_no_array_of_numbers(tmp_path, content, said):
 
 @pytest.mark.parametrize("content, said", [(None, "No such file"), (b"hello", "no .npy or .npz file"), ((3, 5), "do not fit")])
 def test_a_message_names_the_file_once(tmp_path, content, said):
-    """Returns whether the error is about the file or about its samples."""
+    """An error about a missing, foreign or wrongly shaped file of samples contains the file's path exactly once."""
     path = tmp_path / "x.npy"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -60,7 +61,8 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path):
 
 
 def test_a_header_is_never_trusted(tmp_path):
-    """A few bytes that claim to be gigabytes, or terabytes, take no memory, in a file and in an archive."""
+    """A header that claims gigabytes or terabytes raises an error without allocating more than 16 MB, in a file and in an
+    archive."""
     claim, archived = tmp_path / "claim.npy", tmp_path / "claim.npz"
     for count in (1 << 24, 1 << 40):
         with open(claim, "wb") as file:

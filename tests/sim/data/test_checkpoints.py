@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, and refused where they do not fit."""
+"""Tests of checkpoints: they are written completely or not at all, and refused if they do not match the training."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def tensors(rng):
 
 @pytest.fixture
 def folder(tmp_path, tensors):
-    """With a checkpoint in it."""
+    """Writes a checkpoint of `tensors`, and returns the `Checkpoint`."""
     folder = Checkpoint(tmp_path / "new" / "run" / FILE)
     folder.write(FACTS, {"epoch": 3, "best": None}, tensors)
     return folder
@@ -52,8 +52,8 @@ def test_what_was_written(folder, tensors):
     assert [path.name for path in folder.path.parent.iterdir()] == [FILE]
 
 
-def test_others_can_read_it(folder, tensors):
-    """It is an ordinary safetensors file, by their own reader."""
+def test_safetensors_reads_a_checkpoint(folder, tensors):
+    """The safetensors package reads a checkpoint, with the same tensors and facts."""
     with safetensors.safe_open(folder.path, "numpy") as file:
         assert set(file.keys()) == set(tensors) and json.loads(file.metadata()["facts"]) == FACTS
         assert (file.get_tensor("master/w") == tensors["master/w"]).all()
@@ -110,7 +110,8 @@ def test_there_is_none(tmp_path):
 
 @pytest.mark.parametrize("place", ["write", "fsync", "replace"])
 def test_a_disk_that_is_full_keeps_the_last_one(folder, tensors, monkeypatch, place):
-    """Wherever it fails: one line, the old file, nothing beside it."""
+    """If the disk is full while a checkpoint is written, synced or renamed, the error has one line, and the old checkpoint stays
+    without partial files."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -143,8 +144,8 @@ def test_a_disk_that_is_full_keeps_the_last_one(folder, tensors, monkeypatch, pl
     assert folder.path.read_bytes() == before and [path.name for path in folder.path.parent.iterdir()] == [FILE]
 
 
-def test_what_a_kill_left_is_removed(folder, tensors):
-    """A process that was killed while it wrote leaves a part; the next checkpoint takes it away, and nothing else."""
+def test_partial_file_of_a_killed_process_is_removed(folder, tensors):
+    """The next checkpoint removes a partial file of a killed process, and no other file."""
     left = folder.path.with_name(f"{FILE}.4711.partial")
     left.write_bytes(b"half")
     mine = folder.path.with_name("notes.partial")

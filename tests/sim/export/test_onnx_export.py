@@ -1,4 +1,5 @@
-"""ONNX files with other weights: in the model's own form where it has the parameters one to one, else plain; the same bits."""
+"""Tests of ONNX files with trained weights: the original model's nodes with new weights if possible, else a plain model; both
+give the same bits."""
 
 from dataclasses import replace
 
@@ -25,13 +26,13 @@ from training_steps import with_function
 
 
 def learnt(network, rng):
-    """The graph with other parameters, as training leaves them: binary32 masters."""
+    """Returns the graph with random binary32 parameters in place of the network's."""
     masters = [rng.normal(0, 0.2, one.initial.shape).astype(np.float32) for one in network.parameters]
     return bound_graph(network, TrainingState(masters, [{}] * len(masters)))
 
 
 def rewritten(path, rng, folder):
-    """`(model in the file's form or not, path, graph)` of a file with other parameters."""
+    """Exports the model at `path` with random parameters. Returns `(True if it keeps the file's nodes, new path, graph)`."""
     network = differentiate(load_network(path))
     graph = learnt(network, rng)
     model, own = ModelWriter(network.graph, network.parameters).model(graph)
@@ -42,7 +43,7 @@ def rewritten(path, rng, folder):
 
 
 def check(path, graph, rng, softmax=False):
-    """The file has the graph's bits when it is read again, and in onnxruntime its values."""
+    """The exported file, read again, gives the graph's bits. In onnxruntime it gives the same values within 5 %."""
     again = load_network(path)
     x = round_bfloat16(rng.normal(0, 1, (3, graph.input_size)).astype(np.float32))
     bits = run_network(graph, x)
@@ -64,8 +65,9 @@ def test_shipped_networks_keep_their_form(name, rng, tmp_path):
     check(path, graph, rng, softmax=graph.softmax)
 
 
-def test_values_at_their_places(rng, tmp_path):
-    """Weights by name: convolutions as (out, in, y, x), and a dense layer after them with channels first, transposed or not."""
+def test_weights_keep_name_and_layout(rng, tmp_path):
+    """New weights keep their name and layout: convolutions as (out, in, y, x), and dense layers after them with channels first,
+    transposed or not."""
     build = Builder(["batch", 2, 4, 4])
     build(
         "Conv", build.constant(weights(rng, 3, 2, 3, 3), "kernel"), build.constant(weights(rng, 3), "offset"), pads=[1, 1, 1, 1]
@@ -84,7 +86,7 @@ def test_values_at_their_places(rng, tmp_path):
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
 def test_weights_of_other_types(rng, tmp_path, kind):
-    """They stay in the file's type where that can hold them."""
+    """Weights stored as float16, bfloat16 or float64 keep this type in the exported file, because it can hold bfloat16 values."""
     build = Builder(["batch", 6])
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
     build("Cast", build.constant(weights(rng, 6, 4).astype(dtype), "w"), to=TensorProto.FLOAT)
@@ -96,8 +98,8 @@ def test_weights_of_other_types(rng, tmp_path, kind):
     check(path, graph, rng)
 
 
-def test_biases_of_a_narrow_type(rng, tmp_path):
-    """binary32 does not fit: a plain model."""
+def test_bfloat16_bias_needs_a_plain_model(rng, tmp_path):
+    """A bias stored as bfloat16 cannot hold the trained binary32 values, so a plain model is exported."""
     build = Builder(["batch", 6])
     build("MatMul", weights(rng, 6, 4))
     sums = build.last
@@ -108,8 +110,8 @@ def test_biases_of_a_narrow_type(rng, tmp_path):
     check(path, graph, rng)
 
 
-def test_a_normalization_is_no_parameter(rng, tmp_path):
-    """Operators folded into weights are trained in folded form, and exported as a plain model."""
+def test_folded_normalization_needs_a_plain_model(rng, tmp_path):
+    """A BatchNormalization that is folded into weights is trained in folded form, and a plain model is exported."""
     build = Builder(["batch", 2, 5, 5])
     build("Conv", weights(rng, 3, 2, 3, 3))
     build("BatchNormalization", *(np.abs(weights(rng, 3)) + 0.5 for _ in range(4)))
@@ -122,8 +124,8 @@ def test_a_normalization_is_no_parameter(rng, tmp_path):
     check(path, graph, rng)
 
 
-def test_weights_that_two_layers_share(rng, tmp_path):
-    """They are trained apart, so the file can't hold them."""
+def test_shared_weights_need_a_plain_model(rng, tmp_path):
+    """Weights shared by two layers are trained separately, so a plain model is exported."""
     build = Builder(["batch", 6])
     shared = build.constant(weights(rng, 6, 6), "shared")
     build("MatMul", shared)
@@ -154,7 +156,8 @@ def test_residual_sums_and_averages(rng, tmp_path):
 
 @pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
 def test_samples_with_channels_last(rng, tmp_path, shape):
-    """Also where height, width and channels are as many, so that the shape does not say which is which."""
+    """Plain models of networks with channels-last samples are correct, even if height, width and channels are equal, so that the
+    shape is ambiguous."""
     height, width, channels = shape
     build = Builder(["batch", *shape])
     build("Transpose", perm=[0, 3, 1, 2])
@@ -169,7 +172,7 @@ def test_samples_with_channels_last(rng, tmp_path, shape):
 
 @pytest.mark.parametrize("number", range(6))
 def test_random_networks_as_plain_models(rng, tmp_path, number):
-    """Without a file that they were read from."""
+    """Random networks without an original file are exported as plain models with the graph's bits."""
     network = differentiate(random_trainable_graph(rng))
     graph = learnt(network, rng)
     model, own = ModelWriter(network.graph, network.parameters).model(graph)

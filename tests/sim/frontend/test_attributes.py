@@ -1,4 +1,4 @@
-"""Every attribute that a file sets is read, has ONNX' default, or is refused by name."""
+"""Tests that each attribute in a file is read, has ONNX's default value, or is refused by name."""
 
 from dataclasses import replace
 
@@ -12,12 +12,12 @@ from amaranth_tpu.sim.frontend import apply as operators  # noqa: F401 - registe
 from amaranth_tpu.sim.frontend.registry import OPERATORS
 from onnx_models import Builder, refused
 
-#: Attributes of operators with a handler that no handler reads.
+#: Attributes of supported operators that the reader does not read.
 UNREAD = {("Resize", "exclude_outside")}
 
 
 def schemas():
-    """All versions of the supported operators, from the oldest operator set that the reader takes."""
+    """Yields the schemas of all versions of the supported operators, from the oldest supported operator set on."""
     every = [one for one in defs.get_all_schemas_with_history() if one.domain in ("", "ai.onnx.ml")]
     for name, known in OPERATORS.items():
         versions = sorted((one for one in every if (one.name, one.domain) == (name, known.domain)), key=lambda s: s.since_version)
@@ -26,7 +26,8 @@ def schemas():
 
 
 def test_every_attribute_of_every_opset_is_known():
-    """One that a new operator set brings is in this list until a handler reads it."""
+    """The attributes in ONNX's schemas that the reader does not read equal the list `UNREAD`. A new operator set may extend
+    it."""
     there = {(one.name, attribute) for one in schemas() for attribute in one.attributes}
     read = {(name, attribute) for name, known in OPERATORS.items() for attribute in known.attributes if not known.domain}
     assert there - {(name, attribute) for name, known in OPERATORS.items() for attribute in known.attributes} == UNREAD
@@ -49,7 +50,7 @@ def test_mode_of_space_to_depth(rng, tmp_path, mode):
 
 
 def test_unread_attribute(rng, tmp_path, monkeypatch):
-    """Attributes of a node by name; ONNX's default values need no reader."""
+    """The reader refuses an attribute that it does not read, and names it, unless it has ONNX's default value."""
     b = Builder(["n", 2, 4, 4], opset=19)
     b("Resize", "", np.array([1, 1, 2, 2], np.float32), name="odd", mode="nearest", exclude_outside=1)
     b("Conv", np.ones((3, 2, 1, 1), np.float32))

@@ -1,5 +1,5 @@
-"""Successive constants: merged constants give the result of binary32 step by step, at any size; other constants stay apart, or
-are refused."""
+"""Tests of successive constants: merged constants give the result of binary32 step by step for values of any size. Other
+constants stay separate, or are refused."""
 
 import numpy as np
 import onnx
@@ -47,17 +47,17 @@ def check(path, x, stages):
 @pytest.mark.parametrize(
     "nodes, stages",
     [
-        ([("Div", 255), ("Sub", 0.5), ("Div", 0.5)], 1),  # as always
-        ([("Add", 3), ("Sub", 3), ("Add", 5)], 1),  # something is left
-        ([("Mul", 1e30), ("Mul", 1e-30)], 2),  # overflows
-        ([("Mul", 1e-20), ("Mul", 1e-20), ("Mul", 1e20)], 3),  # underflows
+        ([("Div", 255), ("Sub", 0.5), ("Div", 0.5)], 1),  # merged, as in common preprocessing
+        ([("Add", 3), ("Sub", 3), ("Add", 5)], 1),  # the sum of the constants is not 0
+        ([("Mul", 1e30), ("Mul", 1e-30)], 2),  # the product overflows
+        ([("Mul", 1e-20), ("Mul", 1e-20), ("Mul", 1e20)], 3),  # the product underflows
         ([("Mul", 1e-30), ("Mul", 1e30), ("Relu",)], 2),
         ([("Mul", 2.0**32), ("Mul", 2.0**32), ("Mul", 2.0**-32), ("Mul", 2.0**-32)], 2),
         ([("Gemm", [[1e36]]), ("Mul", 1e5)], 2),
         ([("Gemm", [[1e-36]]), ("Mul", 1e-5)], 2),
         ([("Mul", 1e-5), ("Gemm", [[1e-36]])], 2),
         ([("Mul", 1.39e-38)], 1),
-        ([("Mul", 7.77e-37)], 1),  # next to the least number
+        ([("Mul", 7.77e-37)], 1),  # close to the smallest normal number
         ([("BatchNormalization", [1], [0], [0], [1e-37], {"epsilon": 0.0})], 1),
     ],
 )
@@ -67,18 +67,20 @@ def test_chains(tmp_path, nodes, stages):
 
 @pytest.mark.parametrize("scaled", [[("Gemm", [[1], [-1]]), ("Mul", 1.9e36)], [("Gemm", [[1], [-1]], {"alpha": 1.9e36})]])
 def test_large_scale_of_a_difference(tmp_path, scaled):
-    """1000 * 1.9e36 is infinite, 1.9e36 times the difference of two such numbers is not."""
+    """1.9e36 times the difference of two numbers near 1,000 is finite, so the scale must not be merged into the difference's
+    weights."""
     near = np.array([[1000, 1000], [1008, 1000], [0.5, 3], [3e38, 1], [1e-30, 1]], np.float32)
     check(chain(*scaled, width=2).save(tmp_path), round_bfloat16(near).astype(np.float32), stages=2)
 
 
 def test_small_scales_beside_others(tmp_path):
-    """A constant that two bfloat16 hold, beside a constant whose second part would be subnormal."""
+    """A constant that needs two bfloat16 parts works beside a constant whose second part would be subnormal."""
     check(chain(("Mul", [1.0075 * 2.0**-126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 
 def test_infinite_values(tmp_path):
-    """0.3 becomes two weights. The second weight of 1 would be 0, and 0 times infinity is NaN."""
+    """Infinite inputs give ONNX's results for the constant 0.3, which becomes two weights. The constant 1 must not get a second
+    weight 0, since 0 times infinity is NaN."""
     x = np.array([[np.inf] * 4, [-np.inf] * 4, [1, -2, 3, 4]], np.float32)
     check(chain(("Mul", [0.3, 1, -2, 0]), width=4).save(tmp_path), x, stages=1)
 
@@ -90,8 +92,8 @@ def test_steep_slopes_of_each_channel(tmp_path, alpha):
     check(b.save(tmp_path), np.repeat(X[:, None], 3, axis=1), stages=3)
 
 
-def test_infinite_product_is_no_weight(tmp_path):
-    """ONNX gives 0 times 3e38 times 100 = 0; with the weights multiplied before it would be 0 times infinity."""
+def test_infinite_product_is_not_merged(tmp_path):
+    """`alpha` = 3e38 times a weight of 100 is infinite, so the two are not merged: ONNX computes 0 for an input of 0, not NaN."""
     x = np.array([[0, 0, 0], [1e-3, 0, 0], [1, 2, 3], [-1e-4, 1e-4, 0]], np.float32)
     b = Builder([None, 3])
     b("Gemm", np.full((3, 2), 100, np.float32), alpha=3e38)
@@ -131,7 +133,8 @@ def test_refused(tmp_path, nodes, words):
 @pytest.mark.parametrize("factor, least", [(0.999, None), (0.9, None), (1, None), (-2, None), (0.9999999, "1.192e-07")])
 @pytest.mark.parametrize("before", [None, "Abs"])
 def test_copies_of_the_same_values(tmp_path, factor, least, before):
-    """The difference x - 0.999 x is much smaller than bfloat16's rounding of either operand."""
+    """The difference x - 0.999 x is computed within its own rounding error, although it is much smaller than bfloat16's rounding
+    of x."""
     b = Builder([None, 3])
     first = "x" if before is None else b(before)
     b.node("Mul", [first, constant(factor)])
@@ -145,7 +148,7 @@ def test_copies_of_the_same_values(tmp_path, factor, least, before):
 
 
 def test_sums_that_share_a_shift(tmp_path):
-    """Two sums whose biases cancel out are added."""
+    """The sum of two layers whose large biases cancel is refused, because binary32 rounds each of them."""
     b = Builder([None, 2])
     first = b("Gemm", np.eye(2, dtype=np.float32), constant([ROUND, 1]))
     b.node("Gemm", ["x", 2 * np.eye(2, dtype=np.float32), constant([-ROUND, 1])])
@@ -165,8 +168,8 @@ def test_sums_that_share_a_shift(tmp_path):
     ],
 )
 def test_quantised_weights(rng, tmp_path, opset, scale, zero, attributes):
-    """Weights of 8 bits, a bias of 32 bits, and their dequantized values; int8 values beyond bfloat16's precision are rounded
-    like others."""
+    """8-bit weights and 32-bit biases are dequantized, and int8 values beyond bfloat16's precision are rounded as other weights
+    are."""
     b = Builder([None, 3], opset=opset)
     quantised = [rng.integers(0, 256, (3, 5)).astype(np.uint8), constant(scale)]
     quantised += [] if zero is None else [np.array(zero, np.uint8)]
@@ -203,7 +206,8 @@ def test_quantised_weights_refused(tmp_path, opset, scale, zero, attributes):
 
 
 def test_shift_of_an_image(tmp_path, rng):
-    """An edge filter after a subtraction of the mean: its constants cancel to far less than binary32 resolves."""
+    """Subtracting 128 from pixels before an edge filter is exact, although the merged constants cancel below binary32's
+    resolution."""
     b = Builder([None, 2])
     b("Sub", constant(128))
     b("Gemm", constant([[1, 1], [1, -1]]))

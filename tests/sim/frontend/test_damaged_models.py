@@ -1,4 +1,5 @@
-"""Files that are damaged, or made to be trouble: a network or one line that is safe to show, in little time and memory."""
+"""Tests of damaged and malicious files: each gives a network or a one-line error that is safe to print, in limited time and
+memory."""
 
 import resource
 import time
@@ -21,11 +22,11 @@ from onnx_models import Builder, refused, weights
 from seeds import seed
 from suites import slow
 
-_MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # of the processor; kB
+_MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # CPU seconds; kB
 
 
 def _safe(text):
-    """Returns whether a text consists of visible characters only, each in its own column."""
+    """Returns True if all characters are printable and none combines with its neighbour."""
     return text.isprintable() and not any(unicodedata.category(one)[0] == "M" for one in text)
 
 
@@ -52,7 +53,7 @@ def test_damaged(tmp_path, trials):
 
 
 def _everywhere(name):
-    """A model that a node makes invalid, with this name in every place that a message may show."""
+    """Returns a function from a location to a model that is invalid there, with `name` wherever a message may show it."""
 
     def build(where):
         b = Builder(["n", 12])
@@ -128,7 +129,7 @@ _PLACES = (
 
 @pytest.mark.parametrize("place", _PLACES)
 def test_hostile_names(tmp_path, place, recwarn):
-    """No character of a name reaches a message as it is if a terminal could act on it, and no name hides the rest."""
+    """Error messages contain no control or combining characters from names in the model, and stay within 600 characters."""
     path = tmp_path / "model.onnx"
     for name in HOSTILE[:-1]:
         path.write_bytes(_everywhere(name)(place).SerializeToString())
@@ -141,7 +142,8 @@ def test_hostile_names(tmp_path, place, recwarn):
 
 
 def test_hostile_names_in_a_network(tmp_path):
-    """Texts of accepted models go into reports: names of stages and tensors, metadata."""
+    """In an accepted model, names of stages and tensors and the metadata contain only safe characters, because reports print
+    them."""
     for name in HOSTILE[:-1]:
         b = Builder(["n", 12])
         b("MatMul", np.ones((12, 12), np.float32), name=name)
@@ -157,7 +159,7 @@ def test_hostile_names_in_a_network(tmp_path):
 
 
 def test_too_large(tmp_path):
-    """More values of a sample than the reader may keep numbers for."""
+    """A model with more than 8,388,608 values per sample, as its input or in between, is refused."""
     b = Builder(["n", 1 << 24])
     b("Relu")
     refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); at most 8388608 values per sample are supported")
@@ -177,8 +179,8 @@ def test_file_name(tmp_path):
         assert _safe(str(caught.value)) and "\\x1b[31mred\\nline" in str(caught.value)
 
 
-def test_not_text(tmp_path):
-    """protobuf gives a name that is not UTF-8 as bytes."""
+def test_name_that_is_not_utf8(tmp_path):
+    """A name that is not UTF-8, which protobuf returns as bytes, is refused with its bytes in the error."""
     path = tmp_path / "model.onnx"
     content = Builder(["n", 12])
     content("MatMul", np.ones((12, 3), np.float32), name="NAME")
@@ -187,7 +189,8 @@ def test_not_text(tmp_path):
 
 
 def test_external_data_elsewhere(tmp_path):
-    """Only files in the model's own folder are read."""
+    """External weights are read only from regular files in the model's own folder: other paths, links and short files are
+    refused."""
     outside, folder = tmp_path / "weights.bin", tmp_path / "model"
     folder.mkdir()
     outside.write_bytes(bytes(4 * 36))

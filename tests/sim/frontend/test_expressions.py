@@ -1,4 +1,4 @@
-"""Scalar expressions: an expression taken for a function equals it, on adversarial inputs; other expressions are computed
+"""Tests of scalar expressions: one that is recognised as a function equals it, even on adversarial inputs. Others are computed
 operator by operator, or refused by name."""
 
 import math
@@ -31,7 +31,7 @@ def number(value):
 @pytest.mark.parametrize("name", all_but(["leaky_relu", "clip", "hard_swish", "gelu", "mish", "softplus"], FORMS))
 def test_written_out(rng, tmp_path, name):
     for e in FORMS[name]:
-        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))  # binary32 loses too many bits there
+        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))  # binary32 loses too many bits in this form
         found = check(e, rng, tmp_path, every=32, strict=not lossy)
         assert found is not None
         if not lossy:
@@ -63,7 +63,7 @@ def _bump(width, low=127.1, inside=5.0):
     return "Where", ("Greater", "x", low), ("Where", ("Less", "x", low + width), inside, RELU), RELU
 
 
-#: Next to ReLU or another function, but for a few numbers, or for a little everywhere.
+#: Expressions that differ from a function at a few numbers, or by a little everywhere.
 NEAR = {
     "bump between bfloat16": ("relu", _bump(0.1)),
     "bump of a few binary32": ("relu", _bump(2.0**-15)),
@@ -98,15 +98,15 @@ NEAR = {
 
 
 @pytest.mark.parametrize("name", NEAR)
-def test_near(name):
-    """The proof refuses each expression, not only the probes that propose a function."""
+def test_near_functions_are_not_proven(name):
+    """The proof itself refuses each expression that is near a function, not only the probes that propose a function."""
     function, e = NEAR[name]
     function = Function(function) if isinstance(function, str) else function
     assert not proves(formula_of(e), function) and proves(function.formula(VARIABLE), function)
 
 
-def test_tolerance():
-    """A constant that is written with ten digits does; one that is a hundredth off does not."""
+def test_tolerance_of_constants():
+    """GELU is recognised with its constant off by 1e-7, but not by 1 %."""
     for change, right in ((1, True), (1 + 1e-7, True), (1.01, False)):
         e = ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", 2**-0.5 * change))))
         assert proves(formula_of(e), Function("gelu")) == right
@@ -117,7 +117,7 @@ def _one(operation, *arguments, **options):
 
 
 SQUARE, HALF = _one("power", parameter=2), constant(0.5)
-#: Each operation, falling ones included, and the same in numpy.
+#: Each operation, including decreasing ones, and its numpy equivalent.
 OPERATIONS = [
     (_one("add", SQUARE), lambda x: x + x * x),
     (_one("multiply", SQUARE), lambda x: x**3),
@@ -147,8 +147,9 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize("one, exact", OPERATIONS, ids=lambda one: getattr(one, "operation", ""))
-def test_bounds(rng, one, exact):
-    """Ranges contain the values at points inside, and the slopes between points; the range at one point is narrow."""
+def test_interval_bounds(rng, one, exact):
+    """Interval bounds contain the function's values at random inner points, and slope bounds contain the slopes between them.
+    Bounds of a single point are narrow."""
     low = rng.choice([-1, 1], 3000) * 10 ** rng.uniform(-3, 1.5, 3000)
     high = low + np.abs(low) * 2.0 ** rng.uniform(-10, 2, 3000)
     found = evaluate(one, low, high, slopes=True)
@@ -232,9 +233,9 @@ def test_softmax(rng, tmp_path, case, right):
         assert np.abs(got - want).max() < 0.005
 
 
-def test_no_softmax(rng, tmp_path):
-    """Softmax is recognised only if the subtracted maximum and the sum are over the same elements, and a maximum is subtracted;
-    otherwise the expression is computed as written."""
+def test_expressions_near_softmax(rng, tmp_path):
+    """Softmax is recognised only if a maximum is subtracted, over the same elements as the sum. Otherwise the expression is
+    computed as written."""
     for case in ({"axis": 2, "most": 1}, {"axis": 1, "most": 1, "largest": False}):
         b = Builder(["n", 4, 4], opset=18)
         _softmax(b, b("MatMul", np.eye(4, dtype=np.float32)), **case)
@@ -250,8 +251,8 @@ def test_no_softmax(rng, tmp_path):
     refused(b.save(tmp_path), "not part of a function")
 
 
-def test_reductions(tmp_path):
-    """The largest of all channels is of more than one number."""
+def test_reductions_are_refused(tmp_path):
+    """A maximum over all channels is refused as part of an expression, because it depends on several numbers."""
     for operator in ("Min", "Max", "Add"):
         b = Builder(["n", 5], opset=18)
         x = b("Gemm", np.eye(5, dtype=np.float32))
@@ -259,8 +260,8 @@ def test_reductions(tmp_path):
         refused(b.save(tmp_path), "ReduceMax", "not part of a function")
 
 
-def test_fault(tmp_path):
-    """A refusal names the first operator without a stage of its own, not a later one; for a jump, its place."""
+def test_error_names_the_first_operator(tmp_path):
+    """An expression that is not a function is refused with the name of its first such operator, and the position of a jump."""
     b = Builder(["n", 5], opset=18)
     b("Gemm", np.eye(5, dtype=np.float32))
     b("Log", name="odd")
@@ -275,7 +276,7 @@ def test_fault(tmp_path):
 
 
 def test_constants_that_differ(rng, tmp_path):
-    """A slope for each channel makes no function, even if it is next to one at the first."""
+    """PRelu-like slopes that differ between channels are not taken for one function, even if most of them agree."""
     b = Builder(["n", 4], opset=18)
     x = b("Gemm", np.eye(4, dtype=np.float32))
     b.node("Max", [x, b.node("Mul", [x, number([0.1, 0.1, 0.1, 0.2])])])
@@ -293,7 +294,7 @@ def test_constants_that_differ(rng, tmp_path):
     [(("Sigmoid", "Mul"), "silu"), (("Mul",), "none"), (("Add",), "none"), (("Softplus", "Tanh", "Mul"), "mish")],
 )
 def test_long_chains(tmp_path, operators, function):
-    """The same formula is looked at once, so a chain of 100 needs no more proofs and trials than the formulas of one depth."""
+    """Each distinct formula is analysed once, so a chain of 100 equal formulas needs at most 64 analyses."""
     b = Builder(["n", 16], opset=18)
     x = b("Gemm", np.eye(16, dtype=np.float32))
     onnx_expressions._function.cache_clear()
@@ -307,7 +308,7 @@ def test_long_chains(tmp_path, operators, function):
     assert 0 < onnx_expressions._function.cache_info().misses <= 64
 
 
-# Functions in a row, and before pooling
+# ---- functions in sequence, and before pooling
 
 
 def test_clips_in_a_row(rng):
@@ -332,8 +333,8 @@ def test_clips_in_a_row(rng):
     ],
     ids=str,
 )
-def test_odd_parameters(rng, tmp_path, operator, attributes):
-    """For a falling function, the maximum over a window is not the function of the maximum."""
+def test_pooling_after_decreasing_functions(rng, tmp_path, operator, attributes):
+    """Max-pooling after a decreasing function equals onnxruntime, where pooling first would be wrong."""
     b = Builder(["n", 1, 6, 6], opset=18)
     b("Conv", np.ones((1, 1, 1, 1), np.float32))
     b(operator, **attributes)
@@ -342,7 +343,7 @@ def test_odd_parameters(rng, tmp_path, operator, attributes):
 
 
 def test_infinity_times_a_constant(tmp_path):
-    """A constant in two parts of different sign would make infinity no number."""
+    """Infinity times 0.3 stays infinite. A constant split into two parts of different sign would give NaN."""
     b = Builder(["n", 1], opset=18)
     b("Relu")
     b("Mul", number(0.3))  # bfloat16's nearest is larger

@@ -1,4 +1,4 @@
-"""Convolutional networks as exporters write them, against onnxruntime."""
+"""Tests of convolutional networks as exporters write them, against onnxruntime."""
 
 import numpy as np
 import onnx
@@ -14,8 +14,8 @@ def images(rng, count=3, channels=1, size=28):
     return rng.random((count, channels, size, size), dtype=np.float32)
 
 
-def test_pytorch(rng, tmp_path):
-    """torch.onnx: pads written out, Flatten, Gemm with transB."""
+def test_pytorch_export(rng, tmp_path):
+    """A torch.onnx export is read correctly: explicit pads, Flatten, and Gemm with transB."""
     b = Builder(["batch", 1, 28, 28], opset=17)
     b(
         "Conv",
@@ -60,8 +60,8 @@ def test_pytorch(rng, tmp_path):
     assert graph.stages[0].pool.size == (14, 14) and graph.stages[2].terms[0].kernel == (3, 3)
 
 
-def test_cntk(rng, tmp_path):
-    """Batch of one, SAME padding, bias by Add, weights of the last layer reshaped in the graph."""
+def test_cntk_export(rng, tmp_path):
+    """A CNTK export is read correctly: a batch of 1, SAME padding, biases as Add, and weights reshaped in the graph."""
     b = Builder([1, 1, 28, 28], opset=8)
     b("Conv", weights(rng, 8, 1, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[1, 1], dilations=[1, 1], group=1)
     b("Add", weights(rng, 8, 1, 1))
@@ -79,8 +79,9 @@ def test_cntk(rng, tmp_path):
     check_graph(b.save(tmp_path, ir_version=3), images(rng, 1), stages=3)
 
 
-def test_tf2onnx(rng, tmp_path):
-    """Keras: NHWC, with Transposes around ONNX's NCHW operators; flattened values are channels last."""
+def test_tf2onnx_export(rng, tmp_path):
+    """A tf2onnx export of a Keras model is read correctly: NHWC input, Transposes around NCHW operators, and a channels-last
+    Flatten."""
     b = Builder(["unk__1", 28, 28, 1], opset=13)
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
@@ -100,7 +101,7 @@ def test_tf2onnx(rng, tmp_path):
 
 
 def test_tf2onnx_two_channels_in(rng, tmp_path):
-    """The order of the input is not the model's."""
+    """A two-channel NHWC input keeps its order, and an NCHW input gets an `input_order` that permutes it."""
     b = Builder(["unk__1", 9, 8, 2])
     b("Sub", np.array([0.5, 0.25], np.float32))
     b("Transpose", perm=[0, 3, 1, 2])
@@ -115,7 +116,7 @@ def test_tf2onnx_two_channels_in(rng, tmp_path):
 
 
 def test_pytorch_view(rng, tmp_path):
-    """x.view(x.size(0), -1): the shape is computed in the graph."""
+    """A PyTorch export of x.view(x.size(0), -1) is read correctly, although its shape is computed in the graph."""
     b = Builder(["batch", 1, 12, 12], opset=11)
     values = b("Conv", weights(rng, 3, 1, 3, 3), weights(rng, 3), kernel_shape=[3, 3], strides=[3, 3])
     b("Shape")
@@ -128,8 +129,9 @@ def test_pytorch_view(rng, tmp_path):
     check_graph(b.save(tmp_path), images(rng, size=12), stages=2)
 
 
-def test_mxnet(rng, tmp_path):
-    """BatchNormalization on the input and behind convolutions, where gamma is 1; Flatten, and Gemm with a bias."""
+def test_mxnet_export(rng, tmp_path):
+    """An MXNet export is read correctly: BatchNormalization on the input and after convolutions with gamma 1, Flatten, and
+    Gemm."""
 
     def normalised(channels):
         b(
@@ -158,8 +160,9 @@ def test_mxnet(rng, tmp_path):
     check_graph(b.save(tmp_path), images(rng, 1, size=20), stages=4, softmax=True)
 
 
-def test_paddle(rng, tmp_path):
-    """pool2d by pads of its own, fc as Reshape, MatMul, Add; a Scale behind; Identity and Constant nodes."""
+def test_paddle_export(rng, tmp_path):
+    """A Paddle export is read correctly: padded pools, dense layers as Reshape, MatMul and Add, a final Scale, and Identity and
+    Constant nodes."""
     b = Builder([-1, 1, 16, 16], opset=11)
 
     def constant(array):
@@ -202,7 +205,8 @@ def test_input_without_batch(rng, tmp_path, shape):
 
 
 def test_channels_last_of_one_sample(rng, tmp_path):
-    """A batch of one, one channel: no axis but two has a size."""
+    """Channels-last samples with a batch of 1 and one channel are read correctly, although only two axes have more than one
+    element."""
     b = Builder([1, 12, 11, 1])
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), strides=[2, 2])
@@ -214,7 +218,7 @@ def test_channels_last_of_one_sample(rng, tmp_path):
 
 
 def test_onnxruntime_optimised(rng, tmp_path):
-    """Its optimiser writes FusedConv."""
+    """A model optimised by onnxruntime, which contains FusedConv, gives the original model's results."""
     b = Builder(["n", 1, 9, 9])
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
     b("Relu")
@@ -234,7 +238,7 @@ def test_onnxruntime_optimised(rng, tmp_path):
 
 
 def test_lowest_padding(rng, tmp_path):
-    """JAX: padding of -inf before MaxPool."""
+    """Padding with -inf before MaxPool, as JAX writes it, is merged into the pool."""
     b = Builder(["n", 1, 9, 9], opset=13)
     b("Conv", weights(rng, 4, 1, 3, 3))
     b("Pad", np.array([0, 0, 1, 2, 0, 0, 1, 0]), np.array(-np.inf, np.float32))
@@ -250,11 +254,11 @@ def test_bytes_as_input(rng, tmp_path):
     check_graph(b.save(tmp_path), rng.integers(0, 256, (3, 1, 12, 12), np.uint8), stages=1)
 
 
-# Structures
+# ---- structures
 
 
 def test_residual_block(rng, tmp_path):
-    """The addition joins the second convolution; the shortcut's convolution joins it too."""
+    """In a residual block, the addition and the shortcut's convolution become part of the second convolution's stage."""
     b = Builder(["n", 3, 8, 8])
     x = b("Conv", weights(rng, 4, 3, 3, 3), pads=[1, 1, 1, 1])
     x = b("Relu")
@@ -273,8 +277,9 @@ def test_residual_block(rng, tmp_path):
     assert [len(stage.terms) for stage in graph.stages] == [1, 1, 2, 1, 2, 1, 1]
 
 
-def test_branches(rng, tmp_path):
-    """An inception block: a 1 x 1 convolution reads the concatenation as separate terms, a 3 x 3 one as a copy."""
+def test_inception_block(rng, tmp_path):
+    """After an inception block, a 1 x 1 convolution reads the concatenated tensors as separate terms, and a 3 x 3 one reads a
+    copy."""
     b = Builder(["n", 3, 8, 8])
     branches = [b.node("Relu", [b.node("Conv", ["x", weights(rng, 4, 3, k, k)], pads=[k // 2] * 4)]) for k in (1, 3, 5)]
     branches.append(b.node("MaxPool", ["x"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1]))
@@ -289,8 +294,8 @@ def test_branches(rng, tmp_path):
     check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=6)
 
 
-def test_flat_branches(rng, tmp_path):
-    """Two images of different sizes, flattened and joined, go into one dense layer."""
+def test_flattened_branches(rng, tmp_path):
+    """Two flattened images of different sizes that are concatenated become two terms of one dense layer."""
     b = Builder(["n", 1, 8, 8])
     one = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 2, 1, 3, 3)])])
     two = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 3, 1, 5, 5)], strides=[2, 2])])
@@ -304,7 +309,7 @@ def test_flat_branches(rng, tmp_path):
 
 
 def test_squeeze_and_excitation(rng, tmp_path):
-    """One number for each channel, by which all positions are multiplied."""
+    """A squeeze-and-excitation block, which multiplies all positions of a channel by one number, equals onnxruntime."""
     b = Builder(["n", 3, 6, 5])
     x = b("Conv", weights(rng, 4, 3, 3, 3), weights(rng, 4))
     b("GlobalAveragePool")
@@ -325,7 +330,8 @@ def test_depthwise(rng, tmp_path):
 
 
 def test_channels_shuffled_inside_groups(rng, tmp_path):
-    """A permutation of channels goes into the weights; only one that crosses groups makes them larger."""
+    """A permutation of channels is merged into the next grouped convolution; the number of groups falls only if it crosses
+    groups."""
     for order, groups in (([1, 0, 3, 2], 2), ([2, 3, 0, 1], 1)):
         b = Builder(["n", 1, 5, 5])
         b("Conv", weights(rng, 4, 1, 3, 3))
@@ -344,7 +350,7 @@ def test_slope_of_each_channel(rng, tmp_path):
 
 
 def test_wide_concat(rng, tmp_path, monkeypatch):
-    """Tensors whose merge would need too many weights stay apart, up to the dense layer that reads them."""
+    """If merging a concatenation would need too many weights, its tensors stay separate until the dense layer that reads them."""
     monkeypatch.setattr("amaranth_tpu.sim.frontend.operators.shapes.LIMIT", 100)
     b = Builder(["n", 5])
     parts = [b.node("Sigmoid", [b.node("Gemm", ["x", weights(rng, 5, 7)])]) for _ in range(3)]
@@ -354,7 +360,7 @@ def test_wide_concat(rng, tmp_path, monkeypatch):
 
 
 def test_mean_image(rng, tmp_path):
-    """A number for each pixel, before padding."""
+    """Subtracting a mean image before a padded convolution equals onnxruntime."""
     b = Builder(["n", 1, 9, 9])
     b("Sub", rng.random((1, 9, 9), dtype=np.float32))
     b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
@@ -362,7 +368,7 @@ def test_mean_image(rng, tmp_path):
 
 
 def test_global_pools_of_keras(rng, tmp_path):
-    """ReduceMean and ReduceMax over the axes of NHWC."""
+    """ReduceMean and ReduceMax over height and width of NHWC, as Keras writes global pools, equal onnxruntime."""
     for operator in ("ReduceMean", "ReduceMax"):
         b = Builder(["n", 1, 9, 9])
         b("Conv", weights(rng, 4, 1, 3, 3))
@@ -374,7 +380,7 @@ def test_global_pools_of_keras(rng, tmp_path):
 
 
 def test_average_pool_of_borders(rng, tmp_path):
-    """Windows over the edge average fewer values: parts of their own."""
+    """AveragePool windows at the borders average fewer values, so each of the nine border cases becomes a stage of its own."""
     b = Builder(["n", 2, 8, 8])
     b("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
     b("Relu")
@@ -383,8 +389,8 @@ def test_average_pool_of_borders(rng, tmp_path):
     assert [stage.value for stage in graph.stages] == [None] * 8 + ["t1"]
 
 
-def test_positions(rng, tmp_path):
-    """A dense layer at each row of an image, and one over channels that come last."""
+def test_dense_layer_on_rows(rng, tmp_path):
+    """A dense layer on each row of an image equals onnxruntime, with the channels on the last axis."""
     b = Builder(["n", 6, 12])
     b("MatMul", weights(rng, 12, 5))
     b("Add", weights(rng, 5))
@@ -395,7 +401,7 @@ def test_positions(rng, tmp_path):
 
 
 def test_result_in_another_order(rng, tmp_path):
-    """A channels-last result, and a vector whose order goes into the weights."""
+    """A final Transpose sets the network's `output_order`, or is merged into the last layer's weights."""
     b = Builder(["n", 1, 6, 6])
     b("Conv", weights(rng, 4, 1, 3, 3))
     graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=1)
@@ -411,7 +417,7 @@ def test_result_in_another_order(rng, tmp_path):
 
 
 def test_first_position_only(rng, tmp_path):
-    """A stage that keeps one position out of many is not a copy, though its tap looks like one."""
+    """A stage that keeps one position of many is not mistaken for a copy of the tensor."""
     for cut in ("AveragePool", [np.array([0, 0]), np.array([1, 1]), np.array([2, 3])]):
         b = Builder(["n", 1, 6, 6])
         b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
@@ -422,7 +428,7 @@ def test_first_position_only(rng, tmp_path):
 
 @pytest.mark.parametrize("steepest", [2, 8.5, 1e4, 1e30])
 def test_steep_slopes(tmp_path, steepest):
-    """PRelu is x for positive x, for any slope below 0."""
+    """PRelu returns x exactly for positive x, for any slope of the negative part up to 1e30."""
     b = Builder(["batch", 4])
     slopes = np.array([0.25, 1, -3, steepest], np.float32)
     b("PRelu", slopes)

@@ -1,4 +1,4 @@
-"""Functions, by ONNX' operators and written out in small ones, and softmax, against onnxruntime."""
+"""Tests of functions, as single ONNX operators and as expressions of several, and of softmax, against onnxruntime."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ def operator(*arguments, **attributes):
 
 
 def chain(*steps):
-    """Builds a model from steps `(operator, inputs...)`; among the inputs, "x" is the model's input, "." the last result, "#0"
-    the first."""
+    """Returns a builder of steps `(operator, inputs...)`; as inputs, "x" is the model's input, "." the last result, "#0" the
+    first result."""
 
     def build(b, x):
         names = []
@@ -34,7 +34,7 @@ def chain(*steps):
 
 
 FUNCTIONS = {
-    # Those that are one operator, with its defaults
+    # single operators with default attributes
     **{
         f"{one.operator} as {one.name}": (str(Function(one.name)), operator(one.operator, **one.choice))
         for one in DEFINITIONS.values()
@@ -110,7 +110,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("pooled", [False, True])
 def test_functions(rng, tmp_path, name, pooled):
-    """One stage of convolution, the function, and if it keeps the order, pooling too."""
+    """A convolution, a function and a pool become one stage if the function is increasing, and equal onnxruntime."""
     wanted, build = FUNCTIONS[name]
     b = Builder(["n", 2, 6, 5], opset=22)
     x = b("Conv", 2 * weights(rng, 3, 2, 3, 3), weights(rng, 3), name="conv")
@@ -130,7 +130,7 @@ def test_functions(rng, tmp_path, name, pooled):
 
 
 def test_function_of_a_scale(rng, tmp_path):
-    """The function applies to the scaled values."""
+    """The function of a scaled convolution applies to the scaled values."""
     b = Builder(["n", 2, 6, 5])
     b("Conv", weights(rng, 3, 2, 1, 1))
     x = b("Mul", np.float32(3) * weights(rng, 3, 1, 1))
@@ -157,8 +157,8 @@ def test_two_users(rng, tmp_path):
     assert [str(stage.function) for stage in graph.stages].count("none") == 2
 
 
-def test_clip_of_another_kind(rng, tmp_path):
-    """Attributes, before opset 11."""
+def test_clip_with_attributes(rng, tmp_path):
+    """A Clip with bounds as attributes (before opset 11) is read as the function clip."""
     b = Builder(["n", 7], opset=10)
     b("MatMul", weights(rng, 7, 3))
     b("Clip", min=-0.5, max=0.25)
@@ -167,7 +167,7 @@ def test_clip_of_another_kind(rng, tmp_path):
 
 
 def written_out(b, x, log=False, keep=1):
-    """Softmax as JAX has it."""
+    """Appends a softmax over axis 1 to `b`, written out as by JAX. Returns the name of its result."""
     largest = b.node("ReduceMax", [x], axes=[1], keepdims=keep)
     if not keep:
         largest = b.node("Reshape", [largest, np.array([-1, 1])])
@@ -189,8 +189,9 @@ def test_softmax_written_out(rng, tmp_path, keep):
     assert load_network(b.save(tmp_path)).softmax
 
 
-def test_softmax_inside(rng, tmp_path):
-    """Over the channels of an image, and before another layer."""
+def test_softmax_before_another_layer(rng, tmp_path):
+    """A softmax over the channels of an image, before another layer, is computed by the core. A final softmax is left to the
+    host."""
     b = Builder(["n", 2, 4, 3])
     b("Conv", 2 * weights(rng, 5, 2, 1, 1))
     b("Softmax", axis=1)

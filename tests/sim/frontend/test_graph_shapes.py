@@ -1,4 +1,4 @@
-"""The batch axis and shapes computed from its size: graphs with coinciding sizes, against onnxruntime."""
+"""Tests of the batch axis and of shapes computed from its size, on graphs with coinciding sizes, against onnxruntime."""
 
 from collections import Counter
 
@@ -66,8 +66,8 @@ def build(shape, *steps, opset=18):
 
 OPEN, FIXED, ONE = ["n", 3, 3], [3, 3, 3], [1, 3, 3]
 HALF = ("Mul", "x", number(0.5))
-BATCH = (("Shape", "x"), ("Gather", ".", [0]))  # as a vector of one
-COUNT = (("Shape", "x"), ("Gather", ".", 0))  # as a number
+BATCH = (("Shape", "x"), ("Gather", ".", [0]))  # as a vector of one element
+COUNT = (("Shape", "x"), ("Gather", ".", 0))  # as a scalar
 
 
 def ones(*shape):
@@ -78,9 +78,9 @@ def filled(value):
     return {"value": helper.make_tensor("v", FLOAT, [1], [value])}
 
 
-#: name -> (shape of the input, steps, words of the refusal or None if it is to be computed)
+#: name -> (shape of the input, steps, words of the error, or None if the model is supported)
 CASES = {
-    # Values computed from an open batch's size
+    # ---- values computed from the size of an open batch
     "divided by the batch": (OPEN, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], ["Div4", "open batch size"]),
     "divided by twice the batch": (
         OPEN,
@@ -122,7 +122,7 @@ CASES = {
     ),
     "a fixed batch as a number": (FIXED, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     "a batch of one as a number": (ONE, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
-    # Shapes that it stays in
+    # ---- shapes that keep the batch
     "view": (OPEN, [HALF, *BATCH, ("Concat", ".", [-1], {"axis": 0}), ("Reshape", "#0", ".")], None),
     "twice the batch": (
         OPEN,
@@ -166,7 +166,7 @@ CASES = {
         ],
         ["Add5", "another axis"],
     ),
-    # Broadcasting, from the last axis on
+    # ---- broadcasting, from the last axis on
     "maxima across samples": (
         FIXED,
         [("GlobalMaxPool", "x"), ("Reshape", ".", [3, 3]), ("Add", ".", "x")],
@@ -189,7 +189,7 @@ CASES = {
     "an outer sum": (OPEN, [("ReduceMax", "x", [2]), ("ReduceMean", "x", [1]), ("Add", "#0", ".")], None),
     "more axes": (OPEN, [HALF, ("Add", ".", ones(1, 1, 1, 3))], None),
     "sizes that ONNX refuses": (OPEN, [HALF, ("Add", ".", ones(2))], ["Add1", "(batch, 3, 3) and (2) do not fit"]),
-    # The batch on its way
+    # ---- the batch on another axis
     "away and back": (
         OPEN,
         [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("MatMul", ".", ones(3, 2)), ("Transpose", ".", {"perm": [1, 0, 2]})],
@@ -255,7 +255,7 @@ CASES = {
     "squeezed by no axis": (["n", 1, 4], [("Squeeze", "x", []), ("MatMul", ".", ones(4, 2))], ["Squeeze0", "empty"]),
     "one sample, squeezed": ([1, 3, 3], [("Relu", "x"), ("Squeeze", "."), ("ReduceSum", ".", [0])], None),
     "side by side, squared": ([3, 3, 3, 2], [HALF, ("Concat", ".", "x", {"axis": 0}), ("Mul", ".", ".")], None),
-    # Parameters
+    # ---- parameters
     "a Sum of a tensor twice": (OPEN, [HALF, ("Sum", ".", ".", number(1))], None),
     "a Sum of three": (OPEN, [HALF, ("Relu", "x"), ("Sum", "#0", ".", "x")], None),
     "a bound in a vector": (OPEN, [("Clip", "x", number([0]))], None),
@@ -283,7 +283,7 @@ CASES = {
         [("Conv", "x", number(np.arange(36).reshape(2, 2, 3, 3)), {"pads": [1] * 4})],
         None,
     ),
-    # Blocks of pixels
+    # ---- blocks of pixels
     "depth to space": (
         ["n", 8, 2, 3],
         [HALF, ("DepthToSpace", ".", {"blocksize": 2}), ("Conv", ".", number(np.arange(24).reshape(3, 2, 2, 2) - 12))],
@@ -313,7 +313,7 @@ CASES = {
         [HALF, ("DepthToSpace", ".", {"blocksize": 2, "mode": "RCD"})],
         ["DepthToSpace1", "DCR or CRD"],
     ),
-    # Softmax that is left to the host
+    # ---- softmax on the host
     "a part of the shares": (
         ["n", 4],
         [("MatMul", "x", np.eye(4, 3, dtype=np.float32)), ("Softmax", "."), ("Slice", ".", [1], [3], [1])],

@@ -1,4 +1,5 @@
-"""Dense layers along any axis (`sim/frontend/index/blocks.py`): over channels and positions by turns, as in an MLP-Mixer."""
+"""Tests of dense layers along any axis (`sim/frontend/index/blocks.py`), alternating between channels and positions as in an
+MLP-Mixer."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("onnxruntime")
 
 
 def along_positions(b, last, first, second):
-    """A layer with these weights on the axis before the last, a Relu, and another."""
+    """Appends two dense layers with a Relu between them along the axis of positions, and returns the result's name."""
     b.node("Transpose", [last], perm=[0, 2, 1])
     b("MatMul", first)
     b("Relu")
@@ -35,14 +36,15 @@ def mixer(rng, positions, channels, hidden, make=weights):
 
 @pytest.mark.parametrize("positions, channels, hidden", [(4, 6, 5), (16, 100, 8)])
 def test_mixer(rng, tmp_path, positions, channels, hidden):
-    """One stage a layer, and one for each position where a layer, and a mean, needs the values the other way round."""
+    """An MLP-Mixer equals onnxruntime. Each layer is one stage, plus a stage per position where a layer needs its operand
+    transposed."""
     x = rng.normal(size=(3, positions, channels)).astype(np.float32)
     check_graph(mixer(rng, positions, channels, hidden).save(tmp_path), x, stages=9 + 2 * positions)
     assert tpu.load(tmp_path / "model.onnx").compare(x).error is None
 
 
-def test_exactly(rng, tmp_path):
-    """Small integers, so that no result is rounded: each value is in its place."""
+def test_integers_are_exact(rng, tmp_path):
+    """Layers along positions give exactly onnxruntime's results for small integers, which are not rounded."""
     for shape in ((4, 6), (6, 4), (3, 3)):
         b = Builder(["n", *shape])
         start = b.node("MatMul", ["x", integers(rng, shape[1], shape[1], limit=1)])
@@ -60,8 +62,8 @@ def test_exactly(rng, tmp_path):
         np.testing.assert_array_equal(tpu.load(path).predict(x), reference(path, x))
 
 
-def test_of_an_image(rng, tmp_path):
-    """Channels of each pixel, then pixels of each channel, as of patches."""
+def test_layers_on_patches_of_an_image(rng, tmp_path):
+    """Dense layers on channels and then on pixels of a convolution's patches equal onnxruntime."""
     b = Builder(["n", 2, 4, 4])
     b("Conv", weights(rng, 6, 2, 2, 2), strides=[2, 2])
     b("Reshape", np.array([0, 6, 4]))

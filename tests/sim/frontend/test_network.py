@@ -1,5 +1,5 @@
-"""Chains of dense layers from ONNX, against onnxruntime. Tests of structure use small integers for weights and inputs and powers
-of two for scales, so that results must be equal, not near."""
+"""Tests of chains of dense layers from ONNX against onnxruntime. Weights and inputs are small integers and scales are powers of
+two, so that results must be equal."""
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from onnx_models import Builder, integers, reference, refused
 
 
 def check(path, x, layers, softmax=False):
-    """The golden model equals onnxruntime exactly, with this number of layers."""
+    """Compares the golden model with onnxruntime for equality, and checks the number of layers."""
     network = load_network(path)
     assert len(network.stages) == layers and network.softmax == softmax
     for stage in network.stages:
@@ -32,7 +32,7 @@ def check(path, x, layers, softmax=False):
     return network
 
 
-# How exporters write a multilayer perceptron
+# ---- multilayer perceptrons as exporters write them
 
 
 def test_pytorch(rng, tmp_path):
@@ -47,7 +47,7 @@ def test_pytorch(rng, tmp_path):
 
 
 def test_pytorch_view_of_shape(rng, tmp_path):
-    """x.view(x.size(0), -1): the shape is computed in the graph."""
+    """A PyTorch export of x.view(x.size(0), -1) is read correctly, although its shape is computed in the graph."""
     b = Builder(["batch", 1, 3, 4], opset=11)
     b("Shape")
     b("Gather", np.array(0), axis=0)
@@ -60,7 +60,8 @@ def test_pytorch_view_of_shape(rng, tmp_path):
 
 
 def test_pytorch_functional_linear(rng, tmp_path):
-    """Weights through a Transpose, the bias on the left of the Add, the last Relu kept."""
+    """An export of torch.nn.functional.linear is read correctly: weights through a Transpose, and the bias as the first operand
+    of Add."""
     b = Builder(["batch", 12])
     turned = b.node("Transpose", [integers(rng, 7, 12)], perm=[1, 0])
     b.node("MatMul", ["x", turned])
@@ -69,8 +70,8 @@ def test_pytorch_functional_linear(rng, tmp_path):
     check(b.save(tmp_path), integers(rng, 5, 12), layers=1)
 
 
-def test_keras(rng, tmp_path):
-    """NHWC, Reshape to (-1, 784), MatMul + Add, Softmax."""
+def test_keras_export(rng, tmp_path):
+    """A Keras export is read correctly: NHWC, Reshape to (-1, 12), MatMul and Add, and a final Softmax."""
     b = Builder(["unk__6", 4, 3, 1], opset=15)
     b("Reshape", np.array([-1, 12]))
     b("MatMul", integers(rng, 12, 8))
@@ -93,8 +94,9 @@ def test_keras_transposes_to_nchw_and_back(rng, tmp_path):
     check(b.save(tmp_path), integers(rng, 5, 4, 3, 1), layers=1)
 
 
-def test_sklearn(rng, tmp_path):
-    """Cast, MatMul, Add (1, N), and skl2onnx's outputs: probabilities, and the label by ArgMax."""
+def test_sklearn_export(rng, tmp_path):
+    """A skl2onnx export of a classifier is read correctly: Cast, a bias of shape (1, N), probabilities, and the label by
+    ArgMax."""
     b = Builder([None, 12], opset=12, kind=TensorProto.INT64)
     b("Cast", to=TensorProto.FLOAT)
     b("MatMul", integers(rng, 12, 8), name="MatMul")
@@ -113,7 +115,7 @@ def test_sklearn(rng, tmp_path):
 
 
 def test_sklearn_scaler(rng, tmp_path):
-    """A pipeline with StandardScaler: the operator Scaler of the domain ai.onnx.ml."""
+    """The operator Scaler of ai.onnx.ml, which scikit-learn's StandardScaler becomes, is merged into the first layer."""
     b = Builder([None, 12])
     b("Scaler", domain="ai.onnx.ml", offset=[float(v) for v in range(12)], scale=[0.5, 2.0] * 6)
     b("MatMul", integers(rng, 12, 8))
@@ -136,8 +138,8 @@ def test_opsets(rng, tmp_path, opset):
     check(b.save(tmp_path, ir_version=4), integers(rng, 1, 12), layers=1, softmax=True)
 
 
-def test_cntk(rng, tmp_path):
-    """Weights reshaped in the graph, batch fixed at 1, initialisers also listed as inputs."""
+def test_cntk_export(rng, tmp_path):
+    """A CNTK export is read correctly: weights reshaped in the graph, a batch of 1, and initialisers that are also inputs."""
     b = Builder([1, 1, 4, 4], opset=8)
     b("Reshape", np.array([1, 16]))
     flat = b.last
@@ -149,7 +151,7 @@ def test_cntk(rng, tmp_path):
 
 
 def test_relu_by_other_names(rng, tmp_path):
-    """torch.clamp and keras.ops.maximum."""
+    """Clip and Max with a lower bound of 0, as torch.clamp and keras.ops.maximum are exported, are read as ReLU."""
     zero, infinite = np.float32(0), np.float32(np.inf)
     for opset, relu in (
         (9, ("Clip", {"min": 0.0})),
@@ -169,7 +171,7 @@ def test_relu_by_other_names(rng, tmp_path):
 
 
 def test_pytorch_unoptimised_clamp(rng, tmp_path):
-    """A bound takes the type of its operand."""
+    """A Max with a bound that CastLike converts to the operand's type is read as ReLU."""
     b = Builder(["batch", 12], opset=18)
     values = b("Gemm", integers(rng, 12, 7))
     b.node("Max", [values, b.node("CastLike", [np.array(0), values])])
@@ -177,7 +179,7 @@ def test_pytorch_unoptimised_clamp(rng, tmp_path):
 
 
 def test_cast_like_makes_numbers_of_integers(rng, tmp_path):
-    """5 / 2 after a Cast to float is 2.5, not the integer 2."""
+    """Integer constants that CastLike converts to float are divided as floats: 5 / 2 is 2.5, not 2."""
     b = Builder(["batch", 12], opset=18)
     values = b("Gemm", integers(rng, 12, 7))
     five, two = (b.node("CastLike", [np.array(number), values]) for number in (5, 2))
@@ -185,8 +187,8 @@ def test_cast_like_makes_numbers_of_integers(rng, tmp_path):
     check(b.save(tmp_path), integers(rng, 5, 12), layers=1)
 
 
-def test_einsum(rng, tmp_path):
-    """torch.einsum, keras.layers.EinsumDense."""
+def test_einsum_is_a_dense_layer(rng, tmp_path):
+    """An Einsum that multiplies by a matrix, as torch.einsum and EinsumDense are exported, is read as a dense layer."""
     b = Builder(["batch", 12])
     b("Einsum", integers(rng, 12, 7, limit=1), equation="bk,kn->bn")
     b("Einsum", integers(rng, 5, 7, limit=1), equation="bc , xc -> bx")
@@ -195,7 +197,7 @@ def test_einsum(rng, tmp_path):
 
 
 def test_onnxruntime_optimised(rng, tmp_path):
-    """Its optimiser writes FusedGemm."""
+    """A model optimised by onnxruntime, which contains FusedGemm, gives the original model's results."""
     onnxruntime = pytest.importorskip("onnxruntime")
     b = Builder(["batch", 12])
     b("Gemm", integers(rng, 7, 12), integers(rng, 7), transB=1)
@@ -210,7 +212,7 @@ def test_onnxruntime_optimised(rng, tmp_path):
 
 
 def test_weight_norm(rng, tmp_path):
-    """torch's weight_norm, not folded: gain * direction / length."""
+    """Unfolded weight normalisation of PyTorch (gain * direction / length) is folded into the weights."""
     direction = np.array([[3, 4], [0, 2], [8, 6]], np.float32)
     b = Builder(["batch", 2])
     length = b.node("ReduceL2", [direction], axes=[1])
@@ -220,7 +222,7 @@ def test_weight_norm(rng, tmp_path):
 
 
 def test_batch_fixed_by_a_reshape_only(rng, tmp_path):
-    """x.view(len(x), -1) as torch traces it: the batch of the example becomes a constant."""
+    """A Reshape to a constant batch, as in a traced x.view(len(x), -1), fixes the batch size."""
     for shape in (1, 16), (1, -1), (2, 16), (64, -1):
         b = Builder(["batch", 1, 4, 4])
         b("Reshape", np.array(shape))
@@ -262,7 +264,7 @@ def test_constant_nodes_and_external_data(rng, tmp_path):
 
 
 def test_local_functions(rng, tmp_path):
-    """PyTorch's newer exporter: layers as local functions of the model."""
+    """Layers as local functions of the model, as PyTorch's newer exporter writes them, are inlined."""
     function = helper.make_function(
         "own",
         "Layer",
@@ -280,7 +282,7 @@ def test_local_functions(rng, tmp_path):
     check(path, integers(rng, 5, 12), layers=1)
 
 
-# Folding
+# ---- folding
 
 
 def test_gemm_alpha_beta(rng, tmp_path):
@@ -299,7 +301,7 @@ def test_scales_before_between_and_after(rng, tmp_path):
     b("Flatten")
     b("Mul", np.float32(2) ** rng.integers(-1, 2, 12).astype(np.float32), ...)
     b("Sub", integers(rng, 12), ...)
-    b("MatMul", rng.permutation(np.eye(12, dtype=np.float32))[:, :8])  # few bits, so that nothing is rounded
+    b("MatMul", rng.permutation(np.eye(12, dtype=np.float32))[:, :8])  # few bits, so that results are not rounded
     b("Mul", np.float32(2) ** rng.integers(0, 2, (1, 8)).astype(np.float32))
     b("Add", integers(rng, 8))
     b("Neg")
@@ -312,7 +314,7 @@ def test_scales_before_between_and_after(rng, tmp_path):
 
 
 def test_transposed_sample(rng, tmp_path):
-    """NCHW to NHWC with several channels before the first layer, and a permutation after one."""
+    """Permutations before the first layer (NCHW to NHWC) and after a layer are merged into the weights."""
     b = Builder(["batch", 2, 3, 4])
     b("Mul", np.array([[[2]], [[4]]], np.float32))
     b("Transpose", perm=[0, 2, 3, 1])
@@ -335,8 +337,8 @@ def test_batch_normalization(rng, tmp_path):
     check(b.save(tmp_path), 2 * integers(rng, 5, 6), layers=1)
 
 
-def test_specials_survive(tmp_path):
-    """Infinite and NaN weights are weights; nothing that is folded may touch their neighbours."""
+def test_special_weights_are_kept(tmp_path):
+    """Infinite, NaN and subnormal weights are kept bit for bit, and folding does not change their neighbours."""
     weights = np.array([[np.inf, 1, -0.0], [np.nan, 2, 1e-40]], np.float32)
     b = Builder([None, 2])
     b("Gemm", weights, np.array([0, -0.0, 1e-40], np.float32))

@@ -1,4 +1,4 @@
-"""Refusals of the ONNX reader: one line, with operator and node if there is one."""
+"""Tests of the ONNX reader's errors: each has one line, with the operator and node if one is at fault."""
 
 import numpy as np
 import pytest
@@ -216,7 +216,7 @@ def test_no_layer(tmp_path):
 def test_logits_and_probabilities(rng, tmp_path):
     b = mlp(rng)
     b("Softmax")
-    assert load_network(b.save(tmp_path, outputs=["t2", "t3"])).softmax  # one result
+    assert load_network(b.save(tmp_path, outputs=["t2", "t3"])).softmax  # a single result
 
 
 def test_integer_arithmetic(rng, tmp_path):
@@ -227,7 +227,7 @@ def test_integer_arithmetic(rng, tmp_path):
 
 @pytest.mark.parametrize("chain", [True, False])
 def test_weights_beyond_bfloat16(tmp_path, chain):
-    """Below binary32's largest number, but infinite in bfloat16: 0 times it is 0 in ONNX, and would be NaN."""
+    """A weight of 3.4e38 is refused, because it rounds to infinity in bfloat16, and 0 times infinity is NaN instead of 0."""
     b = Builder([None, 3])
     if not chain:
         b("Sigmoid")
@@ -247,7 +247,7 @@ def test_odd_constants_are_refused_in_words(tmp_path, node):
 
 
 def test_random_constant(rng, tmp_path):
-    """Dropout while training draws a number for each value, of a constant too."""
+    """A Dropout in training mode on a constant is refused, because its result is random."""
     b = Builder([None, 12], opset=17)
     b.node("Dropout", [np.ones(12, np.float32), np.array(0.5, np.float32), np.array(True)], name="odd")
     b.node("Mul", ["x", b.last])
@@ -262,7 +262,8 @@ def test_constant_that_is_cut_by_pads(rng, tmp_path):
 
 
 def test_local_function_in_place_of_an_operator(rng, tmp_path):
-    """Interpreters run ONNX' own operator, the inliner puts the function there."""
+    """A local function with the name of an ONNX operator is refused, because interpreters run the operator and the inliner the
+    function."""
     b = Builder([None, 12])
     b("Relu")
     own = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)])
@@ -285,7 +286,7 @@ def test_local_function_of_another_opset(tmp_path):
 @pytest.mark.parametrize("what", ["values", "constant"])
 @pytest.mark.parametrize("like", ["integers", "truth"])
 def test_cast_like_of_no_float(rng, tmp_path, what, like):
-    """A fraction that is cast to the type of integers, or of true and false, is lost."""
+    """A CastLike of a fraction to integers or booleans is refused, because the fraction would be lost."""
     b = Builder([None, 12], opset=18, kind=TensorProto.INT32)
     values = b("Cast", to=TensorProto.FLOAT)
     kind = "x" if like == "integers" else b.node("Greater", [values, np.array(1, np.float32)])
@@ -309,7 +310,7 @@ def test_claims_of_size(rng, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     refused(path, "initialiser 'c0' of the shape (1099511627776, 1099511627776) has 384 bytes")
-    path.write_bytes(b"\x3a\xff\xff\xff\xff\x07" + b"x" * 100)  # a graph of 2 GiB
+    path.write_bytes(b"\x3a\xff\xff\xff\xff\x07" + b"x" * 100)  # a graph that claims 2 GiB
     refused(path, "not an ONNX model")
 
 

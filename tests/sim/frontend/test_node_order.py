@@ -1,4 +1,4 @@
-"""Order and names of a file's nodes have no effect on the network."""
+"""Tests that the order and the names of nodes in a file do not affect the network."""
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ from onnx_models import Builder, close, reference, weights
 
 
 def shuffled(model, order):
-    """A copy of a model with its nodes in this order."""
+    """Returns a copy of a model with its nodes in `order`."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     del copy.graph.node[:]
     copy.graph.node.extend(model.graph.node[place] for place in order)
@@ -30,8 +30,8 @@ def branches(rng):
     return b.model()
 
 
-def test_any_order(rng, tmp_path):
-    """Same bits, and the interpreters that check a run can compute the file too."""
+def test_node_order_does_not_matter(rng, tmp_path):
+    """A model with reordered nodes gives the same bits, and both ONNX interpreters can run it for comparison."""
     model, x = branches(rng), rng.normal(size=(4, 6)).astype(np.float32)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     right = tpu.load(tmp_path / "model.onnx").predict(x)
@@ -51,7 +51,7 @@ def test_ordered_nodes_stay_in_place(rng):
 @pytest.mark.parametrize("operator, gates", [("GRU", 3), ("LSTM", 4)])
 @pytest.mark.parametrize("outputs", [["", "Y_h"], ["Y", ""], ["", "", "Y_c"]])
 def test_first_output_left_out(rng, tmp_path, operator, gates, outputs):
-    """A layer without a name of its own or of its first output."""
+    """An unnamed GRU or LSTM without a name for its first output equals onnxruntime."""
     if operator == "GRU" and len(outputs) > 2:
         outputs = ["", "Y_h"]
     hidden = 5
@@ -72,8 +72,8 @@ def test_tensor_without_name():
         Tensor("", 4)
 
 
-def test_any_output_may_be_missing(rng, tmp_path):
-    """An output that a node of the way has, and that nothing makes, ends with a refusal."""
+def test_unsupported_second_output_is_refused(rng, tmp_path):
+    """A model whose output is an unsupported second output of a node (Dropout's mask) is refused with that output's name."""
     b = Builder(["n", 4])
     b("MatMul", weights(rng, 4, 4))
     b.nodes.append(helper.make_node("Dropout", ["t0"], ["kept", "mask"], "drop"))

@@ -1,4 +1,4 @@
-"""Files of old operator sets, brought to newer ones by onnx.version_converter, as the refusal of old ones recommends."""
+"""Tests of files of old operator sets after conversion by onnx.version_converter, which the error for old files recommends."""
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ NODES = {
 
 
 def old(rng, operator, attributes):
-    """Returns a model of opset 7 and IR version 3, whose initialisers are also graph inputs."""
+    """Returns a model of opset 7 and IR version 3 with `operator` and a Conv. Its initialisers are also graph inputs."""
     constants = {"w": integers(rng, 3, 2, 3, 1)}
     inputs = ["x"]
     if operator == "BatchNormalization":

@@ -1,4 +1,4 @@
-"""Models that ONNX refuses are refused by the reader, with node and reason."""
+"""Tests that the reader refuses every model that ONNX refuses, with node and reason."""
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,7 +22,7 @@ def ones(*shape):
 
 
 def vector(*arguments, opset=13, shape=(12,), **attributes):
-    """An operator, of this name, behind a MatMul."""
+    """Returns a function that builds a model of a MatMul and the given operator, which is named "odd"."""
 
     def build():
         b = Builder(["n", *shape], opset)
@@ -38,7 +38,7 @@ def image(*arguments, opset=13, **attributes):
 
 
 def change(edit, *arguments, **options):
-    """The same with something done to the model."""
+    """Returns a function that builds the model of `vector` and applies `edit` to it."""
 
     def build():
         model = vector(*(arguments or ("Relu",)), **options)()
@@ -85,9 +85,9 @@ def _parameters(*shape):
     return [ones(*shape)] * 4
 
 
-#: name -> (model, words of the message)
+#: name -> (model, words of the error)
 CASES = {
-    # Attributes
+    # ---- attributes
     "transb": (vector("Gemm", ones(12, 12), transb=1), "no attribute 'transb' in opset 13", "transA, transB"),
     "negative_slope": (vector("LeakyRelu", negative_slope=0.2), "no attribute 'negative_slope'", "there are: alpha"),
     "stride": (image("Conv", ones(2, 2, 3, 3), stride=[2, 2]), "no attribute 'stride'", "strides"),
@@ -109,7 +109,7 @@ CASES = {
     "no groups": (image("Conv", ones(2, 2, 3, 3), group=0), "group is 0"),
     "storage_order": (image("MaxPool", kernel_shape=[2, 2], storage_order=2), "storage_order is 2"),
     "transB": (vector("Gemm", ones(12, 12), transB=2), "transB is 2"),
-    # Inputs and outputs
+    # ---- inputs and outputs
     "third input": (vector("MatMul", ones(12, 12), ones(12)), "has 3 inputs, 2 are needed"),
     "input left out": (vector("MatMul", ""), "input 2, B, is left out"),
     "second output": (change(lambda m: m.graph.node[1].output.append("more")), "has 2 outputs, 1 are needed"),
@@ -121,7 +121,7 @@ CASES = {
         "operator MatMul, node 'MatMul_0': the graph is cyclic: 't0' depends on itself",
     ),
     "mask of Dropout": (change(_with_mask, "Dropout"), "operator Dropout, node 'odd': its output 'mask' is not supported"),
-    # Versions
+    # ---- versions
     **{
         f"{name} {opset}": (vector(name, opset=opset), f"is only in ONNX from opset {first} on; the model uses {opset}")
         for name, opset, first in (("Gelu", 13, 20), ("HardSwish", 9, 14), ("Mish", 13, 18))
@@ -138,7 +138,7 @@ CASES = {
     "IR 99": (change(lambda m: setattr(m, "ir_version", 99)), "IR version 99"),
     "IR 2": (change(lambda m: setattr(m, "ir_version", 2)), "IR version 2 is not one of 3 to"),
     "IR 0": (change(lambda m: m.ClearField("ir_version")), "IR version 0"),
-    # Types
+    # ---- types
     "bias of integers": (
         vector("Gemm", ones(12, 12), np.ones(12, np.int32)),
         "are of two types, tensor(float) and tensor(int32)",
@@ -150,7 +150,7 @@ CASES = {
         "makes a tensor(float), though the file says that 't1' is a tensor(int64)",
     ),
     "type of a Cast": (vector("Cast", to=99), "to is 99"),
-    # Tensors
+    # ---- tensors
     "negative size": (change(_tensor(dims=[-1, 12])), "initialiser 'c0' has a negative size"),
     "too few bytes": (change(_tensor(raw_data=bytes(12))), "initialiser 'c0'", "(12, 12) has 12 bytes, 576 are needed"),
     "no bytes": (change(lambda m: m.graph.initializer[0].ClearField("raw_data")), "has its values in 0 fields"),
@@ -159,7 +159,7 @@ CASES = {
         "cannot be in int64_data",
     ),
     "type 77": (change(_tensor(data_type=77)), "has the type 77"),
-    # Axes and sizes
+    # ---- axes and sizes
     "axis twice": (image("Slice", np.array([0, 1]), np.array([4, 4]), np.array([2, -2])), "name one axis", "twice"),
     "starts and ends": (image("Slice", np.array([0, 1]), np.array([4]), np.array([2, 3])), "have different lengths"),
     "step": (image("Slice", np.array([0]), np.array([4]), np.array([2]), np.array([0])), "steps [0] is 0"),
@@ -200,8 +200,9 @@ def test_refused(tmp_path, case):
 
 
 @pytest.mark.parametrize("attribute, why", [({"activation_alpha": 0.25}, None), ({"slope": 0.25}, "no attribute 'slope'")])
-def test_fused(tmp_path, attribute, why):
-    """Operators that only onnxruntime has. The function has its own alpha, which is not the product's."""
+def test_fused_operator_of_onnxruntime(tmp_path, attribute, why):
+    """onnxruntime's FusedGemm is read with the activation's own alpha, which differs from the product's. An unknown attribute is
+    refused."""
     b = Builder(["n", 12])
     b("FusedGemm", ones(12, 3), name="odd", activation="LeakyRelu", alpha=0.5, **attribute)
     b.nodes[-1].domain = "com.microsoft"
@@ -215,8 +216,9 @@ def test_fused(tmp_path, attribute, why):
     close(run_graph(load_network(path), x), reference(path, x))
 
 
-def test_valid_but_odd(tmp_path):
-    """Models that ONNX accepts: bounds of shape (1,), a Max of one tensor, sums of several tensors, a repeated operand."""
+def test_unusual_valid_models(tmp_path):
+    """Unusual models that ONNX accepts equal onnxruntime: bounds of shape (1,), a Max of one tensor, sums of several, a repeated
+    operand."""
     b = Builder(["n", 4])
     first = b("Gemm", integers(np.random.default_rng(seed()), 4, 4))
     second = b("Clip", np.array([-3], np.float32), np.array([3], np.float32))
@@ -228,7 +230,7 @@ def test_valid_but_odd(tmp_path):
 
 
 class _Checker:
-    """ONNX' own checker, in a process of its own: of some models it ends the process, by an assertion of its own code."""
+    """Runs ONNX's checker in a separate process, because an assertion in its code ends the process for some models."""
 
     def __init__(self):
         self._pool = None
@@ -238,7 +240,7 @@ class _Checker:
         try:
             self._pool.submit(onnx.checker.check_model, model.SerializeToString(), full_check=True).result(60)
         except BrokenProcessPool:
-            self._pool = None  # without an answer, onnxruntime's counts alone
+            self._pool = None  # without an answer, only onnxruntime's result counts
 
     def close(self):
         if self._pool is not None:
@@ -253,7 +255,7 @@ def checker():
 
 
 def _refusals(model, path, checker):
-    """Returns the errors of the reader, ONNX and onnxruntime for a model, None for no error."""
+    """Returns the errors of the reader, the ONNX checker and onnxruntime for a model, with None for no error."""
     onnxruntime = pytest.importorskip("onnxruntime")
     path.write_bytes(model.SerializeToString())
     answers = []
@@ -274,15 +276,15 @@ def _refusals(model, path, checker):
     return answers
 
 
-#: Errors of the package onnx's checker for files that onnxruntime may accept.
+#: Errors of the onnx package's checker for files that onnxruntime may accept.
 _DECIDED_BY_RUNTIME = ("Inferred shape and existing shape differ", "topologically sorted", "but not in graph input")
 
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2000, marks=pytest.mark.slow)])
-def test_like_onnx(tmp_path, trials, checker):
-    """One random change to a model that all accept: the reader refuses a change that ONNX or onnxruntime refuses. Three
-    differences are allowed. Declared sizes of results are not compared with the actual ones; onnxruntime only warns. onnxruntime
-    decides about the order of nodes, which the reader sorts, and about initialisers that are not inputs before IR version 4."""
+def test_reader_refuses_what_onnx_refuses(tmp_path, trials, checker):
+    """If ONNX or onnxruntime refuses a randomly changed model, the reader refuses it too. Exceptions: declared sizes of results
+    are not compared with the actual ones. onnxruntime alone decides about the order of nodes, and about initialisers that are not
+    inputs before IR version 4."""
     rng = np.random.default_rng(seed())
     path, models = tmp_path / "model.onnx", bases(rng)
     for model in models:

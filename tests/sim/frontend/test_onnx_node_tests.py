@@ -1,4 +1,4 @@
-"""The onnx package's own tests of its operators: each is computed as ONNX expects, or refused with a reason."""
+"""Tests with the onnx package's own operator tests: each is computed as ONNX expects, or refused with a reason."""
 
 import functools
 from dataclasses import replace
@@ -11,7 +11,7 @@ from amaranth_tpu.sim.check.node_tests import PASSED, REFUSED, TRACEBACK, WRONG,
 from suites import slow
 
 PARTS = 8
-#: Tests that were wrong, or did not end, before.
+#: Tests that gave wrong results or did not end in earlier versions.
 ONCE_WRONG = {
     "test_lstm_defaults": PASSED,
     "test_lstm_with_initial_bias": PASSED,
@@ -46,7 +46,7 @@ def test_once_wrong(name):
 
 @pytest.mark.slow
 def test_other_numbers_or_shapes_are_wrong(monkeypatch):
-    """A test that expects something else, by little too, is wrong."""
+    """An operator test counts as wrong if the expected values differ by 0.2 %, in shape, or in order."""
     case = cases()["test_gemm_default_no_bias"]
     ((inputs, (right,)),) = case.data_sets
     assert outcome(readings(case))[0] == PASSED
@@ -56,8 +56,9 @@ def test_other_numbers_or_shapes_are_wrong(monkeypatch):
     assert outcome(readings(case))[0] == TRACEBACK
 
 
-def test_groups():
-    """By reason, whatever node and numbers; a test that one reading passes has passed."""
+def test_refusals_are_grouped_by_reason():
+    """Refusals are grouped by reason, regardless of node names and numbers. A test passes if one of its readings passes and none
+    is wrong."""
     reasons = [f"operator Pad, node (unnamed, makes 'y{n}'): pads with {n}; only 0 is" for n in (1, 2.5)]
     found = [Reading("t", ("x",), REFUSED, reason) for reason in reasons]
     assert groups(found) == [("pads with #", 2)]

@@ -1,4 +1,4 @@
-"""Divisions by values (`sim/frontend/operators/quotients.py`), of numbers of all sizes, beside onnxruntime."""
+"""Tests of divisions by values (`sim/frontend/operators/quotients.py`), for numbers of all sizes, against onnxruntime."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ pytest.importorskip("onnxruntime")
 
 
 def _of_all_sizes(rng, count):
-    """Returns bfloat16 pairs (count, 2): the first values are the ends of all windows, with neighbours and both signs."""
+    """Returns bfloat16 pairs (count, 2): all pairs of window limits with neighbours and random signs, then `count` random
+    pairs."""
     ends = 2.0 ** np.array([-126, -90, -64, -18, -12, -8, -7, -6, 0, 6, 7, 8, 12, 18, 63, 90, 126, 127])
     ends = np.concatenate([ends, ends[1:] * (1 - 2.0**-8), ends * (1 + 2.0**-7)])
     pairs = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)
@@ -21,12 +22,12 @@ def _of_all_sizes(rng, count):
 
 
 def _columns(b, dtype=np.float32):
-    """The two values of a sample, each by itself."""
+    """Returns the names of two tensors with the first and the second value of each sample."""
     return b.node("MatMul", ["x", np.array([[1], [0]], dtype)]), b.node("MatMul", ["x", np.array([[0], [1]], dtype)])
 
 
 def _relative(path, x):
-    """The largest relative error where quotients are normal numbers; all others are 0, or as in onnxruntime."""
+    """Returns the largest relative error among normal quotients, and checks that the others are 0 or equal onnxruntime's."""
     got, want = (np.float64(array).reshape(-1) for array in (tpu.load(path).predict(x), reference(path, x)))
     normal = (np.abs(want) >= 2.0**-125) & (np.abs(want) < 2.0**127.9)
     np.testing.assert_array_equal(got[np.isnan(want) | np.isinf(want)], want[np.isnan(want) | np.isinf(want)])
@@ -35,8 +36,9 @@ def _relative(path, x):
 
 
 @pytest.mark.parametrize("few", [0, 256], ids=["powers of several sizes", "of one size"])
-def test_of_any_size(rng, tmp_path, monkeypatch, few):
-    """Within three roundings to bfloat16, the table's included: no intermediate value overflows or vanishes."""
+def test_quotients_of_any_size(rng, tmp_path, monkeypatch, few):
+    """Quotients of numbers of any size have a relative error below three bfloat16 roundings, so no intermediate value overflows
+    or underflows."""
     monkeypatch.setattr(quotients, "_FEW", few)
     x = np.concatenate([_of_all_sizes(rng, 2000), [[0, 0], [1, 0], [-3, 0], [0, 3]]]).astype(np.float32)
     b = Builder(["n", 2])
@@ -51,8 +53,8 @@ def test_of_any_size(rng, tmp_path, monkeypatch, few):
     assert _relative(b.save(tmp_path), x) < 2.0**-7
 
 
-def test_in_models(rng, tmp_path):
-    """Divisions of images by one number for each channel, of rows by their sums, and between layers."""
+def test_divisions_in_models(rng, tmp_path):
+    """Divisions of image channels by one number each, of rows by their sums, and between layers equal onnxruntime."""
     b = Builder(["n", 3, 4, 5])
     image = b("Conv", weights(rng, 6, 3, 2, 2))
     b.node("Add", [b.node("Abs", [b.node("GlobalAveragePool", [image])]), np.array(0.1, np.float32)])
@@ -65,7 +67,7 @@ def test_in_models(rng, tmp_path):
     b.node("Div", [shares, b.last])
     _check(rng, b.save(tmp_path), 3, 4)
     b = Builder(["n", 5])
-    # An exponential multiplies its operand's error: with some units it stays within the tolerance of `close`.
+    # An exponential multiplies its operand's error; with few units it stays within the tolerance of `close`.
     one, two = (b.node("MatMul", ["x", weights(rng, 5, 4) * np.float32(scale)]) for scale in (1, 0.5))
     b.node("Div", [b.node("Sub", [one, np.array(2, np.float32)]), b.node("Exp", [two])])
     b("MatMul", weights(rng, 4, 3))
@@ -79,8 +81,9 @@ def _check(rng, path, *shape):
 
 
 @pytest.mark.parametrize("few", [0, 256])
-def test_roots(rng, tmp_path, monkeypatch, few):
-    """Roots of operands proven above 0, and divisions by them, for numbers of all sizes; operands that may be 0 are refused."""
+def test_square_roots(rng, tmp_path, monkeypatch, few):
+    """Square roots of operands that are proven above 0, and divisions by them, are accurate for all sizes. Operands that may be 0
+    are refused."""
     monkeypatch.setattr(quotients, "_FEW", few)
     sizes = 2.0 ** rng.uniform(-20, 62, (500, 1)) * rng.choice([-1, 1], (500, 1))
     x = (sizes.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -102,8 +105,8 @@ def test_roots(rng, tmp_path, monkeypatch, few):
 
 @pytest.mark.parametrize("written_out", [False, True])
 def test_layer_normalization(rng, tmp_path, written_out):
-    """Normalization of values of any size. For values with a large common part, or all equal, only the single operator is
-    accepted."""
+    """Layer normalisation is accurate for values of any size. For values with a large common offset, or all equal, only the
+    operator LayerNormalization is accepted."""
     b = Builder(["n", 12], opset=17)
     scale, bias = weights(rng, 12), weights(rng, 12)
     if written_out:
@@ -124,7 +127,7 @@ def test_layer_normalization(rng, tmp_path, written_out):
 
 
 def test_normalized_images(rng, tmp_path):
-    """Over the last axis, or the last two; refused where it would be over samples."""
+    """LayerNormalization over the last one, two or three axes equals onnxruntime, and over the batch axis it is refused."""
     for axis in (-1, 2, 1):
         b = Builder(["n", 3, 4, 5], opset=17)
         b("LayerNormalization", weights(rng, *(3, 4, 5)[axis - 1 if axis > 0 else axis :]), axis=axis)
@@ -136,8 +139,8 @@ def test_normalized_images(rng, tmp_path):
 
 
 @pytest.mark.slow
-def test_core(rng, tmp_path):
-    """0 bits different, of all sizes."""
+def test_division_on_the_core(rng, tmp_path):
+    """The instruction-level model divides numbers of all sizes with exactly the golden model's bits."""
     b = Builder(["n", 2])
     b.node("Div", _columns(b))
     model, x = tpu.load(b.save(tmp_path)), _of_all_sizes(rng, 0)[::80]

@@ -1,4 +1,4 @@
-"""Refusals of the reader say which number or part is at fault, once."""
+"""Tests that the reader's errors name the number or part at fault exactly once."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,8 @@ def test_root_of_negative_numbers(rng, tmp_path):
     refused(b.save(tmp_path), "node 'odd'", "it is not a number at -1; add a Clip before it")
 
 
-def test_one_title(rng, tmp_path):
-    """A refusal inside an operator's expansion names the operator once."""
+def test_error_names_the_operator_once(rng, tmp_path):
+    """An error inside an operator's expansion names the operator exactly once."""
     b = Builder([2, 2, 2, 2, 2, 2], opset=13)
     b("Transpose", perm=[0, 2, 4, 1, 3, 5])
     b("Slice", *map(np.array, ([0], [1], [2])))
@@ -55,8 +55,9 @@ def test_one_title(rng, tmp_path):
     assert str(caught.value).count("node 'odd'") == 1, caught.value
 
 
-def test_einsum(rng, tmp_path):
-    """Without an arrow, the result has the letters that occur once, in the order of the alphabet."""
+def test_einsum_without_an_arrow(rng, tmp_path):
+    """An Einsum equation without an arrow gives the letters that occur once, in alphabetical order. Other equations are
+    refused."""
     b = vector()
     b("Einsum", weights(rng, 4, 3), name="odd", equation="bi,io")
     x = rng.normal(size=(3, 4)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reading and compiling take work in proportion to the model, and memory in proportion to its weights."""
+"""Tests that reading and compiling take time in proportion to the model's nodes, and memory in proportion to its weights."""
 
 import cProfile
 import pstats
@@ -66,8 +66,8 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", all_but(["Relu"], STEPS))
-def test_in_proportion(tmp_path, name):
-    """Four times as many nodes take less than six times as many calls of each function in Python, compiled program included."""
+def test_calls_grow_in_proportion_to_nodes(tmp_path, name):
+    """With four times as many nodes, reading and compiling call each Python function less than six times as often."""
     calls = []
     config = Config(n=4, bias_depth=1024, weight_fifo_depth=8)  # few and many alike have all biases there, and fill the FIFO
     few = 20 if name in ("residual", "concat") else 60  # functions of a few dozen operators are tried at each place
@@ -82,7 +82,7 @@ def test_in_proportion(tmp_path, name):
         place: (calls[1].get(place, 0), called)
         for place, called in calls[2].items()
         if called > 6 * max(calls[1].get(place, 0), 300) and place[0] != "~"
-    }  # min() is called where a beat waits
+    }  # min() is called for each beat that waits
     assert not grown
 
 
@@ -91,8 +91,9 @@ def test_in_proportion(tmp_path, name):
     [lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400), lambda: _wide(150, 64)],
     ids=["scales", "concat"],
 )
-def test_memory(tmp_path, build):
-    """Scales in a row are put together before they go into the weights; choosing channels takes no weights."""
+def test_memory_is_limited(tmp_path, build):
+    """Reading 100 scales in a row, or a wide concatenation, takes less than 40 MB, because no intermediate weight matrices are
+    built."""
     path = build().save(tmp_path)
     tracemalloc.start()
     try:
@@ -113,13 +114,14 @@ def _wide(parts, width):
 
 
 def test_layers_after_sums(tmp_path):
-    """A layer behind residual additions reads their sum, not everything that went into it."""
+    """A layer after residual additions reads their sum, not all tensors that contribute to it."""
     graph = load_network(_repeated(_residual, 12, 4).save(tmp_path))
     assert sum(len(stage.terms) for stage in graph.stages) <= 3 * 12 + 2
 
 
 def _functions(bodies):
-    """A model that calls the last of local functions f0, f1, ...; each is a list of operators, or of numbers of functions."""
+    """Returns a model that calls the last of local functions f0, f1, ...; each body is a list of operators or of functions'
+    numbers."""
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
     b = Builder(["n", 12])
     b("MatMul", np.ones((12, 3), np.float32))

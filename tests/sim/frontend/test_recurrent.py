@@ -1,4 +1,4 @@
-"""GRU and LSTM (`sim/frontend/operators/recurrent.py`) against onnxruntime, and their refusals."""
+"""Tests of GRU and LSTM (`sim/frontend/operators/recurrent.py`) against onnxruntime, and of their errors."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ INPUTS, HIDDEN, STEPS = 5, 6, 3
 
 
 def parameters(rng, operator, ways=1, inputs=INPUTS, hidden=HIDDEN):
-    """W, R and B."""
+    """Returns random parameters W, R and B of a layer with `ways` directions."""
     rows = GATES[operator] * hidden
     return [weights(rng, ways, rows, inputs) * 2, weights(rng, ways, rows, hidden) * 2, weights(rng, ways, 2 * rows)]
 
 
 def layer(rng, operator, ways=1, shape=("n", STEPS, INPUTS), states=(), inputs=None, **attributes):
-    """Builds a model whose samples are along the first axis, up to the layer."""
+    """Returns a builder of a model with samples on the first axis, up to and including the recurrent layer."""
     b = Builder(list(shape), opset=14)
     b("Transpose", perm=[1, 0, 2])
     given = [b.last, *(inputs or parameters(rng, operator, ways)), *(["", *states] if states else [])]
@@ -36,16 +36,16 @@ def agrees(rng, path, *shape, count=3):
 
 @pytest.mark.parametrize("operator, extra", [("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})])
 @pytest.mark.parametrize("direction, ways", [("forward", 1), ("reverse", 1), ("bidirectional", 2)])
-def test_layers(rng, tmp_path, operator, extra, direction, ways):
-    """All results of a sequence, each step's at its place."""
+def test_outputs_of_all_steps(rng, tmp_path, operator, extra, direction, ways):
+    """The outputs of all steps equal onnxruntime, for GRU and LSTM in each direction."""
     b = layer(rng, operator, ways, direction=direction, **extra)
     b("Transpose", perm=[2, 0, 1, 3])
     agrees(rng, b.save(tmp_path), STEPS, INPUTS)
 
 
 @pytest.mark.parametrize("operator", GATES)
-def test_last(rng, tmp_path, operator):
-    """Stacked layers with only the last state as output: states between the layers are not copied."""
+def test_last_state_of_stacked_layers(rng, tmp_path, operator):
+    """Two stacked layers with only the last state as output equal onnxruntime, and no state is copied between the layers."""
     b = layer(rng, operator)
     b("Squeeze", np.array([1]))
     b.node(operator, [b.last, *parameters(rng, operator, inputs=HIDDEN)], hidden_size=HIDDEN)
@@ -58,8 +58,8 @@ def test_last(rng, tmp_path, operator):
 
 @pytest.mark.parametrize("operator", GATES)
 @pytest.mark.parametrize("on", ["golden", pytest.param("icarus", marks=pytest.mark.slow)])
-def test_one_step(rng, tmp_path, operator, on):
-    """The state as input and output: single steps, each from the state before."""
+def test_single_steps(rng, tmp_path, operator, on):
+    """Single steps with the state as input and output, each starting from the preceding state, equal onnxruntime."""
     b, names = Builder([1, 1, INPUTS], opset=14), ["h", "c"][: GATES[operator] - 2]
     for name in names:
         b.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, HIDDEN]))
@@ -80,13 +80,13 @@ def test_one_step(rng, tmp_path, operator, on):
             state[name] = np.asarray(made[f"new {name}"])
 
 
-def test_states(rng, tmp_path):
-    """Constant at the start; zeros of the size of an open batch."""
+def test_initial_states(rng, tmp_path):
+    """Initial states may be constant, or zeros of the size of an open batch."""
     state = weights(rng, 1, 1, HIDDEN).repeat(2, axis=1)
     b = layer(rng, "GRU", shape=(2, STEPS, INPUTS), states=[state])
     b("Transpose", perm=[2, 0, 1, 3])
     agrees(rng, b.save(tmp_path), STEPS, INPUTS, count=2)
-    b = layer(rng, "GRU", states=[state[:, :1]])  # of one sample, so that there can only be one
+    b = layer(rng, "GRU", states=[state[:, :1]])  # a state of one sample fixes the batch to 1
     b("Transpose", perm=[2, 0, 1, 3])
     assert agrees(rng, b.save(tmp_path), STEPS, INPUTS, count=1).network.origin.batch == 1
     b = Builder(["n", STEPS, INPUTS], opset=14)

@@ -1,4 +1,4 @@
-"""Outputs have ONNX's own shape, for an open batch, a fixed one, and none; a comparison holds the shapes together too."""
+"""Tests that outputs have ONNX's own shape for an open, fixed or missing batch, and that a comparison with ONNX checks shapes."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from amaranth_tpu.sim.check.against_model import against_model
 from onnx_models import Builder, close, reference, weights
 
 INT64 = TensorProto.INT64
-#: Last nodes, of a tensor (batch, 4, 6), or (4, 6) if the model has no batch.
+#: Final nodes of a model, on a tensor (batch, 4, 6), or (4, 6) without a batch.
 CASES = {
     "ArgMax": [("Flatten", {"axis": 1}), ("ArgMax", {"axis": 1})],
     "ArgMax without its axis": [("Flatten", {"axis": 1}), ("ArgMax", {"axis": 1, "keepdims": 0})],
@@ -61,7 +61,8 @@ def test_shape_without_a_batch(rng, tmp_path):
 
 
 def test_comparison_sees_shapes(rng, tmp_path):
-    """A reader that has the values in another shape has read the model wrongly."""
+    """If the reader understood another output shape than onnxruntime returns, the comparison reports a reading error with both
+    shapes."""
     model, x = tpu.load(saved(rng, tmp_path, "rows", ["n"])), rng.normal(size=(3, 4, 5)).astype(np.float32)
     run = model.run(x)
     (output,) = model.network.origin.outputs

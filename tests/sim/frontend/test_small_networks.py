@@ -1,5 +1,5 @@
-"""Small networks with random weights, of the kinds that people build: within bfloat16 of onnxruntime, on the model of the core,
-and on the RTL, with 0 bits different."""
+"""Tests of small networks of common kinds with random weights: near onnxruntime within bfloat16 rounding, and equal to the golden
+model on the model of the core and the RTL."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ CORE = tpu.Config(n=4, training=True)
 
 
 def u_net(rng):
-    """Down, up by a ConvTranspose and by a Resize, and across."""
+    """Returns a U-Net on 8 x 8 pixels, with a ConvTranspose, a Resize and skip connections, and its input shape."""
     b = Builder(["n", 1, 8, 8], opset=17)
 
     def block(channels, size, last):
@@ -31,7 +31,7 @@ def u_net(rng):
 
 
 def mixer(rng):
-    """Two blocks, each of layers along the positions, then along the channels."""
+    """Returns two MLP-Mixer blocks on 4 positions of 6 channels, and the input shape."""
     positions, channels = 4, 6
     b, last = Builder(["n", positions, channels], opset=17), "x"
 
@@ -50,7 +50,7 @@ def mixer(rng):
 
 
 def gru(rng):
-    """A class from the last state."""
+    """Returns a GRU on 4 steps that classifies its last state, and the input shape."""
     steps, inputs, hidden = 4, 5, 6
     b = Builder(["n", steps, inputs], opset=17)
     b("Transpose", perm=[1, 0, 2])
@@ -63,7 +63,8 @@ def gru(rng):
 
 
 def transformer(rng, positions=4, channels=8, heads=2, blocks=2):
-    """Blocks of attention and two layers, each behind a LayerNormalization."""
+    """Returns a transformer of `blocks` blocks with attention and two dense layers, each after a LayerNormalization, and the
+    input shape."""
     depth = channels // heads
     b, last = Builder(["n", positions, channels], opset=17), "x"
 

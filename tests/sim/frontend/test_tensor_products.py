@@ -1,5 +1,5 @@
-"""MatMul of two tensors (`sim/frontend/operators/products.py`, `sim/compiler/memory/data_tiles.py`): weights that are values
-of a stage before."""
+"""Tests of MatMul of two tensors (`sim/frontend/operators/products.py`, `sim/compiler/memory/data_tiles.py`), whose weights are
+values of an earlier stage."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ CORE = Config(n=4, training=True)
 
 
 def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
-    """x (1 x positions) times a matrix that another stage makes of x, position by position of its rows, or of its columns."""
+    """Returns a graph that multiplies a stage's tensor (1 x positions) by a matrix that another stage computes, row-wise or
+    column-wise."""
     count, depth = (inner, outputs) if rows else (outputs, inner)
     tensors = {
         "x": Tensor("x", 3, 1, max(positions, count)),
@@ -38,8 +39,9 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
-def test_bits(rng, n):
-    """0 bits different from the golden model: with and without padding, also of products that are less than the least number."""
+def test_products_give_the_golden_bits(rng, n):
+    """Products of two tensors equal the golden model's bits on the instruction-level model, with and without padding, and for
+    results that underflow."""
     core = Config(n=n, training=True, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
     for rows in (False, True):
         positions, inner, outputs = (int(size) for size in rng.integers(1, 12, 3))
@@ -49,7 +51,7 @@ def test_bits(rng, n):
 
 
 def attention(rng, positions, channels, heads, depth, factor=None):
-    """Multi-head attention as exporters write it, and the layer behind it."""
+    """Returns a builder of multi-head attention as exporters write it, with the output projection."""
     b = Builder(["n", positions, channels])
 
     def projection(perm):
@@ -72,7 +74,8 @@ def attention(rng, positions, channels, heads, depth, factor=None):
 
 @pytest.mark.parametrize("positions, channels, heads, depth", [(6, 8, 2, 4), (5, 4, 1, 3)])
 def test_attention(rng, tmp_path, positions, channels, heads, depth):
-    """One stage for each head's queries, keys, values, shares and results: heads are columns of weights, nothing is copied."""
+    """Attention needs five stages per head plus one, because heads are columns of weights, and gives the golden bits on the
+    model."""
     x = rng.normal(size=(2, positions, channels)).astype(np.float32)
     path = attention(rng, positions, channels, heads, depth).save(tmp_path)
     check_graph(path, x, stages=5 * heads + 1)
@@ -81,8 +84,9 @@ def test_attention(rng, tmp_path, positions, channels, heads, depth):
     np.testing.assert_array_equal(model.predict(x, "model", core=CORE), model.predict(x))
 
 
-def test_exactly(rng, tmp_path):
-    """Small integers, so that no result is rounded: each value is in its place, for any order of the axes."""
+def test_integers_are_exact(rng, tmp_path):
+    """Products of two tensors give exactly onnxruntime's results for small integers, which are not rounded, for any order of the
+    axes."""
     for one, two in (([0, 1, 2], [0, 2, 1]), ([0, 2, 1], [0, 1, 2]), ([0, 1, 2], [0, 1, 2])):
         b = Builder(["n", 4, 4])
         left, right = (b.node("MatMul", ["x", integers(rng, 4, 4, limit=1)]) for _ in range(2))
@@ -100,8 +104,8 @@ def _exact(path, x):
     np.testing.assert_array_equal(got, want)
 
 
-def test_of_pixels(rng, tmp_path):
-    """Each pixel of an image beside each other one."""
+def test_products_of_pixels(rng, tmp_path):
+    """A softmax over the products of each pair of pixels of an image equals onnxruntime."""
     b = Builder(["n", 2, 3, 3])
     flat = b("Reshape", np.array([0, 3, 9])) if b("Conv", weights(rng, 3, 2, 1, 1)) else None
     b.node("MatMul", [b.node("Transpose", [flat], perm=[0, 2, 1]), flat])
@@ -113,7 +117,7 @@ def test_of_pixels(rng, tmp_path):
 
 
 def test_refused(rng, tmp_path):
-    """Refuses cores without the needed feature, and products over samples."""
+    """Products of two tensors are refused on a core without `training`, between different samples, and for unsuitable shapes."""
     path = attention(rng, 4, 4, 1, 4).save(tmp_path)
     with pytest.raises(CompileError, match="needs a core with training; set it in its configuration"):
         compile_network(tpu.load(path).network, Config(n=4), 1)
@@ -126,14 +130,15 @@ def test_refused(rng, tmp_path):
 
 
 @pytest.mark.slow
-def test_core(rng, tmp_path):
-    """Attention on the RTL."""
+def test_attention_on_the_rtl(rng, tmp_path):
+    """Attention on the RTL gives the golden model's bits."""
     model, x = tpu.load(attention(rng, 3, 4, 2, 2).save(tmp_path)), rng.normal(size=(2, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(model.predict(x, "icarus", core=CORE, batch=2), model.predict(x))
 
 
-def test_order(rng, tmp_path):
-    """Tiles of the image before and behind those that a stage has stored, in a short program: no result comes before its sums."""
+def test_stored_tiles_are_read_after_their_store(rng, tmp_path):
+    """In a short program, tiles of constant weights precede and follow the tiles that a stage stores, and no result is read
+    before it is stored."""
     b = Builder(["n", 4, 3, 3])
     flat = b("Reshape", np.array([0, 4, 9]))
     b.node("MatMul", [flat, b.node("Transpose", [flat], perm=[0, 2, 1])])
@@ -145,7 +150,7 @@ def test_order(rng, tmp_path):
 
 
 def random_products(rng):
-    """Stages that multiply tensors made before, among dense layers and maxima; at the end all values make one vector."""
+    """Returns a graph of random products of earlier tensors, dense layers and maxima, whose last stage reads all values."""
     tensors, stages = {"x": Tensor("x", int(rng.integers(1, 9)), 1, int(rng.integers(1, 9)))}, []
 
     def add(name, term, channels, width, **facts):

@@ -1,4 +1,4 @@
-"""Max, Min and Mean of several tensors, exactly as onnxruntime has them where nothing is rounded."""
+"""Tests of Max, Min and Mean of several tensors: equal to onnxruntime where no result is rounded."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ def exact(b, folder, x):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_of_two(rng, tmp_path, operator):
-    """Images, vectors, and one tensor in another order of the other."""
+def test_two_tensors(rng, tmp_path, operator):
+    """Max, Min and Mean of two images, of two vectors, and of a tensor and its permutation equal onnxruntime."""
     x = integers(rng, 3, 2, 4, 5)
     b = Builder(["n", 2, 4, 5])
     one, two = (b.node("Conv", ["x", integers(rng, 3, 2, 2, 2)]) for _ in range(2))
@@ -36,8 +36,8 @@ def test_of_two(rng, tmp_path, operator):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_of_several(rng, tmp_path, operator):
-    """Tensors that are repeated to the shape of others, and constants: as many as are a power of two, so that a mean is exact."""
+def test_several_tensors(rng, tmp_path, operator):
+    """Max, Min and Mean of several tensors with broadcasting and constants equal onnxruntime; a mean of four is exact."""
     b = Builder(["n", 4, 6])
     one, two = (b.node("MatMul", ["x", integers(rng, 6, 5)]) for _ in range(2))
     few = b.node("MatMul", ["x", integers(rng, 6, 1)])
@@ -46,8 +46,8 @@ def test_of_several(rng, tmp_path, operator):
 
 
 @pytest.mark.parametrize("operator", ["Max", "Min"])
-def test_of_any_size(tmp_path, operator):
-    """No difference is taken: neither overflows one, nor is a small number lost beside a large one."""
+def test_numbers_of_any_size(tmp_path, operator):
+    """Max and Min are exact for numbers of any size: no difference overflows, and no small number is lost beside a large one."""
     sizes = np.array([3e38, 1.5, 1e-3, 1e-30, 2.0**-126, 0], np.float32)
     values = np.concatenate([sizes, -sizes])
     x = np.stack(np.meshgrid(values, values), axis=-1).reshape(-1, 2)
@@ -60,8 +60,8 @@ def test_of_any_size(tmp_path, operator):
 
 
 @pytest.mark.slow
-def test_rtl(rng, tmp_path):
-    """Max of two, and a Min, which changes signs on the way, on the RTL."""
+def test_min_of_max_on_the_rtl(rng, tmp_path):
+    """A Min of a Max gives the golden model's bits on the RTL, although Min negates its operands."""
     b = Builder(["n", 3])
     one, two = (b.node("MatMul", ["x", weights(rng, 3, 3)]) for _ in range(2))
     b.node("Min", [b.node("Max", [one, two]), "x"])

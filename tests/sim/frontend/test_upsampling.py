@@ -1,5 +1,5 @@
-"""Resize, ConvTranspose, DepthToSpace and SpaceToDepth in the middle of networks (`sim/frontend/index/phases.py`), against
-onnxruntime: integers so small that nothing is rounded, at random geometries; then whole networks."""
+"""Tests of Resize, ConvTranspose, DepthToSpace and SpaceToDepth in networks (`sim/frontend/index/phases.py`), against
+onnxruntime: exact for small integers at random geometries, then in whole networks."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ def resize(b, factors, **attributes):
 
 
 def upsample(rng, b, channels):
-    """Adds one random operator on (batch, channels, height, width); the channels must be a multiple of 4. Returns the new number
-    of channels."""
+    """Appends a random upsampling operator on (batch, channels, height, width); `channels` must be a multiple of 4. Returns the
+    new number of channels."""
     kind = rng.integers(4)
     if kind == 0:
         resize(b, rng.integers(1, 4, 2), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
@@ -51,7 +51,8 @@ def upsample(rng, b, channels):
 
 
 def test_random_geometries(rng, tmp_path):
-    """Exactly onnxruntime's numbers, or a refusal that names a node: of a border that no whole block of pixels makes."""
+    """Random upsampling networks equal onnxruntime exactly, or are refused with the node at fault, because a border is not a
+    whole block of pixels."""
     accepted = draws = 0
     while accepted < 20:  # of about 45 draws
         draws += 1
@@ -83,7 +84,7 @@ def test_random_geometries(rng, tmp_path):
 
 
 def unet(rng, size=8, channels=(3, 4, 4)):
-    """A U-Net: down twice, up twice by ConvTranspose and by Resize, with a skip connection at each level."""
+    """Returns a builder of a U-Net: down twice, up twice (ConvTranspose and Resize), with a skip connection at each level."""
     one, two, three = channels
     b = Builder(["n", 1, size, size])
     b("Conv", weights(rng, one, 1, 3, 3), weights(rng, one), pads=[1] * 4)
@@ -123,7 +124,7 @@ def test_rtl(rng, tmp_path):
 
 
 def test_residual_of_pixels(rng, tmp_path):
-    """A sum of a tensor in plain order and one in phases, in both operand orders."""
+    """A tensor in plain order and one in phases may be added in either operand order."""
     for turned in (False, True):
         b = Builder(["n", 4, 6, 6])
         plain = b("Conv", weights(rng, 4, 4, 3, 3), pads=[1] * 4)
@@ -137,7 +138,7 @@ def test_residual_of_pixels(rng, tmp_path):
 
 
 def test_sizes_of_a_resize(rng, tmp_path):
-    """Sizes in place of scales; Upsample, which was its name before opset 10; only some axes."""
+    """Resize with sizes instead of scales, its predecessor Upsample, and a Resize of only some axes equal onnxruntime."""
     x = integers(rng, 2, 2, 3, 4)
     for opset, shape, inputs, attributes in [
         (13, [2, 2, 3, 4], ["", "", np.array([2, 2, 6, 12])], {}),
@@ -164,7 +165,7 @@ def test_sizes_of_a_resize(rng, tmp_path):
         {"output_shape": [5, 8], "auto_pad": "SAME_UPPER"},
         {"output_shape": [6, 7], "auto_pad": "SAME_LOWER"},
         {"output_shape": [5, 7], "output_padding": [1, 0]},
-        {"output_shape": [6, 8], "pads": [1, 1, 0, 0]},  # the pads are ignored
+        {"output_shape": [6, 8], "pads": [1, 1, 0, 0]},  # these pads are ignored
         {"auto_pad": "VALID"},
         {"pads": [1, 0, 0, 1]},
     ],
@@ -172,7 +173,8 @@ def test_sizes_of_a_resize(rng, tmp_path):
 )
 @pytest.mark.parametrize("kernel", [3, 4])
 def test_sizes_of_a_transposed_convolution(rng, tmp_path, attributes, kernel):
-    """Results equal onnxruntime's, and those in the package onnx except for output_shape alone."""
+    """Sizes of a ConvTranspose equal onnxruntime's for all attributes, and the onnx package's except for `output_shape`, which it
+    does not support."""
     b = Builder(["n", 2, 3, 4])
     outputs = 3 if attributes.get("group", 1) == 1 else 1
     b("ConvTranspose", integers(rng, 2, outputs, kernel, kernel), strides=[2, 2], **attributes)
