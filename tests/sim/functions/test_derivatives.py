@@ -1,4 +1,5 @@
-"""Derivatives of the activation functions: against finite differences of the functions, and their tables over all bfloat16."""
+"""Tests of the derivatives of activation functions: against finite differences of the functions, and their tables for all
+bfloat16 inputs."""
 
 import math
 
@@ -15,7 +16,7 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Stage
 from suites import all_but
 
-#: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
+#: All bfloat16 values as binary32 bits, without subnormals, which the cells flush.
 EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
 EVERY &= np.where(EVERY & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
 
@@ -23,10 +24,10 @@ FUNCTIONS = [function for function in TABLES if function.name in DERIVATIVES]
 FUNCTIONS += [Function("celu", (1.5,)), Function("elu", (1.7,)), Function("hard_sigmoid", (-3, 30))]
 FEW = [*map(Function, ("tanh", "gelu", "hard_swish", "leaky_relu")), Function("clip", (-1, 1))]
 
-#: Derivatives whose tables have a number next to the correctly rounded one at some bfloat16.
+#: Derivatives whose tables hold a neighbour of the correctly rounded value at some bfloat16.
 NEXT = ("silu", "mish", "elu", "selu", "celu", "softplus", "softsign", "exp")
 
-#: Of a derivative, least number that is told from 0: e^-32.
+#: Smallest number that the table of a derivative distinguishes from 0: e^-32.
 LEAST = 2.0**-46
 
 
@@ -36,8 +37,8 @@ def test_all_but_parts_of_divisions():
 
 @pytest.mark.parametrize("function", all_but(FEW, FUNCTIONS), ids=str)
 def test_finite_differences(function):
-    """Returns bfloat16 of both signs, moved a quarter of the way to the next one away from 0: kinks are at or near bfloat16
-    numbers."""
+    """Derivatives equal finite differences of the function, at points a quarter of the way between neighbouring bfloat16, because
+    kinks are at or near bfloat16 numbers."""
     with np.errstate(all="ignore"):
         x = (EVERY + np.uint32(0x4000)).view(np.float32).astype(float)
         x = x[np.isfinite(x) & (np.abs(x) < 300) & (np.abs(x) > 2.0**-20)]
@@ -55,16 +56,17 @@ def test_finite_differences(function):
 
 
 @pytest.mark.parametrize("function", all_but(FEW, FUNCTIONS), ids=str)
-def test_tables(function):
-    """Over all 65,536 inputs, against float64: correctly rounded, or next to that."""
+def test_tables_of_derivatives(function):
+    """For all 65,536 bfloat16 inputs, the derivative's table holds the correctly rounded float64 value, or for functions in
+    `NEXT` its neighbour."""
     derivative = Derivative(function)
     largest = errors(derivative, EVERY, lookup(EVERY, table_of(derivative))).max()
     print(f"{derivative}: {largest:.4f} units in the last place")
     assert largest <= (1 if function.name in NEXT else 0.5)
 
 
-def test_by_hand():
-    """Range ends and kinks have the derivative of the side away from 0."""
+def test_hand_computed_derivatives():
+    """Derivatives equal hand-computed values. At range ends and kinks they have the value of the side away from 0."""
     for name, parameters, x, value in (
         ("tanh", (), 0, 1),
         ("tanh", (), math.inf, 0),
@@ -109,7 +111,7 @@ def test_by_hand():
 
 
 def test_a_kink_between_two_bfloat16():
-    """A kink moves to the nearest bfloat16 and so fits the table: -0.3 becomes -0.30078125."""
+    """A kink at -0.3, between two bfloat16, moves to the nearest one, -0.30078125, so that the table is exact."""
     derivative = Derivative(Function("clip", (-0.3, 0.3)))
     found = derivative.exact(np.array([-0.30078125, -0.299, 0.299, 0.30078125]))
     assert found.tolist() == [0, 1, 1, 0]
@@ -124,7 +126,8 @@ def test_derivatives_have_tables_of_their_own():
 
 
 def test_a_derivative_that_no_table_holds():
-    """Its kinks are 5e-5 and -5, and a table has 16 binades; the function itself has one."""
+    """A derivative with kinks at 5e-5 and -5 is refused, because a table covers only 16 binades, although the function itself has
+    a table."""
     function = Function("hard_sigmoid", (0.2, 0.99999))
     table_of(function)
     with pytest.raises(ModelError, match=r"^operator Gemm, node 'g': the derivative of [^\n]* replace the function by another$"):

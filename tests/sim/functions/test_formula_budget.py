@@ -1,4 +1,4 @@
-"""Proofs of expressions take bounded work in each model, however many operators follow each other."""
+"""Tests that proofs of expressions take bounded work per model, for any number of consecutive operators."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from suites import slow
 
 @pytest.fixture
 def proofs(monkeypatch):
-    """The works of all proofs, in a process that remembers none."""
+    """Returns a list to which each proof's work is appended, with an empty cache of proven expressions."""
     made = []
 
     def counted(one, function):
@@ -29,7 +29,8 @@ def proofs(monkeypatch):
 
 
 def _chain(b, count, rng=None):
-    """A layer, then nodes of x + x, x * x, x - x, max(x, x) in a row."""
+    """Appends a dense layer and `count` nodes of x + x, x * x, x - x or max(x, x), in turn or drawn by `rng`. Returns the last
+    name."""
     operators = ("Add", "Mul", "Sub", "Max")
     x = b("Gemm", np.eye(4, dtype=np.float32))
     for place in range(count):
@@ -65,7 +66,7 @@ def test_refusal_names_the_share(tmp_path, monkeypatch):
 
 
 def test_known_expression_is_paid_once(tmp_path, monkeypatch, proofs):
-    """A network of 40 equal layers needs one share of their function, also when another model paid before."""
+    """A network of 40 equal layers pays for the proof of their function once, even if another model paid for it earlier."""
     b = Builder(["n", 4], opset=18)
     x = b("Gemm", np.eye(4, dtype=np.float32))
     for _ in range(40):

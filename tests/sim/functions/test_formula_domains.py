@@ -1,4 +1,4 @@
-"""An expression that is NaN anywhere in ONNX is not a function of the core, however small the place."""
+"""Tests that an expression that is NaN for any input in ONNX is not recognised as a function, however small the range."""
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ RELU = ("Relu", "x")
 
 
 def _far(e):
-    """Next to 300, where none of the probes is."""
+    """Returns the expression `e` + 300, which is near 300, where there are no probes."""
     return "Add", e, 300.0
 
 
-#: An expression that is NaN for some numbers, and the function that it is for all others.
+#: An expression that is NaN for some numbers, and the function that it equals for all others.
 NOT_A_NUMBER = {
     "roots that cancel": ("relu", ("Div", ("Mul", RELU, ("Sqrt", _far("x"))), ("Sqrt", _far("x")))),
     "0 times a logarithm": ("relu", ("Add", RELU, ("Mul", 0.0, ("Log", _far("x"))))),
@@ -41,7 +41,7 @@ NOT_A_NUMBER = {
 @pytest.mark.parametrize("name", NOT_A_NUMBER)
 def test_expression_with_nan_is_not_proven(name):
     function, e = NOT_A_NUMBER[name]
-    if name == "root and square":  # never NaN: the root is of numbers from 0 on
+    if name == "root and square":  # never NaN: the root's operand is never negative
         assert proves(formula_of(e), Function(function))
     else:
         assert not proves(formula_of(e), Function(function))
@@ -49,7 +49,7 @@ def test_expression_with_nan_is_not_proven(name):
 
 @pytest.mark.parametrize("name", ["roots that cancel", "0 times a logarithm", "0 / 0 between bfloat16"])
 def test_model_with_nan_is_refused_or_gives_nan(rng, tmp_path, name):
-    """The comparison has onnxruntime's NaN as a value."""
+    """A model whose expression is NaN for some inputs is refused, or gives NaN where onnxruntime does."""
     check(NOT_A_NUMBER[name][1], rng, tmp_path, every=64)
 
 
@@ -60,7 +60,7 @@ def _inner(rng, c):
 
 
 def _drawn(rng):
-    """ReLU or another function, with something added that is 0 or NaN; and the number next to which it is NaN."""
+    """Returns a function plus a term that is 0 or NaN, as `(expression, function, number near which it is NaN)`."""
     c = float(np.float32(rng.choice([-1, 1]) * 10 ** rng.uniform(-37, 37) if rng.random() < 0.5 else rng.normal() * 100))
     c = 0.0 if rng.random() < 0.1 else c
     name = str(rng.choice(["silu", "softsign", "leaky_relu", "gelu"]))
@@ -73,7 +73,7 @@ def _drawn(rng):
 
 
 def _is_nan_without_overflow(e, x):
-    """True where an expression is NaN in binary64 though no value on the way exceeds binary32."""
+    """Returns True where the expression is NaN in binary64 although no intermediate value exceeds binary32."""
     over = np.zeros(x.shape, bool)
 
     def watch(values):
@@ -99,7 +99,8 @@ def test_random_expression_with_nan_is_not_proven(trial, rng):
 
 @pytest.mark.parametrize("name, e", [(name, e) for name, forms in FORMS.items() if name for e in forms], ids=str)
 def test_overflow_is_no_nan(name, e):
-    """A NaN of overflow, as silu's from x = 89 on, does not count: the exact value is a number everywhere."""
+    """A NaN that follows from overflow, such as silu's from x = 89 on, does not make an expression undefined, because the exact
+    value is a number."""
     x = np.concatenate([[0.0], np.geomspace(2.0**-126, 3e38, 500), -np.geomspace(2.0**-126, 3e38, 500)])
     assert not np.any(evaluate(formula_of(e), x, x).domain.undefined)
     assert not np.any(evaluate(VARIABLE, x, x).domain.undefined)

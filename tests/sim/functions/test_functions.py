@@ -1,5 +1,5 @@
-"""The activation functions: errors over all bfloat16 and over binary32 between them, values by hand, and functions that do not
-fit the table."""
+"""Tests of the activation functions: errors for all bfloat16 and for binary32 in between, known values, and functions without a
+table."""
 
 import math
 
@@ -15,14 +15,14 @@ from amaranth_tpu.sim.golden.table_lookup import lookup
 from seeds import seed
 from suites import all_but
 
-#: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
+#: All bfloat16 values as binary32 bits, without subnormals, which the cells flush.
 EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
 EVERY &= np.where(EVERY & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
 
-#: Functions that have a number next to the correctly rounded one at some bfloat16; the others have the correctly rounded one.
+#: Functions whose table holds a neighbour of the correctly rounded value at some bfloat16.
 NEXT = ("sigmoid", "silu", "mish", "selu", "softplus", "softsign", "exp")
 
-#: Most units in the last place for binary32 of a size below 4, below 16 and below 64, where it is more than 0.7.
+#: Largest error for binary32 below 4, 16 and 64 in units in the last place, where it exceeds 0.7.
 BETWEEN = {
     "sigmoid": (1, 0.7, 3),
     "gelu": (0.7, 14, 0.7),
@@ -35,7 +35,7 @@ BETWEEN = {
 }
 
 
-#: Some with tails, an edge, straight lines, ends that are kept.
+#: A few functions, with tails, an edge, straight lines, and ends that are kept.
 FEW = [
     *map(Function, ("silu", "exp", "gelu")),
     Function("elu", (2,)),
@@ -45,16 +45,18 @@ FEW = [
 
 
 @pytest.mark.parametrize("function", all_but(FEW, TABLES), ids=str)
-def test_error(function):
-    """Over all 65,536 inputs, against float64."""
+def test_error_for_all_bfloat16(function):
+    """For all 65,536 bfloat16 inputs, the table holds the correctly rounded float64 value, or for functions in `NEXT` its
+    neighbour."""
     largest = errors(function, EVERY, lookup(EVERY, table_of(function))).max()
     print(f"{function}: {largest:.4f} units in the last place")
     assert largest <= (1 if function.name in NEXT else 0.5)
 
 
 @pytest.mark.parametrize("function", all_but([Function("silu"), Function("clip", (-3,))], TABLES), ids=str)
-def test_error_between(function):
-    """Error against float64 for random binary32, where the function is not near 0."""
+def test_error_between_bfloat16(function):
+    """For random binary32 between bfloat16 values, where the function is not near 0, the table's error is below the documented
+    units in the last place."""
     rng = np.random.default_rng(seed())
     for (low, high), bound in zip(((2.0**-20, 4), (4, 16), (16, 64)), BETWEEN.get(function.name, (0.7, 0.7, 0.7))):
         sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, high, 100_000)
@@ -67,7 +69,7 @@ def test_error_between(function):
 
 @pytest.mark.parametrize("function", TABLES, ids=str)
 def test_apply(function):
-    """Error for every bfloat16, and for sums whose last four bits the table ignores; NaN gives NaN."""
+    """`apply` returns a bfloat16 for each sum and ignores the sum's last four bits. It returns NaN exactly for NaN."""
     sums = EVERY.view(np.float32)
     found = apply(function, sums)
     assert (round_bfloat16(found).astype(np.float32).view(np.uint32) == found.view(np.uint32)).all()
@@ -79,7 +81,7 @@ def test_apply(function):
 
 
 def test_by_hand():
-    """(function, x, value), from tables of these functions."""
+    """Functions equal known values from mathematical tables, each (function, x, value)."""
     for function, x, value in (
         (Function("sigmoid"), 0, 0.5),
         (Function("sigmoid"), math.inf, 1),
@@ -140,7 +142,7 @@ def test_refused():
 
 
 def test_signs_of_zero():
-    """Each has its own table, whichever is asked for first."""
+    """Clips to 0 and to -0 have separate tables, whichever is made first."""
     for low in (0.0, -0.0):
         assert str(apply(Function("clip", (low, 6)), np.array([-1], np.float32))[0]) == str(low)
 
@@ -149,7 +151,7 @@ def test_signs_of_zero():
     "slope, shift, fits", [(0.2, 0.5, True), (7, -2, True), (-3, 30, True), (1, 1e27, False), (1e6, -1e8, False)]
 )
 def test_jump_between_bfloat16(slope, shift, fits):
-    """A step from 0 to 1 between two bfloat16 does not fit a straight line."""
+    """A function that changes by more than a straight line can follow between two bfloat16 is refused."""
     function = Function("hard_sigmoid", (slope, shift))
     if fits:
         table_of(function)
@@ -158,8 +160,8 @@ def test_jump_between_bfloat16(slope, shift, fits):
             table_of(function)
 
 
-def test_errors_are_noticed():
-    """A table with one wrong value or slope, and functions that are next to others."""
+def test_error_measure_finds_wrong_tables():
+    """The error measure exceeds 1 for a table with one wrong value or slope, and for the table of a similar function."""
     function, table = Function("tanh"), table_of(Function("tanh"))
     place = 5 << 7 | 9
     sums = EVERY[(table.first + 5 << 7) + 9] + np.arange(0, 1 << 16, 16, dtype=np.uint32)
@@ -173,8 +175,8 @@ def test_errors_are_noticed():
     assert errors(Function("abs"), EVERY, np.where(EVERY == 0x7F800000, 0x7F7F, EVERY >> 16 & 0x7FFF)).max() == np.inf
 
 
-def test_rule_by_hand():
-    """Worked out by hand: value and slope of the entry of 1.0, bits of the operand, result."""
+def test_hand_computed_lookups():
+    """A look-up equals hand-computed results for the entry of 1.0: value, slope, operand bits and result."""
 
     def slope(rest, gain):
         return (rest & 15) << 12 | gain & 0xFFF
@@ -186,8 +188,8 @@ def test_rule_by_hand():
         (0x3F80, slope(0, 8), 0x3F808000, 0x3F81),  # and quite, a tie
         (0x3F80, slope(-1, 8), 0x3F808000, 0x3F80),  # less than the tie
         (0x3F80, slope(7, 1), 0x3F808000, 0x3F81),
-        (0xBFFF, slope(0, 16), 0x3F80FFF0, 0xC000),  # into the next binade, with two of its units
-        (0xBFFF, slope(0, 32), 0x3F80C000, 0xC001),  # 255 + 3 of the lower binade's
+        (0xBFFF, slope(0, 16), 0x3F80FFF0, 0xC000),  # crosses into the next binade, by two of its units
+        (0xBFFF, slope(0, 32), 0x3F80C000, 0xC001),  # crosses into the next binade, after 255 + 3 units of the lower one
         (0x3F80, slope(0, -8 * 64), 0x3F808000, 0x3F40),  # 128 - 32: a binade lower
         (0x3F80, slope(0, -8 * 128), 0x3F80C000, 0x3E80),  # 128 - 96: two binades lower
         (0x3F80, slope(0, -8 * 128), 0x3F80C010, 0x0000),  # and less than that
@@ -204,8 +206,8 @@ def test_rule_by_hand():
         assert found == expected, f"{value:#x}, {second:#x} of {sums:#x}: {found:#x}, not {expected:#x}"
 
 
-def test_ends_by_hand():
-    """Beyond its binades a table holds a bfloat16's value, or continues in proportion, also between two bfloat16."""
+def test_values_beyond_the_table():
+    """Beyond its binades, a table keeps the value of its last bfloat16, or continues in proportion to the input."""
     words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
     words[[2 * 3, 2 * 3 + 1, 2 * (15 << 7) + 6, 2 * (15 << 7) + 7]] = 0x3F83, 16, 0x4183, 16
     for bits, expected in ((0x3C038000, 0x3F84), (0x3B838000, 0x3F83), (0x43838000, 0x4184), (0x44038000, 0x4183)):

@@ -1,4 +1,4 @@
-"""Function tables on disk: found again, and computed again whatever has happened to the file."""
+"""Tests of the on-disk cache of function tables: a table is reused, or computed again if its file is damaged or missing."""
 
 import os
 
@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def fresh(function, monkeypatch=None):
-    """The table as another process would get it; with `monkeypatch`, from the cache alone."""
+    """Returns the table as in another process. If `monkeypatch` is given, the test fails unless the table is in the cache."""
     function_tables.table_of.cache_clear()
     if monkeypatch is None:
         return table_of(function)
@@ -33,8 +33,8 @@ def same(one, two):
     return tuple(one)[:3] == tuple(two)[:3] and one.words.dtype == two.words.dtype and np.array_equal(one.words, two.words)
 
 
-def test_kept(folder, monkeypatch):
-    """Two functions that differ in their parameters alone each have their own file, without a temporary one left."""
+def test_tables_are_reused(folder, monkeypatch):
+    """Two functions that differ only in their parameters have separate cache files, and no temporary file stays."""
     one, two = Function("leaky_relu", (0.25,)), Function("leaky_relu", (0.5,))
     tables = fresh(one), fresh(two)
     assert not same(*tables)
@@ -68,19 +68,19 @@ def test_damaged(folder, monkeypatch, damage):
         )
     assert same(fresh(function), table)
     if damage != "a folder":
-        assert path.read_bytes() == content  # and written again
+        assert path.read_bytes() == content  # and it is written again
         assert same(fresh(function, monkeypatch), table)
 
 
 def test_other_version(folder, monkeypatch):
-    """A table of another text of the module is not taken."""
+    """A table that another version of the module computed is not used."""
     fresh(Function("abs"))
     monkeypatch.setattr(table_cache, "_version", lambda module: b"another")
     assert table_cache.load(("abs", ()), function_tables._MODULES, 3 + function_tables.TABLE_WORDS) is None
 
 
-def test_no_folder(folder, monkeypatch):
-    """A cache that can't be written, or is a file, changes nothing."""
+def test_unusable_folder_is_ignored(folder, monkeypatch):
+    """If the cache folder cannot be written or is a file, the table is computed and is correct."""
     table = fresh(Function("abs"))
     for path in folder.iterdir():
         path.unlink()

@@ -1,4 +1,4 @@
-"""The golden model against arithmetic on Python's integers, which shares no code with numpy's float32."""
+"""Tests of the golden model's arithmetic against Python's integers and fractions, which share no code with numpy's float32."""
 
 import random
 from fractions import Fraction
@@ -17,15 +17,15 @@ ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000
 
 @pytest.fixture
 def integers():
-    """Whole numbers of any size, which numpy's generator has not."""
+    """Returns a seeded generator of Python integers of any size."""
     return random.Random(seed())
 
 
-# A second definition, on integers
+# ---- independent definition, on integers
 
 
 def unpack(bits):
-    """ "nan", "inf" or an exact Fraction, and the sign, of flushed binary32 bits."""
+    """Returns (value, sign) of binary32 bits after flushing subnormals; the value is "nan", "inf" or an exact Fraction."""
     sign, exponent, fraction = bits >> 31, bits >> 23 & 255, bits & 0x7FFFFF
     if exponent == 255:
         return ("nan" if fraction else "inf"), sign
@@ -36,7 +36,8 @@ def unpack(bits):
 
 
 def pack(value, sign, fraction_bits=23):
-    """Rounds a Fraction to `fraction_bits + 9` bits: nearest, ties to even, then flushed. `sign` is the sign of a zero."""
+    """Rounds a Fraction to the nearest number of `fraction_bits + 9` bits, ties to even, and flushes subnormals. `sign` is the
+    sign of a zero result."""
     infinite, places = 255 << fraction_bits, fraction_bits + 8
     if value == 0:
         return sign << places
@@ -84,7 +85,8 @@ def exact_bfloat16(bits):
 
 
 def draw(rng, width, near=None):
-    """A pattern with a liking for specials, long carries and exponents near `near`."""
+    """Returns a random pattern of `width` bits that is often special, has long carries, or has an exponent near that of
+    `near`."""
     exponent = rng.choice([0, 0, 1, 2, 126, 127, 128, 253, 254, 255, rng.randrange(256)])
     if near is not None and rng.random() < 0.7:
         exponent = min(255, max(0, (near >> width - 9 & 255) + rng.randrange(-26, 27)))
@@ -104,7 +106,7 @@ def draw(rng, width, near=None):
     return rng.randrange(2) << width - 1 | exponent << bits | fraction
 
 
-# Directed: worked out by hand
+# ---- hand-computed results
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_multiply_accumulate_rounds_twice():
     assert golden.multiply_accumulate(0x00800000, 0x0080, 0x3F00) == 0x00800000
 
 
-# Random, against the second definition
+# ---- random operands, against the independent definition
 
 
 def test_multiply_random(integers):
@@ -266,7 +268,7 @@ def test_every_bfloat16_survives():
     assert (golden.to_bfloat16(every << 16) == wanted).all()
 
 
-# Matrices
+# ---- matrices
 
 
 def random_patterns(integers, shape, width, wild):
@@ -297,7 +299,7 @@ def test_matmul_is_the_chain_of_cells(integers, batch, inner, width, wild):
 
 
 def test_matmul_flushes_at_the_edge(integers):
-    """Finite operands with subnormal products and sums."""
+    """A matrix product of finite operands equals cell-by-cell accumulation, where products and sums are subnormal and flushed."""
     x = np.array(
         [[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)] for _ in range(8)]
     )
@@ -314,7 +316,7 @@ def test_matmul_flushes_at_the_edge(integers):
 
 @pytest.mark.parametrize("exponent, total", [(-112, 2.0**-126), (-113, 0), (-120, 0)])
 def test_matmul_cancels_to_the_edge(exponent, total):
-    """(1 + 2^-7)^2 - (1 + 2^-6) = 2^-14, at a scale where that is just normal, or just not."""
+    """Products that cancel to 2^-14 at some scale sum to the least normal number, or to 0 if the sum is subnormal."""
     x = np.array([[1 + 2**-7, 1 + 2**-6]]).astype(bfloat16)
     w = (np.array([[1 + 2**-7], [-1]]) * 2.0**exponent).astype(bfloat16)
     assert golden.matmul(x, w) == total
@@ -323,7 +325,8 @@ def test_matmul_cancels_to_the_edge(exponent, total):
 
 
 def test_matmul_order_and_blocks(rng):
-    """Sums depend on their order; cutting K, with the sums handed on, or the batch, changes nothing."""
+    """A matrix product depends on the order of its sums. Splitting K with the sums passed on, or splitting the batch, does not
+    change it."""
     x = golden.round_bfloat16(rng.normal(size=(2_100, 50)))
     w = golden.round_bfloat16(rng.normal(size=(50, 40)))
     whole = golden.matmul(x, w)
@@ -335,7 +338,8 @@ def test_matmul_order_and_blocks(rng):
 
 @pytest.mark.parametrize("edge", [False, True])
 def test_matmuls(integers, edge):
-    """Groups together are groups one by one, bit for bit; at the edge, subnormal products and sums are flushed."""
+    """Grouped matrix products equal the products of each group bit for bit, also where subnormal products and sums are
+    flushed."""
 
     def patterns(*shape):
         bits = random_patterns(integers, shape, 16, 0.05)

@@ -1,4 +1,4 @@
-"""The compiled sums of a training step: the bits of the definition, in numpy."""
+"""Tests that the compiled sums of a training step have the bits of their definition in numpy."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,8 @@ def _threads_for_everything(monkeypatch):
 
 
 def _bfloat16(random, shape, kind):
-    """Numbers whose products are subnormal, or infinite; with `any`, all bit patterns there are."""
+    """Returns random bfloat16 values of `shape`. `kind` chooses ordinary values, values whose products are subnormal or infinite,
+    mostly zeros, or any bits."""
     if kind == "any":
         return random.integers(0, 1 << 16, shape, dtype=np.uint16).view(bfloat16)
     scale = {"normal": 1, "small": 2.0**-62, "tiny": 2.0**-125, "large": 2.0**64, "zeros": 1}[kind]
@@ -55,7 +56,7 @@ def _same(one, two):
 
 
 def _case(random, kind):
-    """A term over random values, and the size of its sums."""
+    """Returns a random term, its input values, and the size of its sums."""
     height, width, channels, outputs = (int(size) for size in random.integers(1, 9, 4))
     if random.random() < 0.3:
         height = width = 1
@@ -91,7 +92,8 @@ def test_sums(rng, compiled, kind):
 
 @pytest.mark.parametrize("weight, start", [(1, -0.0), (np.inf, 0), (np.nan, 0)])
 def test_zeros_around_one_position(rng, compiled, weight, start):
-    """Beyond a source the kernel adds +0 times the weights: -0 becomes +0, and an infinite weight gives NaN."""
+    """Outside the source, the kernel adds +0 times its weights: -0 becomes +0, and an infinite weight gives NaN. Compiled sums
+    equal numpy's there."""
     term = Term("x", random_values(rng, (2, 3, 1, 5)), padding=(1, 2))
     term.weights[0, 0, 0, 0] = weight
     values, sums = random_values(rng, (3, 1, 1, 1)), np.full((3, 2, 3, 5), start, np.float32)
@@ -124,7 +126,7 @@ def test_pooling(rng, compiled, kind):
         pool = Pool(window, count, window)
         size = tuple(side * many + int(rng.integers(0, 2)) for side, many in zip(window, count))
         sums = _float32(rng, (2, *size, 5), kind)
-        sums = np.where(np.isnan(sums), np.uint32(0x7FC00000).view(np.float32), sums)  # the only NaN that sums can be
+        sums = np.where(np.isnan(sums), np.uint32(0x7FC00000).view(np.float32), sums)  # sums have only this NaN
         for rectified in (False, True):
             both = compiled.pool(sums, pool, rectified), Sums().pool(sums, pool, rectified)
             for one, two in zip(*both):
@@ -158,7 +160,7 @@ def test_without_numba(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_channel_by_itself(rng, compiled, kind):
-    """Terms of averages: each result reads its own channel; and gradients of an average of all positions."""
+    """Terms of averages, where each result reads only its own channel, and gradients of a global average have numpy's bits."""
     channels, size, kernel = int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 4))
     weights = _bfloat16(rng, (kernel, kernel, 1, channels), kind)
     term = Term("x", weights, stride=(2, 1), padding=(1, 0), groups=channels)

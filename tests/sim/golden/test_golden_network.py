@@ -1,4 +1,4 @@
-"""The golden model of stages against a plain definition: loops over every index."""
+"""Tests of the golden model of stages against loops over every index."""
 
 import itertools
 
@@ -16,7 +16,7 @@ def _random(random, shape):
 
 
 def _one(stage, tensors, b, y, x, o):
-    """One sum, multiplication after multiplication."""
+    """Returns one sum of a stage, for sample `b`, position (y, x) and channel `o`, by one multiply-accumulate after another."""
     acc = np.float32(stage.bias[o]).view(np.uint32) if stage.bias is not None else np.uint32(0)
     for term in stage.terms:
         source = tensors[term.source]
@@ -80,7 +80,7 @@ def test_largest_of_zeros_is_positive():
 
 
 def test_graph_joins_parts_and_orders(rng):
-    """Two stages write halves of one tensor; samples and results have orders of their own."""
+    """Two stages may write halves of one tensor, and samples and results may be permuted."""
     weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
     tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
@@ -109,7 +109,7 @@ def test_graph_joins_parts_and_orders(rng):
 
 @pytest.mark.parametrize("padding", [(-5, 3), (-5, 0), (0, 3), (4, -3)])
 def test_a_window_that_sees_padding_alone(padding):
-    """A Slice and a Pad that leave the window without any value of the source."""
+    """A window that covers only padding, after a Slice and a Pad, contains only zeros."""
     values = np.ones((1, 4, 2, 1), np.float32).astype(bfloat16)
     term = Term("x", np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
     assert not patches(values, term, (1, 1)).astype(np.float32).any()

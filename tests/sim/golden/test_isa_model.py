@@ -1,4 +1,4 @@
-"""The instruction-level model: arithmetic against the golden model, and programs that it must refuse."""
+"""Tests of the instruction-level model: its arithmetic against the golden model, and programs that it must refuse."""
 
 import functools
 
@@ -158,7 +158,7 @@ def test_pool_follows_its_loops(rng, format):
 @pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32])
 @pytest.mark.parametrize("lanes, tiles", [(3, 1), (N, 2), (1, 3)])
 def test_softmax(rng, format, lanes, tiles):
-    """Rows wider than the array take several tiles; the last one is not full."""
+    """SOFTMAX equals numpy's softmax within rounding, for rows in one or more tiles and in bfloat16 and binary32."""
     m = machine(
         [
             (
@@ -235,8 +235,8 @@ def test_functions_of_the_table(rng, activation):
     assert (m.buffer[20:30].reshape(5, 2 * N).view("<u4") == expected.view(np.uint32)).all()
 
 
-def test_the_table_gives_numbers():
-    """Entries that no sum can be, such as other NaNs, come out as infinities; only a NaN gives the NaN."""
+def test_invalid_table_entries_give_infinity():
+    """A table entry with an invalid NaN pattern gives infinity; only a NaN sum gives NaN."""
     m = machine([(Opcode.ACTIVATE, dict(function=FunctionCode.TABLE, rows=1, lanes=N)), HALT])
     m.table = Table(127, 0, 0, np.full(TABLE_WORDS, 0xFF81, np.uint16))
     m.sums[0] = [0x3F800000, 0, 0x3F900000, golden.NAN]
@@ -244,8 +244,8 @@ def test_the_table_gives_numbers():
     assert m.buffer[0].tolist() == [0xFF80, 0xFF80, 0xFF80, 0x7FC0]
 
 
-def test_multiply(rng):
-    """Row after row: a row may be a factor of the next one."""
+def test_multiply_row_by_row(rng):
+    """MULTIPLY computes row after row, so a result may be an operand of the next row."""
     m = machine([(Opcode.MULTIPLY, dict(rows=4, lanes=3, buffer=11, acc=2, operand=10)), HALT])
     m.sums[:] = rng.normal(size=m.sums.shape).astype(np.float32).view(np.uint32)
     m.buffer[:] = random_bfloat16(rng, m.buffer.shape)
@@ -397,8 +397,8 @@ def test_bad_instructions_fault(word, cause):
     assert fault_of(word) == (cause, CONFIG.instruction_bytes)
 
 
-def test_edges_are_inside():
-    """One less than the faulting values above."""
+def test_operands_at_the_last_row_are_valid():
+    """Instructions whose operands end exactly at a memory's last row do not fault."""
     for word in [
         (Opcode.LOAD, dict(region=Region.SCRATCH, rows=1, offset=4096 - 8, buffer=63)),
         (Opcode.ACTIVATE, dict(rows=1, lanes=N, buffer=62, acc=31, format=Format.BINARY32)),
@@ -427,8 +427,8 @@ def test_fetch_stops_at_the_end_of_the_model():
     assert (caught.value.cause, caught.value.pc) == (Fault.ADDRESS, CONFIG.instruction_bytes)
 
 
-def test_random_words_never_leave_the_model_in_the_dark(rng):
-    """Random programs end in HALT or a fault, never in a Python error."""
+def test_random_programs_end_with_halt_or_fault(rng):
+    """Random programs end with HALT or a fault, never with a Python error."""
     causes = set()
     for _ in range(300):
         opcode = rng.choice(list(GOOD))

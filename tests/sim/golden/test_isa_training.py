@@ -1,4 +1,5 @@
-"""The instruction-level model of a core with `training`: instructions and formats of that feature, and refusals."""
+"""Tests of the instruction-level model of a core with `training`: the instructions and formats of that feature, and their
+faults."""
 
 import functools
 
@@ -17,14 +18,14 @@ CONFIG, PLAIN = Config(**SIZES, training=True), Config(**SIZES)
 N = CONFIG.n
 machine, fault_of = functools.partial(machine_of, CONFIG), functools.partial(fault_in, CONFIG)
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
-#: Bits of sums that order, rounding and halves tell apart: both zeros, infinities, NaN, and numbers between two bfloat16.
+#: Bits of sums that reveal wrong order, rounding or halves: both zeros, infinities, NaN, and numbers between two bfloat16.
 SUMS = np.array(
     [0x80000000, 0, 0x7F800000, 0xFF800000, 0x3F808000, 0x3F80FFFF, 0xBF808001, 0xC0000000, golden.NAN, 0x00800001], np.uint32
 )
 
 
 def filled(rng, words, **more):
-    """A machine whose memories have random contents."""
+    """Returns a machine with the program `words` and random memory contents."""
     m = machine(words, **more)
     m.buffer[:] = random_bfloat16(rng, m.buffer.shape)
     m.sums[:], m.bias[:] = random_binary32(rng, m.sums.shape), random_binary32(rng, m.bias.shape)
@@ -32,7 +33,7 @@ def filled(rng, words, **more):
 
 
 def test_transposed_tiles(rng):
-    """The same bytes, first as columns, then as rows."""
+    """LOAD_WEIGHTS with `transpose` reads the same bytes as rows of a tile instead of columns."""
     tiles = random_bfloat16(rng, (2, N, N))
     m = filled(
         rng,
@@ -56,7 +57,7 @@ def test_halves_of_biases(rng, half):
     data = rng.integers(0, 1 << 16, (3, 2, N), dtype=np.uint16)
     m = filled(rng, [(Opcode.LOAD_BIAS, dict(region=Region.INPUT, rows=3, bias=2, half=half)), HALT], INPUT=data.tobytes())
     expected = m.bias.copy()
-    lanes = expected.view("<u2").reshape(len(expected), N, 2)  # of each binary32 the lower half, then the upper one
+    lanes = expected.view("<u2").reshape(len(expected), N, 2)  # of each binary32 first the lower half, then the upper half
     if half is Half.WHOLE:
         lanes[2:5] = data.reshape(3, N, 2)
     else:
@@ -106,8 +107,8 @@ def test_planes(rng, function):
     assert (m.buffer == expected).all()
 
 
-def test_planes_are_what_bias_rows_are_made_of(rng):
-    """An update: every bit stored by PLANES comes back as a bias."""
+def test_planes_keep_every_bit_of_biases(rng):
+    """Binary32 sums that are stored as PLANES and loaded as halves of biases keep every bit."""
     m = filled(
         rng,
         [
@@ -123,15 +124,15 @@ def test_planes_are_what_bias_rows_are_made_of(rng):
 
 
 def number_of_first_largest(column):
-    """Returns a key in the order of the numbers: all bits inverted for negative numbers, the sign bit for others."""
+    """Returns the index of the first largest binary32 pattern, in the order of numbers, by integer comparison."""
     order = [bits ^ 0xFFFFFFFF if bits >> 31 else bits | 1 << 31 for bits in column]
     return order.index(max(order))
 
 
 @pytest.mark.parametrize("function", [FunctionCode.NONE, FunctionCode.RELU])
 @pytest.mark.parametrize("strides", [(1, 5), (5, 1), (0, 2)])
-def test_index(rng, function, strides):
-    """Rows come in the order of w1, then w0, whatever their places; equal ones count for the first."""
+def test_index_of_the_first_maximum(rng, function, strides):
+    """INDEX numbers the rows of a window by w1, then w0, for any strides, and the first of equal rows wins."""
     across, down = strides
     f = dict(rows0=3, rows0_stride=2, rows1=2, rows1_stride=9, window0=2, window0_stride=across, window1=3, window1_stride=down)
     f |= dict(function=function, format=Format.INDEX, lanes=3, buffer=5, acc=2, buffer_stride=8)
@@ -152,8 +153,8 @@ def test_index(rng, function, strides):
 
 @pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32, Format.INDEX])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
-def test_steps_between_results(rng, format, step):
-    """Like the results of as many instructions of one window, in order."""
+def test_buffer_step_of_pool(rng, format, step):
+    """POOL with `buffer_step` gives the results of one POOL per window, in order."""
     f = dict(rows1=1, window0=2, window0_stride=1, window1=2, window1_stride=8, format=format, lanes=N)
     whole = (Opcode.POOL, dict(f, rows0=4, rows0_stride=2, buffer=3, buffer_step=step))
     stride = step or format.height
@@ -192,7 +193,7 @@ def test_select(rng, condition, step):
 
 @pytest.mark.parametrize("shift", [-2, -1, 0, 1, 2])
 def test_select_row_by_row(rng, shift):
-    """A row may be the operand of a later one, or its own."""
+    """SELECT computes row after row, so a result may overwrite its own operand or a later row's."""
     m = filled(rng, [(Opcode.SELECT, dict(rows0=5, rows0_stride=1, rows1=1, acc=2, operand=9, buffer=9 + shift)), HALT])
     m.buffer[9:14] = rng.normal(size=(5, N)).astype(golden.bfloat16).view(np.uint16)
     expected, sums = m.buffer.copy(), golden.to_bfloat16(m.sums)
@@ -271,8 +272,8 @@ def test_bad_instructions_fault(word, cause):
     assert fault_of(word) == (cause, CONFIG.instruction_bytes)
 
 
-def test_edges_are_inside():
-    """One less than the faulting values above; biases are not checked without `start`."""
+def test_operands_at_the_limit_are_valid():
+    """Instructions whose operands end exactly at a limit do not fault, and biases are not checked without `start`."""
     for word in [
         (Opcode.LOAD_BIAS, dict(region=Region.SCRATCH, rows=2, half=1, offset=4096 - 4 * N)),
         (Opcode.MATMUL, dict(MATMUL, keep=1, start=1, bias_rows=1, rows0=3, rows1=5, bias=1)),
@@ -292,8 +293,8 @@ def test_edges_are_inside():
         assert fault_of(word) == (None, None), word
 
 
-def test_the_loads_of_halves_move_half():
-    """A region that ends after the halves suffices, and bytes after them are not read."""
+def test_loads_of_halves_read_half_the_bytes():
+    """LOAD_BIAS of a half reads half as many bytes, so a region that ends there suffices."""
     word = (Opcode.LOAD_BIAS, dict(region=Region.INPUT, rows=2, half=Half.LOWER))
     m = machine([word, HALT], INPUT=bytes(range(4 * N)))
     m.run()

@@ -1,4 +1,4 @@
-"""The instruction-level model: loads that transpose tiles."""
+"""Tests of the instruction-level model: loads that transpose tiles."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ N = CONFIG.n
 
 
 def test_transposed_loads(rng):
-    """Transposes every n vectors, and no others."""
+    """LOAD with `transpose` transposes each group of n vectors, and a LOAD without it does not."""
     tiles = random_bfloat16(rng, (3, N, N))
     load = dict(region=Region.SCRATCH, buffer=5)
     words = [

@@ -1,4 +1,4 @@
-"""A ring of cores: the order of sums, against binary32 of numpy one by one, and programs on the instruction-level model."""
+"""Tests of a ring of cores: the order of sums against numpy's binary32 additions, and programs on the instruction-level model."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,15 @@ N = CONFIG.n
 
 
 def ring_of(size, words):
-    """A ring of cores with one program."""
+    """Returns a ring of `size` machines that all run the program `words`."""
     image = program(CONFIG, *words)
     return MachineRing(CONFIG, [{Region.MODEL: image, Region.OUTPUT: bytearray(4096)} for _ in range(size)])
 
 
 @pytest.mark.parametrize("size", range(2, 9))
 def test_order_of_the_sums(rng, size):
-    """Numbers whose sum depends on the order of additions, in numpy's own binary32."""
+    """All-reduce adds the cores' values in ring order, starting with core s for segment s: equal to numpy's binary32 additions,
+    where the order matters."""
     own = (rng.normal(size=(size, size, 20)) * 2.0 ** rng.integers(-8, 8, (size, size, 20))).astype(np.float32)
     sums = all_reduce(own.view(np.uint32)).view(np.float32)
     for s in range(size):
@@ -46,8 +47,8 @@ def test_sums_are_those_of_a_cell():
 
 @pytest.mark.parametrize("mode", RingMode)
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_vectors(rng, mode, size):
-    """Every vector by hand: its source, and vectors that stay as they are."""
+def test_source_of_each_vector(rng, mode, size):
+    """Each vector of a RING comes from the expected core and row, and all other vectors keep their values."""
     segment, stride, rounds, buffer, result = 3, 9, 2, 5, 120
     fields = dict(mode=mode, buffer=buffer, result=result, segment=segment, stride=stride, rounds=rounds)
     ring = ring_of(size, [(Opcode.RING, fields), HALT])
@@ -74,7 +75,7 @@ def test_vectors(rng, mode, size):
 
 
 def test_scatter_and_gather_are_all_reduce(rng):
-    """In place; and instructions that need the result wait for it."""
+    """Reduce-scatter followed by all-gather equals an all-reduce in place, and a STORE waits for their results."""
     fields = dict(buffer=0, result=0, segment=4, stride=4, rounds=1)
     store = (Opcode.STORE, dict(region=Region.OUTPUT, rows=12, buffer=0))
     apart = [
@@ -129,8 +130,8 @@ def test_no_ring(rank, size):
         machine.run()
 
 
-def test_who_does_not_come():
-    """One core has another program: every other core ends with TIMEOUT."""
+def test_missing_core_causes_timeouts():
+    """If one core of three does not execute the RING, the other two end with TIMEOUT."""
     ring = ring_of(3, [(Opcode.RING, FIELDS), HALT])
     ring.machines[1].regions[Region.MODEL] = program(CONFIG, HALT)
     with pytest.raises(MachineFault, match="TIMEOUT"):

@@ -1,4 +1,4 @@
-"""The definition of softmax: how far it is from the true value, special values, independence of order and of neighbours."""
+"""Tests of the definition of softmax: its error, special values, and independence of the order of elements and of other rows."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,8 @@ def test_error(width):
 
 @pytest.mark.parametrize("exponent", [0, 12, 13, 14, 20, 30, 31, 60, 127])
 def test_error_far_from_zero(exponent):
-    """Neighbours of numbers of any size: the maximum just above a power of two, or just below it."""
+    """The error is below 0.6 units in the last place for elements close to each other, at and below powers of two from 2^0 to
+    2^127."""
     rng = np.random.default_rng([seed(), exponent])
     steps = np.minimum(1 << 22, np.ceil(rng.uniform(0, 128, (20_000, 1)) * 2.0 ** (23 - exponent)).astype(np.int64))
     power = exponent + 127 << 23
@@ -42,8 +43,9 @@ def test_error_far_from_zero(exponent):
         assert worst < 0.6
 
 
-def test_by_hand():
-    """Returns (row, results): halves, thirds, e : 1, vanishing elements, infinities, NaN, zeros of either sign, subnormals."""
+def test_hand_computed_softmax():
+    """Softmax equals hand-computed results, each (row, results): halves, thirds, e : 1, vanishing elements, infinities, NaN,
+    signed zeros, subnormals."""
     one, least = 0x3F800000, 0x00800000
     for row, results in (
         ([one], [0x3F80]),
@@ -69,7 +71,7 @@ def test_by_hand():
         assert [hex(bits) for bits in softmax(np.array([row], np.uint32))[0]] == [hex(bits) for bits in results], row
 
 
-def test_independent():
+def test_softmax_does_not_depend_on_order():
     """The result does not depend on the order of the elements, on vanishing elements, or on other rows."""
     rng = np.random.default_rng(seed())
     bits = rows(rng, 300, 4, 0, 30_000)

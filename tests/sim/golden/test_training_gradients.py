@@ -1,4 +1,4 @@
-"""The golden model's gradients: against finite differences in binary64, and its rules one by one."""
+"""Tests of the golden model's gradients: against finite differences in binary64, and each rule separately."""
 
 from dataclasses import replace
 
@@ -22,14 +22,14 @@ SOME = [("plain",), ("pool",), ("average", "plain"), ("residual", "plain"), ("sh
 
 
 def _off(found, exact):
-    """Distance over length, of vectors."""
+    """Returns the distance of two vectors, relative to the length of `exact` (at least 1e-3)."""
     return np.linalg.norm(found - exact) / max(np.linalg.norm(exact), 1e-3)
 
 
 @pytest.mark.parametrize("kinds, tables", [*((kinds, 0) for kinds in SOME), (KINDS, 1), ((), 1)], ids=str)
 def test_finite_differences(rng, kinds, tables):
-    """Loss in binary64 at the same weights. Rounding to bfloat16 moves activations by 2^-9, and now and then a largest number or
-    a sign; so most of the gradients have to be near, of each kind of parameter."""
+    """Most gradients of each kind of parameter are near finite differences of the binary64 loss. Some are not, because rounding
+    to bfloat16 changes a sign or the maximum of a window."""
     errors = {}
     for _ in range(6):
         graph = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
@@ -52,7 +52,7 @@ def test_finite_differences(rng, kinds, tables):
 
 
 def test_targets_in_the_models_order(rng):
-    """A model whose results are the tensor's in another order: gradients follow the targets."""
+    """If `output_order` permutes the results, permuted targets give the same loss and gradients."""
     graph = random_trainable_graph(rng, kinds=(), classes=5)
     order = rng.permutation(5)
     plain, turned = differentiate(graph), differentiate(replace(graph, output_order=order))
@@ -88,8 +88,8 @@ def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
     assert all(map(np.array_equal, one.state.masters, two.state.masters))
 
 
-def test_probabilities_less_targets():
-    """By hand: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
+def test_last_gradient_is_probabilities_minus_targets():
+    """The last gradient is probabilities minus targets: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
     logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
     found = last_gradient(logits, np.array([[1, 0], [1, 0]], bfloat16))
     assert np.allclose(found.astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-8)
@@ -102,8 +102,8 @@ def test_targets(share):
     assert np.allclose(found, np.eye(4)[[2, 0]] * (1 - share) + share / 4, rtol=2**-8)
 
 
-def test_relu_keeps_what_is_above_0(rng):
-    """Results of 0 have no gradient: they do not move with the sums."""
+def test_relu_passes_positive_gradients(rng):
+    """ReLU passes the gradient only where its result is above 0."""
     result = np.array([0.0, -0.0, 2.0**-126, 1.0, 0.0], bfloat16).reshape(1, 1, 1, 5)
     stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 5))),), function=RELU)
     gradient = random_values(rng, (1, 1, 1, 5))
@@ -114,8 +114,9 @@ def test_relu_keeps_what_is_above_0(rng):
     assert np.array_equal(without, gradient)
 
 
-def test_times_the_slope(rng):
-    """By hand: the mask first, then the slope, each product rounded; behind pooling, at the largest place of each window."""
+def test_mask_is_applied_before_the_derivative(rng):
+    """A gradient is multiplied by the dropout mask and then by the derivative, rounded to bfloat16 each time. After pooling, it
+    goes to the position of each window's maximum."""
     stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 1))),), (1, 2), pool=Pool((1, 2), (1, 1), (1, 2)))
     third, mask, slope = (np.full((1, 1, 1, 1), value, bfloat16) for value in (1 / 3, 4 / 3, 0.59375))
     plain = replace(stage, size=(1, 1), pool=None)
@@ -126,8 +127,8 @@ def test_times_the_slope(rng):
     assert found.reshape(-1).tolist() == [0, wanted]
 
 
-def test_the_slope_is_that_of_the_sums(rng):
-    """The derivative at the sums before rounding: tanh between bfloat16 numbers."""
+def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
+    """A derivative is evaluated at the sums before their rounding to bfloat16, here for tanh between bfloat16 numbers."""
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
     inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
@@ -139,7 +140,8 @@ def test_the_slope_is_that_of_the_sums(rng):
 
 
 def test_the_first_largest_of_a_window(rng):
-    """Ties go to the first maximum in order of y, x; a maximum not above 0 gets no gradient. Against loops, with many ties."""
+    """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. Compared with
+    loops, on data with many ties."""
     down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
     sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
     pool = Pool((down, across), (height, width), (down, across))
@@ -160,7 +162,7 @@ def test_the_first_largest_of_a_window(rng):
 
 
 def test_weight_gradients_add_up_in_order(rng):
-    """(sample, y, x) ascending: numbers of very different sizes tell."""
+    """Weight gradients are summed in ascending order of (sample, y, x), which values of very different sizes reveal."""
     values = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 3, 3, 1))).astype(np.float32))
     gradient = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 2, 2, 1)) * rng.choice([-1, 1], (2, 2, 2, 1))).astype(np.float32))
     term = Term("x", random_values(rng, (2, 2, 1, 1)))
@@ -179,7 +181,7 @@ def test_weight_gradients_add_up_in_order(rng):
 
 @pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
 def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
-    """The same bits as by the convolution over zeros, signs of zeros and NaN included."""
+    """The gradient of an average is a broadcast with the bits of the convolution over zeros, including NaN and signs of zeros."""
     for _ in range(20):
         channels, outputs, (height, width) = int(rng.integers(1, 5)), int(rng.integers(1, 3)), rng.integers(1, 6, 2).tolist()
         height += height == width == 1
@@ -206,7 +208,7 @@ def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
 
 
 def test_average_pooling_in_a_step_takes_no_convolution(monkeypatch):
-    """GlobalAveragePool's gradient multiplies as many numbers as the tensor has, not their square."""
+    """The gradient of GlobalAveragePool is computed without a convolution, whose work would be quadratic in the tensor's size."""
     sizes = []
     true = gradients.add_term
     monkeypatch.setattr(

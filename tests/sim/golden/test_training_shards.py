@@ -1,4 +1,4 @@
-"""A batch on several cores, by the golden model: gradients of shards, added up in the order of the ring."""
+"""Tests of a batch that is split over several cores in the golden model: gradients of the shards are summed in ring order."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from training_steps import batch_of, chain, started_state
 
 
 def _sum(products):
-    """binary32, one after the other, from +0."""
+    """Returns the binary32 sum of `products`, added one after the other to +0."""
     total = np.float32(0)
     for one in products:
         total = np.float32(total + np.float32(one))
@@ -31,8 +31,8 @@ def _round_the_ring(shards, first):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 5, 8])
-def test_a_dense_layer_number_by_number(rng, cores):
-    """Every product and every sum by itself, of numbers far from any subnormal."""
+def test_gradients_of_a_dense_layer(rng, cores):
+    """Each gradient of a dense layer on 1 to 8 cores equals a loop over its products and sums."""
     inputs, outputs, each = 3, int(rng.integers(2, 20)), 2
     training = differentiate(chain(rng, (inputs, outputs)))
     x, targets = batch_of(training, cores * each, rng)
@@ -48,8 +48,9 @@ def test_a_dense_layer_number_by_number(rng, cores):
             assert weights[i, o] == _round_the_ring(shards, o // segment), (i, o)
 
 
-def test_of_any_network_the_shards_are_those_of_smaller_batches(rng):
-    """Convolutions, pooling and residual sums: each shard equals a step of its samples alone."""
+def test_shards_equal_steps_on_smaller_batches(rng):
+    """For networks with convolutions, pooling and residual sums, each core's gradients equal a step on its samples alone, and are
+    summed in ring order."""
     training, cores = differentiate(random_trainable_graph(rng, tables=0.3)), int(rng.integers(2, 5))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 3 * cores, rng)
     found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
@@ -63,8 +64,8 @@ def test_of_any_network_the_shards_are_those_of_smaller_batches(rng):
             assert np.array_equal(found.gradients[number][..., o], wanted)
 
 
-def test_the_order_shows(rng):
-    """Sums that begin at another core have other bits, so a wrong order could not hide."""
+def test_order_of_sums_changes_bits(rng):
+    """Sums that start at another core have different bits, so these tests can detect a wrong order."""
     shards = [rng.normal(size=(50, 8)).astype(np.float32) for _ in range(4)]
     weights, bias = summed(shards, False, Sums()), summed(shards, True, Sums())
     assert np.array_equal(weights[:, :2], bias[:, :2]) and not np.array_equal(weights[:, 2:], bias[:, 2:])
@@ -76,8 +77,9 @@ def test_the_order_shows(rng):
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
-def test_rate_and_masks_are_those_of_the_whole_batch(rng, optimizer):
-    """From the same gradients an update does not know how many cores there were; masks go by the sample."""
+def test_rate_and_masks_do_not_depend_on_cores(rng, optimizer):
+    """The learning rate and the dropout masks do not depend on the number of cores: logits are equal, and parameters are close
+    after an update."""
     training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5, 3)
     state, (x, targets) = started_state(training, optimizer, rng), batch_of(training, 12, rng)
     masks = dropout.masks(training, 0, 12)
@@ -97,7 +99,7 @@ def test_compiled_sums_have_the_same_bits(rng):
 
 
 def test_compiled_additions(rng):
-    """Random bit patterns, with subnormals, infinities and NaNs."""
+    """Compiled additions of random bit patterns, including subnormals, infinities and NaNs, equal numpy's."""
     pytest.importorskip("numba")
     one, two = (rng.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
     with np.errstate(invalid="ignore"):

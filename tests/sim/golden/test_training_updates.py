@@ -1,4 +1,4 @@
-"""Optimizers on the golden model: against binary64, by hand, and the state that a step keeps."""
+"""Tests of the optimizers of the golden model: against binary64, against hand-computed updates, and the state after a step."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from trainable_graphs import random_trainable_graph
 
 
 def _several(optimizer, gradients, rates, batch, master, decays=True):
-    """Master and slots after updates by these gradients."""
+    """Returns the master weights and the slots after one update per gradient."""
     slots = new_slots(optimizer, master.shape)
     for number, (gradient, rate) in enumerate(zip(gradients, rates), 1):
         factors = optimizer.factors(rate, batch, number)
@@ -31,14 +31,15 @@ def _several(optimizer, gradients, rates, batch, master, decays=True):
 
 
 def test_sgd_by_hand():
-    """Momentum 1/2, rate 1/4, batch 2: V = 4, W = 1 - 4/8; then V = -2 + 2 = 0; then V = 8, W less 1."""
+    """SGD with momentum 1/2, rate 1/4 and batch 2 gives hand-computed values: V = 4, W = 1 - 4/8; then V = 0; then V = 8, W
+    decreases by 1."""
     gradients = [np.array([value], np.float32) for value in (4, -2, 8)]
     master, slots = _several(Sgd(0.5), gradients, [0.25] * 3, 2, np.array([1], np.float32))
     assert master[0] == -0.5 and slots["momentum"][0] == 8 and slots["momentum"].dtype == bfloat16
 
 
 def test_sgd_decay_by_hand():
-    """Decay 1/2 for a batch of 2 adds the upper half of W to the gradient, 1 for 1 + 2^-12; of a bias it adds nothing."""
+    """A weight decay of 1/2 at batch 2 adds the upper half of W (1 for 1 + 2^-12) to the gradient, but nothing for a bias."""
     master, gradient = np.array([1 + 2**-12], np.float32), [np.array([2], np.float32)]
     after, slots = _several(Sgd(0.0, 0.5), gradient, [0.5], 2, master)
     assert slots["momentum"][0] == 3 and after[0] == 0.25 + 2**-12
@@ -61,7 +62,7 @@ def test_sgd_is_near_binary64(rng, decay):
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("batch, second", [(1, 0.99), (64, 0.999), (1000, 0.9)])
 def test_adam_is_near_binary64(rng, batch, second, decay):
-    """Equals PyTorch's AdamW. Gradients from 2^-11 to 2^-4 exercise both look-ups of the table. The factors are the optimizer's,
+    """Adam is near AdamW computed in binary64. Gradients from 2^-11 to 2^-4 use both look-ups of its table; the factors are
     rounded to bfloat16."""
     optimizer, size = Adam(0.9, second, decay), 2.0 ** rng.uniform(-11, -4, 200)
     share, second = float(bfloat16(0.9)), 1 - float(bfloat16(1 - second))
@@ -78,8 +79,8 @@ def test_adam_is_near_binary64(rng, batch, second, decay):
     assert slots["first"].dtype == bfloat16 and slots["second"].dtype == np.float32
 
 
-def test_adams_table():
-    """1 / sqrt over 28 binades by two readings, flat at both ends."""
+def test_table_of_adam():
+    """Two look-ups give 1 / sqrt within 0.8 % over 28 binades, and the table is constant beyond both ends."""
     sums = np.float32(2.0) ** np.linspace(-45, 3, 5001, dtype=np.float32)
     beyond = upper_half(sums).astype(np.float32) * np.float32(-(2.0**-14))
     both = Sums().inverse_root(sums).astype(float) * Sums().inverse_root(beyond).astype(float)
@@ -88,8 +89,8 @@ def test_adams_table():
     assert InverseRoot().exact(np.array([0.0, 2.0**-20, -0.0, -(2.0**-34), -(2.0**-20)])).tolist() == [128, 1, 1, 1, 2**-7]
 
 
-def test_a_number_without_gradient_stays():
-    """Pixels that are always 0: Adam must not divide 0 by 0."""
+def test_weight_without_gradient_does_not_change():
+    """A weight whose gradient is always 0, as at pixels that are always 0, does not change: Adam does not divide 0 by 0."""
     master, slots = _several(Adam(), [np.zeros(3, np.float32)] * 3, [0.1] * 3, 4, np.ones(3, np.float32))
     assert (master == 1).all() and not slots["first"].any() and not slots["second"].any()
 
@@ -98,7 +99,7 @@ def test_a_number_without_gradient_stays():
     "make, arguments",
     [
         (Sgd, (1.0,)),
-        (Sgd, (0.9981,)),  # which bfloat16 rounds to 1
+        (Sgd, (0.9981,)),  # bfloat16 rounds this to 1
         (Sgd, (-0.1,)),
         (Sgd, (0.9, -1.0)),
         (Adam, (1.0,)),
@@ -113,7 +114,7 @@ def test_options_out_of_range(make, arguments):
 
 
 def _trained(random, optimizer, steps, rate=None, sums=None):
-    """States of a chain of dense layers before, and after each step, with the results."""
+    """Trains a chain of two dense layers. Returns the graph, the states before and after each step, and the results."""
     layers = [("a", random_values(random, (12, 9), 0.3), np.zeros(9, np.float32), "relu")]
     layers.append(("b", random_values(random, (9, 4), 0.3), np.zeros(4, np.float32), "none"))
     graph = differentiate(dense_chain("g", layers))
@@ -134,7 +135,7 @@ def test_steps_go_downhill(rng, optimizer):
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=str)
 def test_a_step_continues_from_its_state_alone(rng, optimizer):
-    """The momentum is the one before, not an older one: a state that was kept gives the same bits; another momentum, others."""
+    """A step from a saved state gives the same bits, and a step with an older momentum gives others."""
     graph, states, results = _trained(rng, optimizer, 3)
     x, targets = results[-1].tensors["input"].reshape(32, -1), one_hot(np.arange(32) % 4, 4)
     after = step(graph, states[2], optimizer, x, targets, 0.1).state
@@ -159,7 +160,7 @@ def test_the_forward_pass_takes_upper_halves(rng):
 
 
 def test_masters_are_never_negative_zero(rng):
-    """Passes over diagonal tiles add +0 of other lanes."""
+    """Master weights of -0 become +0, because MATMULs over diagonal tiles add +0."""
     graph = differentiate(dense_chain("g", [("a", np.full((3, 2), -0.0).astype(bfloat16), np.float32([-0.0, 1]), "none")]))
     assert not any(np.signbit(master).any() for master in initial_state(graph, Sgd()).masters)
 
@@ -176,8 +177,9 @@ def test_fresh_parameters(rng):
     assert np.array_equal(weights, initialize(graph, 7)[0]) and not np.array_equal(weights, initialize(graph, 8)[0])
 
 
-def test_dropout(rng):
-    """The share that is left out, the factor of the rest, and that nothing but seed, step and stage makes a difference."""
+def test_dropout_masks(rng):
+    """Dropout zeroes the given share of values and multiplies the others by 4/3. Its masks depend only on seed, step and
+    stage."""
     graph, *_ = _trained(rng, Sgd(), 1)
     dropout = Dropout(0.25, seed=5)
     assert dropout.stages(graph) == (0,)
@@ -193,7 +195,7 @@ def test_dropout(rng):
 
 
 def test_dropout_in_a_step(rng):
-    """A sample whose results are all dropped gives no gradient to the layers before."""
+    """A sample whose hidden results are all dropped contributes no gradient to earlier layers."""
     layers = [("a", random_values(rng, (6, 5)), np.zeros(5, np.float32), "relu"), ("b", random_values(rng, (5, 3)), None, "none")]
     graph = differentiate(dense_chain("g", layers))
     x, mask = random_values(rng, (2, 6)), np.full((2, 1, 1, 5), 2, bfloat16)
@@ -208,7 +210,7 @@ def test_dropout_in_a_step(rng):
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_dropout_that_doubles_all(rng, pooled):
-    """Dropout equals weights of twice the size in the next layer, to the bit, for logits and for earlier gradients."""
+    """A dropout mask of 2 everywhere equals doubled weights in the next layer, bit for bit, in logits and earlier gradients."""
     first = Stage("conv", "c", (Term("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
     first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
     weights = random_values(rng, (*first.result_size, 5, 4))
@@ -227,6 +229,6 @@ def test_dropout_that_doubles_all(rng, pooled):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=["sgd", "adam"])
 def test_a_rate_that_is_too_large(rng, optimizer, compiled):
-    """The loss becomes NaN after some steps; nothing raises or warns on the way and after."""
+    """If the learning rate is too large, the loss becomes NaN without an exception or a warning."""
     _, _, results = _trained(rng, optimizer, 6, 1e37, fastest_sums(1) if compiled else None)
     assert not np.isfinite([result.loss for result in results]).all()

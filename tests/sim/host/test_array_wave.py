@@ -1,4 +1,4 @@
-"""The wave through the array: the recording is the product, cell by cycle, and the picture shows its numbers."""
+"""Tests of the wave through the array: the recorded values are the product's, per cell and cycle, and the picture shows them."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ def wave():
 
 
 def products(wave):
-    """For each row of X and column of Y the sums from the bias on, by numpy: (rows, n, 1 + n)."""
+    """Returns the partial sums of each row of X and column of Y from the bias on, by numpy, as an array (rows, n, 1 + n)."""
     steps = wave.x[:, :, None] * wave.weights[None]
     return wave.bias[None, :, None] + np.concatenate(
         [np.zeros((len(wave.x), N, 1)), np.cumsum(steps, axis=1).transpose(0, 2, 1)], axis=2
@@ -41,7 +41,7 @@ def test_recording(wave):
 
 
 def test_weights_come_behind_the_marks(wave):
-    """Each cell takes its weight from the word that a mark meets; a mark moves at half the speed of the words."""
+    """Each cell takes its weight from the word that arrives with a mark, and marks move at half the speed of words."""
     cells, met = wave.cells, 0
     for cycle, r, c in zip(*cells["mark"].nonzero()):
         assert cells["w"][cycle, r, c] == wave.weights[r, c] == cells["shadow"][cycle + 1, r, c]
@@ -52,7 +52,7 @@ def test_weights_come_behind_the_marks(wave):
 
 
 def numbers(svg, kind):
-    """Returns the numbers of every group of this kind, in order."""
+    """Returns the sorted numbers of each SVG group of `kind`."""
     groups = re.findall(rf'<g class="t {kind}"[^>]*>(.*?)</g>', svg)
     return sorted(
         [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r"<text[^>]*>([^<]+)<", group)] for group in groups
@@ -68,7 +68,7 @@ def test_picture(wave):
 
 
 def test_first_frame_shows_work(wave):
-    """A still picture, as in previews, and the first frame show the cycle with the most sums inside the array."""
+    """The first frame, which previews show, is the cycle with the most sums inside the array."""
     svg = wave_picture(wave)
     [step] = re.findall(r'opacity="1">step (\d+) of', svg)
     still = re.sub(r"<animate[^>]*/>", "", svg)
@@ -83,8 +83,8 @@ def test_first_frame_shows_work(wave):
     assert int(float(begin) / float(duration) * len(moving_cycles(wave))) == int(step) - 1
 
 
-def test_still(wave):
-    """One without motion, that has the row of operands which enters in its cycle."""
+def test_picture_of_one_step(wave):
+    """A picture of one step has no animation, and shows the operands that are in the array in that cycle."""
     step = moving_cycles(wave).index(wave.entered[0] + N - 1) + 1
     svg = wave_picture(wave, step)
     assert "<animate" not in svg and f"step {step} of {len(moving_cycles(wave))}<" in svg
@@ -99,6 +99,6 @@ def test_still(wave):
 
 
 def test_readme_has_this_picture(wave):
-    """Made by `python -m amaranth_tpu.scripts.pictures wave -o hw/wave.svg`."""
+    """`hw/wave.svg` in the README equals the output of `python -m amaranth_tpu.scripts.pictures wave -o hw/wave.svg`."""
     assert PICTURE.read_text() == wave_picture(wave) and PICTURE.stat().st_size < 60_000
     assert "](hw/wave.svg)" in (PICTURE.parents[1] / "README.md").read_text()

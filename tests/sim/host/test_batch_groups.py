@@ -1,5 +1,5 @@
-"""Runs in groups of batches: an interrupted and resumed run has the figures of an uninterrupted one; foreign groups are
-refused."""
+"""Tests of runs in groups of batches: an interrupted and resumed run has the figures of an uninterrupted one, and groups of other
+runs are refused."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CORE = Config(n=4)
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """`(model, samples)`, in parts of two batches of two."""
+    """Returns `(model, samples)`, with groups limited to two batches of two samples."""
     model = tpu.load(write_model(tmp_path / "m.onnx"))
     cycles = model.compile(CORE, 2).predicted_cycles
     monkeypatch.setattr(parts, "_CYCLES", 2 * cycles)
@@ -44,7 +44,7 @@ class Killed(Exception):
 
 
 def killed_after(count):
-    """Work that ends the process after `count` groups."""
+    """Returns a map function that raises `Killed` after `count` groups."""
 
     def spread(function, items):
         for index, item in enumerate(items):
@@ -62,14 +62,14 @@ def test_stopped_twice(small, tmp_path):
             run(small, folder, killed_after(1))
         assert len([*folder.glob("samples-*.safetensors")]) == number
     again = run(small, folder, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(4, 6), (6, 6)]  # only the rest is done
+    assert seen == [(4, 6), (6, 6)]  # only the remaining groups run
     for name, value in whole.outputs.items():
         assert again.outputs[name].tobytes() == value.tobytes()
     assert again.result.mismatched_bits == 0 and again.failure is None and again.result.cycles is None
 
 
 def test_in_any_order_with_counters(small, tmp_path, monkeypatch):
-    """Counters and bits come from the parts' files, whoever did them and when."""
+    """Results and counters are read from the groups' files, regardless of their order and of the process that wrote them."""
 
     def simulated(network, config, rows, *, program, **_):
         logits = np.repeat(rows[:, :1].astype(np.float32), 3, axis=1)
@@ -96,8 +96,8 @@ def backwards(function, items):
 
 
 @pytest.mark.parametrize("spread, kept", [(in_turn, ["0000000"]), (backwards, ["0000000", "0000008"])])
-def test_a_fault_ends_it(small, tmp_path, monkeypatch, spread, kept):
-    """A part with a fault is not kept, and the parts behind it do not count, in whatever order they come."""
+def test_fault_ends_the_run(small, tmp_path, monkeypatch, spread, kept):
+    """A group with a fault is not saved, and later groups do not count, in whatever order the groups run."""
     true = parts.run_samples
 
     def faulty(network, config, rows, **rest):
@@ -168,7 +168,7 @@ def test_what_it_does_not_go_with(command, tmp_path):
 
 @pytest.mark.slow
 def test_killed_twice_in_the_rtl(digits, tmp_path):
-    """A process killed during a simulation; bits, cycles and stalls equal an uninterrupted run's."""
+    """A run that is killed twice during RTL simulation and resumed has the bits, cycles and stalls of an uninterrupted run."""
     folder = tmp_path / "c"
     words = ["run", *SMALL, "--model", write_model(tmp_path / "m.onnx"), "--data", digits, "--images", 10, "--batch", 1, "--json"]
     start = (

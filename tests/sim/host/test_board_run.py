@@ -1,5 +1,5 @@
-"""`tpu run --board` and its driver against a stand-in at a pseudo-terminal: results, retries, and a one-line error for each
-failure."""
+"""Tests of `tpu run --board` and its driver against an emulated board on a pseudo-terminal: results, retries, and a one-line
+error for each failure."""
 
 import asyncio
 import os
@@ -45,8 +45,8 @@ def test_run_for_people(digits, model):
         assert text in done.stdout
 
 
-def test_wrong_results(command, digits, model):
-    """A core that computes something else is found out."""
+def test_wrong_result_is_reported(command, digits, model):
+    """If the board returns one wrong bit, `tpu run` exits with 1 and reports one bit that differs."""
 
     class Wrong(StandInBoard):
         def _run(self):
@@ -70,7 +70,8 @@ def test_fault(command, digits, model):
 
 
 def test_batch_for_the_memory(command, digits, model):
-    """Without --batch, a batch fills the board's memory; an explicit batch that does not fit is named."""
+    """Without --batch, the batch fills the board's memory. If not even one sample fits, the error says how much memory is
+    needed."""
     with StandInBoard(replace(CONFIG, unified_buffer_depth=1024), memory=1 << 14) as board:
         assert printed("run", run(board, digits, model, "--json", command=command).stdout)["batch"] == 10
     with StandInBoard(CONFIG, memory=1 << 13) as board:
@@ -93,8 +94,8 @@ def test_batch_for_the_memory(command, digits, model):
     ],
     ids=["lost byte", "longer", "checksum", "one more byte", "silence"],
 )
-def test_retries(damage):
-    """Accesses to the memory survive damaged answers."""
+def test_damaged_responses_are_retried(damage):
+    """Reads and writes of memory are correct although every fifth response is damaged, since the driver retries."""
 
     async def session(transport):
         link = SerialLink(transport, baud=3_000_000, timeout=0.1, silence=0.02)
@@ -120,7 +121,7 @@ def test_start_is_not_repeated():
 
 
 class Stuck:
-    """A port whose bytes never leave, or that was pulled out."""
+    """A serial port that never sends its bytes, or raises `error` as if unplugged."""
 
     def __init__(self, error=None):
         self.error = error

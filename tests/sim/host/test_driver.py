@@ -1,4 +1,4 @@
-"""The driver, over a port made of a dict."""
+"""Tests of the driver on registers in a dict."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from amaranth_tpu.sim.host.driver import CoreFault, CoreTimeout, Driver, Script
 
 
 class RegisterStub:
-    """Registers in a dict; a run ends after `reads` reads of the status, and the bus comes to rest `quiet` reads later."""
+    """Registers in a dict. A run ends after `reads` reads of the status, and the bus is idle `quiet` reads later."""
 
     def __init__(self, reads=3, end=0b010, quiet=0, **values):
         self.values = {register.offset: register.reset for register in REGISTERS}

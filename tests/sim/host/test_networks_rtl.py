@@ -1,4 +1,4 @@
-"""Whole networks through the RTL: odd sizes on odd cores, and the shipped model the same everywhere."""
+"""Tests of whole networks on the RTL: unusual sizes on unusual cores, and the shipped model with the same bits on every core."""
 
 import functools
 from pathlib import Path
@@ -21,7 +21,7 @@ CORES = {
     "n4": Config(n=4, **PLAIN),
     "n8": Config(n=8, **PLAIN),
     "n16": Config(n=16, **PLAIN),
-    # As small as buffers may be, other cells, narrow buses, short windows.
+    # The smallest buffers, other cells, narrow buses, short queues.
     "n4-small": Config(
         n=4,
         cell_stages=1,
@@ -56,13 +56,13 @@ CORES = {
         **PLAIN,
     ),
 }
-#: Multiply-accumulates, and values on the bus, that a random case may take: some seconds of simulation.
+#: Multiply-accumulates and bus values that a random case may take, which is some seconds of simulation.
 BUDGET = {4: (1_500_000, 400_000), 8: (6_000_000, 600_000), 16: (12_000_000, 1_200_000)}
 
 LATENCIES = [{"latency": 1}, {"latency": 32}, {"latency": 200}]
 PAUSES = {"latency": 7, "pause_percent": 30}
 
-#: Widths and batch at the edges.
+#: Widths and batches at the limits.
 EDGES = [
     ([1, 1], 1),
     ([1, 1, 1, 1, 1, 1], 300),
@@ -77,7 +77,7 @@ SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7
 
 
 def values(rng, shape, specials):
-    """Normal bfloat16, with a share of special ones."""
+    """Returns random normal bfloat16 of `shape`, with a share `specials` of special values."""
     ordinary = rng.standard_normal(shape, np.float32).astype(bfloat16).view(np.uint16)
     return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), ordinary).astype(np.uint16).view(bfloat16)
 
@@ -87,7 +87,7 @@ def make_network(rng, widths, specials):
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         bias = None
         if rng.random() < 0.7:
-            # Binary32 that no bfloat16 holds; subnormals and NaNs of any sign and content among them.
+            # Binary32 that no bfloat16 represents, including subnormals and NaNs of any sign and payload.
             bias = rng.standard_normal(outputs, np.float32)
             bias = (
                 np.where(
@@ -101,7 +101,8 @@ def make_network(rng, widths, specials):
 
 
 def draw_sizes(rng, n):
-    """1 to 5 layers of 1 to 1500, batch 1 to 300, within the budget. Small and large are drawn equally often."""
+    """Returns random widths of 1 to 5 layers (1 to 1,500 each) and a batch (1 to 300) within the budget. Small and large sizes
+    are equally likely."""
     most_macs, most_values = BUDGET[n]
     while True:
         widths = [
@@ -179,8 +180,8 @@ _seen = set()
     ],
     ids=str,
 )
-def test_same_logits_everywhere(simulator, n, memories):
-    """Whatever the array, the simulator, the memory's latency and pauses, and the batch."""
+def test_same_logits_on_every_core(simulator, n, memories):
+    """The shipped model has the same logits for every array size, simulator, memory latency, stall pattern and batch."""
     network, samples, expected = mnist()
     assert np.isfinite(expected).all() and len(set(expected.argmax(1))) > 1
     _seen.add(expected.tobytes())
@@ -200,8 +201,8 @@ def test_same_logits_everywhere(simulator, n, memories):
 
 
 @pytest.mark.slow
-def test_rows_alone(monkeypatch):
-    """Rows as a library of their own, as in the builds of large cores, in place of a model in one piece."""
+def test_rows_as_a_separate_library(monkeypatch):
+    """With array rows built as a separate library, as for large cores, bits and cycles equal those of a model in one piece."""
     pixels, _ = load_digits()
     samples = preprocess(pixels[:8], "unit").astype(bfloat16)
     whole = run_samples(load_network(SHIPPED), CORES["n4"], samples, batch=8)

@@ -1,5 +1,5 @@
-"""Smoke tests, for before a commit: `python -m pytest -m smoke`. Verilog, a network on all models of the core and on the RTL, and
-recognition of a written-out function."""
+"""Smoke tests to run before a commit (`python -m pytest -m smoke`): Verilog, a network on all models of the core and on the RTL,
+and a recognised function."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,8 @@ def test_verilog():
 
 
 def test_network(rng, tmp_path):
-    """Two dense layers, in two batches; the second one is not full."""
+    """Two dense layers, in two batches of which the second is incomplete, give the same logits on all models of the core and in
+    Icarus Verilog."""
     b = Builder(["batch", 5])
     b("Gemm", weights(rng, 5, 4), np.full(4, 100, np.float32))  # so that the ReLU lets values through
     b("Relu")

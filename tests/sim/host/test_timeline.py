@@ -1,4 +1,4 @@
-"""The timeline of a run: the same in both simulators; after a fault, unfinished instructions have no end."""
+"""Tests of the timeline of a run: it is equal in both simulators, and after a fault unfinished instructions have no end."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4
 
 @pytest.fixture
 def job(rng, tmp_path):
-    """`(network, program, samples)` of a dense layer."""
+    """Returns `(network, program, samples)` of a dense layer with 5 inputs and a batch of 4."""
     build = Builder(["batch", 5])
     build("Gemm", weights(rng, 5, 3), np.zeros(3, np.float32))
     network = load_network(build.save(tmp_path))

@@ -1,4 +1,4 @@
-"""Probes: their signals exist in the Verilog of every kind of core, and their records can be read back."""
+"""Tests of probes: their signals exist in the Verilog of every kind of core, and their recordings can be read."""
 
 import re
 
@@ -53,8 +53,8 @@ def test_when_and_changes():
     assert "{testbench.core.run.active} !== last_1" in text
 
 
-def test_record_that_is_cut(tmp_path):
-    """A full disk: whatever is missing, is said; a simulator itself says nothing."""
+def test_cut_recording_is_an_error(tmp_path):
+    """A recording that is cut anywhere, as on a full disk, raises an error, because the simulator itself reports none."""
     probes = (Probe("one", {"a": Net("x"), "b": Net("y")}), Probe("two", when=(Net("z"),)))
     text = "0 7 0f x1\n1 8\n0 9 X0 3\nend 3\n"
     for cut in (text[:-2], text[:-6], text[:15], text[:4], "", text[:12] + text[16:], text[10:], text.replace("3\ne", "e")):

@@ -1,4 +1,4 @@
-"""The runner of simulations: builds, runs, caching and failures, with a stand-in for the core."""
+"""Tests of the simulation runner on a small stand-in for the core: builds, runs, caching and failures."""
 
 import multiprocessing
 import os
@@ -33,7 +33,7 @@ def core(simulator, body="", **options):
 
 
 def copies(count):
-    """Batches that copy the image to one place after the other."""
+    """Returns `count` batches, each of which copies the image to the next address."""
     return [{"regions": {"INPUT": [0, SIZE], "OUTPUT": [(1 + index) * SIZE, SIZE]}} for index in range(count)]
 
 
@@ -115,8 +115,8 @@ def test_waves_on_a_full_disk(tmp_path, monkeypatch):
         core("icarus", waves=True).run("bench_endless", testcase="short", directory=tmp_path, timeout=60)
 
 
-def test_kinds_of_waves(monkeypatch):
-    """Returns the requested format; Verilator writes FST only with the headers of two libraries."""
+def test_trace_formats(monkeypatch):
+    """The trace has the requested format. Verilator writes FST only if the headers of two libraries are installed."""
     for there, asked, kind in ((True, True, "fst"), (True, "vcd", "vcd"), (False, True, "vcd"), (False, "vcd", "vcd")):
         monkeypatch.setattr(runner, "has_fst_headers", lambda there=there: there)
         simulation = core("verilator", waves=asked)
@@ -126,13 +126,13 @@ def test_kinds_of_waves(monkeypatch):
     assert core("icarus", waves="fst").trace_kind == "fst"
 
 
-def test_icarus_leaves_nothing_unknown_to_python():
-    """A dump with words that were never written reads as zeros."""
+def test_unwritten_words_read_as_zeros():
+    """Icarus Verilog's dump of words that were never written is read as zeros."""
     result = whole_runs.run_batches(core("icarus"), IMAGE.tobytes(), copies(1), outputs=(4 * SIZE, SIZE), timeout=100)
     assert not result["output"].any()
 
 
-# --- Images -------------------------------------------------------------------------------------------------------
+# --- images
 
 
 @pytest.mark.parametrize("beat", [1, 4, 32])
@@ -162,7 +162,8 @@ def test_key_follows_the_content():
 
 
 def test_modules_not_inlined_exist():
-    """A name that no module has would be ignored, and cost speed only."""
+    """Each module that is excluded from inlining exists in the core's Verilog. A wrong name would be ignored and only cost
+    speed."""
     verilog = verilog_of(SMALL)
     for name in runner._NO_INLINE:
         assert re.search(rf"^module {name}\b", verilog, re.M), name
@@ -208,7 +209,7 @@ def test_bad_verilog(tmp_path, monkeypatch, simulator):
 
 @pytest.fixture
 def bare_path(tmp_path, monkeypatch):
-    """A PATH with the test's programs only; the caches of found tools are cleared before and after."""
+    """Sets PATH to a folder with only the test's programs, and clears the caches of found tools before and after."""
 
     def clear():
         for cached in (tools.find_verilator, tools.icarus_version, tools._version_line):
@@ -280,15 +281,15 @@ def test_no_such_test_or_module():
 
 
 @pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
-def test_status_of_the_simulator(simulator):
-    """A simulator that fails after its bench has passed."""
+def test_exit_status_of_the_simulator(simulator):
+    """A simulator that exits with status 3 after its bench has passed raises an error."""
     with pytest.raises(runner.SimulationError, match="the simulator ended with status 3"):
         core(simulator).run("bench_exit", timeout=60)
 
 
 @pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
 def test_environment_of_the_user(monkeypatch, tmp_path, simulator):
-    """Variables that cocotb's runner would obey, in a build and in a run."""
+    """Environment variables that cocotb's runner would read do not affect a build or a run."""
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
     for name, value in (
         ("WAVES", "1"),
@@ -317,7 +318,7 @@ def test_folder_with_any_letters(monkeypatch, tmp_path, simulator, waves):
 
 
 def test_children_end_with_the_limit(tmp_path):
-    """Ends the simulator's own child processes too."""
+    """At the time limit, the simulator's child processes are ended too."""
     command = [
         sys.executable,
         "-c",
@@ -331,7 +332,7 @@ def test_children_end_with_the_limit(tmp_path):
             state = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0]
         except FileNotFoundError:
             break
-        if state == "Z":  # ended, and not yet collected by whoever inherited it
+        if state == "Z":  # ended, but not yet reaped by its parent
             break
         time.sleep(0.1)
     else:

@@ -1,4 +1,4 @@
-"""Waveforms of a core: named signals only, opcodes and states as text, and a save file whose names exist."""
+"""Tests of a core's waveforms: only named signals, opcodes and states as text, and a save file whose names exist."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """`(program, its result, the trace)`, a VCD file, which is text."""
+    """Runs a network in Icarus Verilog. Returns `(program, its result, the VCD trace)`."""
     folder = tmp_path_factory.mktemp("run")
     rng, build = np.random.default_rng(3), Builder(["batch", 5])
     build("Gemm", weights(rng, 5, 4), np.zeros(4, np.float32))
@@ -37,7 +37,7 @@ def recorded(tmp_path_factory):
 
 
 def signals_of(text):
-    """Full name of each signal in a VCD file, with its bits as GTKWave writes them, to its short name in there."""
+    """Returns {full name with bits in GTKWave's notation: short name} of each signal in a VCD file."""
     found, path = {}, []
     for scope, up, width, short, name in re.findall(r"\$scope \w+ (\S+)|\$(upscope)|\$var \w+ (\d+) (\S+) (\S+)", text):
         if scope:
@@ -50,7 +50,7 @@ def signals_of(text):
 
 
 def words_of(text, short):
-    """Returns the successive texts of a text signal, empty ones left out."""
+    """Returns the successive non-empty texts of a text signal."""
     values = [int(bits, 2) for bits in re.findall(rf"^b([01]+) {re.escape(short)}$", text, re.MULTILINE)]
     return [word for value in values if (word := value.to_bytes(32, "big").strip(b"\0").decode())]
 
@@ -84,7 +84,7 @@ def test_save_file(recorded):
 
 
 def test_save_file_shows_cells(recorded):
-    """The first and the last cell: operand, weights, and sums all change in the run."""
+    """The save file shows operand, weights and sums of the first and the last cell, all of which change in the run."""
     _, _, trace = recorded
     text = trace.read_text()
     signals, lines = signals_of(text), trace.with_suffix(".gtkw").read_text().splitlines()
@@ -98,7 +98,7 @@ def test_save_file_shows_cells(recorded):
 
 
 def test_surfer_commands(recorded):
-    """The same signals in the same order, without their ranges, each with a format."""
+    """The commands for Surfer show the signals of GTKWave's save file in the same order, each with a format."""
     _, _, trace = recorded
     lines = trace.with_suffix(".sucl").read_text().splitlines()
     saved = [line.partition("[")[0] for line in trace.with_suffix(".gtkw").read_text().splitlines() if line.startswith("testb")]

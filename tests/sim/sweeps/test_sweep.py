@@ -1,4 +1,4 @@
-"""Sweeps: a point has the figures of the compiler and Yosys; finished points are not computed again."""
+"""Tests of sweeps: each point has the figures of the compiler and Yosys, and finished points are not computed again."""
 
 import csv
 import os
@@ -27,7 +27,7 @@ FOUR = grid(["m.onnx"], [Config(n=2), Config(n=4)], [1, 3])
 
 @pytest.fixture(autouse=True)
 def model(tmp_path, monkeypatch):
-    """A small model in the current folder."""
+    """Writes a small model in the current folder, and returns its path."""
     monkeypatch.chdir(tmp_path)
     return write_model(tmp_path / "m.onnx")
 
@@ -90,8 +90,8 @@ def test_a_core_that_is_too_small():
     assert front([point], "cells") == []
 
 
-def test_front(rng):
-    """By comparing all pairs."""
+def test_pareto_front(rng):
+    """The Pareto front of random points equals the one found by comparing all pairs."""
     drawn = rng.integers(0, 9, (40, 2)).tolist()
     points = [Point("m", Config(), 1, {"lut": lut, "cycles_per_sample": cycles}) for lut, cycles in drawn]
     places = {(one.figures["lut"], one.figures["cycles_per_sample"]) for one in points}
@@ -111,7 +111,7 @@ def test_command(command, tmp_path):
         assert [float(row["cycles"]) for row in csv.DictReader(file)] == [row["cycles"] for row in rows]
     shown = command(*words, "--checkpoint", "c")
     assert "skipped 1 invalid cores" in shown.stderr and "accumulator_depth" in shown.stderr
-    assert shown.stdout.count(" * ") == sum(row["front"] for row in rows) + 1  # and in the title
+    assert shown.stdout.count(" * ") == sum(row["front"] for row in rows) + 1  # and one in the title
     assert f"{rows[5]['cycles']:,}" in shown.stdout
 
 
@@ -153,8 +153,8 @@ def test_synthesis_is_done_once_a_core(monkeypatch, tmp_path):
         assert [one.figures["lut"] for one in found] == [200, 200, 400, 400] and found[0].figures["fits"]
 
 
-def test_a_worker_with_another_file():
-    """A loaded model is not used for a file that has changed, nor a file that changed after the sweep began."""
+def test_changed_model_file():
+    """A changed model file is loaded again, and a file that changes during a sweep raises an error."""
     [before] = run_sweep(FOUR[:1])
     job = jobs.CyclesJob("m.onnx", jobs.digest_of("m.onnx"), Config(n=2), 1)
     write_model("m.onnx", outputs=40)
@@ -166,7 +166,7 @@ def test_a_worker_with_another_file():
 
 
 def test_cores_that_do_not_fit(command, monkeypatch):
-    """Cores that do not fit: Yosys counts their cells, but they are never on the front."""
+    """Cores that do not fit the part are listed with their Yosys figures, but are never on the front."""
     monkeypatch.setattr(
         jobs, "implement", lambda core, *_: {"lut": 100 * core.n, "ff": 1, "dsp": 2, "bram": 3, "fits": core.n > 2}
     )
@@ -209,14 +209,14 @@ def test_nobody_answers(monkeypatch):
 
 
 def slowly(job):
-    """Returns a job's result and its process."""
+    """Returns the result of a job and the id of its process, after 0.1 s."""
     time.sleep(0.1)
     return job.run(), os.getpid()
 
 
 @pytest.mark.slow
 def test_a_worker_is_killed():
-    """Forty points over three Dask workers; one worker is killed in the middle."""
+    """If one of three Dask workers is killed, all forty points of the sweep are still computed."""
     pytest.importorskip("distributed")
     write_model("k.onnx", inputs=20)
     points = grid(["m.onnx", "k.onnx"], [Config(n=n) for n in (2, 4, 8, 16)], [1, 2, 3, 4, 8])
@@ -234,15 +234,15 @@ def test_a_worker_is_killed():
                 yield index, result
 
         found = run_sweep(points, spread=spread)
-        # A run's parts go the same way.
+        # Groups of a run are distributed in the same way.
         place, x = tpu.Simulator("model", checkpoint="c", spread=cluster), [[0.5] * 16] * 5
         parts = tpu.load("m.onnx").predict(x, place, core="tiny", batch=2)
     assert (parts == tpu.load("m.onnx").predict(x)).all()
     assert killed and figures(found) == figures(run_sweep(points))
 
 
-def test_a_core_with_other_bits(command, model, monkeypatch):
-    """One line, and an exit status that says so."""
+def test_difference_in_a_point_is_an_error(command, model, monkeypatch):
+    """If a point's simulation differs from the golden model, the sweep exits with a non-zero status and a one-line error."""
 
     def wrong(self):
         raise tpu.RunError("12 bits differ from the golden model")

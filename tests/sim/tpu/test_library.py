@@ -1,4 +1,4 @@
-"""The library (`sim/tpu`): its own examples, and a model with everything on every place, against onnxruntime."""
+"""Tests of the Python API (`sim/tpu`): its examples, and a model with many operators on every place, against onnxruntime."""
 
 import doctest
 import importlib
@@ -20,7 +20,8 @@ METHODS = ("layers", "compile", "run", "predict", "trace", "estimate", "compare"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """(batch, 2, 4, 4) -> Conv, BatchNormalization, Relu -> MaxPool -> Conv -> channels last -> dense, Softmax."""
+    """Writes a model (batch, 2, 4, 4) -> Conv, BatchNormalization, Relu -> MaxPool -> Conv, Relu -> channels last -> dense ->
+    Softmax, and returns its file."""
     rng, b = np.random.default_rng(5), Builder(["batch", 2, 4, 4])
     b("Conv", weights(rng, 3, 2, 3, 3), name="first", pads=[1, 1, 1, 1])
     b("BatchNormalization", *(rng.uniform(0.5, 1.5, 3).astype(np.float32) for _ in range(4)))
@@ -37,7 +38,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
-    """(batch, 5) -> dense, Relu -> dense."""
+    """Returns a loaded model of two dense layers, (batch, 5) -> 4 with Relu -> 3."""
     rng, b = np.random.default_rng(6), Builder(["batch", 5])
     b("Gemm", weights(rng, 5, 4), np.full(4, 1, np.float32))
     b("Relu")
@@ -67,7 +68,8 @@ def test_every_call_has_an_example():
 
 
 def test_predict(saved, x):
-    """The same bits wherever it computes, and onnxruntime's numbers but for rounding; inputs by name, too."""
+    """`predict` gives the same bits on all models of the core, and onnxruntime's values within rounding; inputs may be given by
+    name."""
     model = tpu.load(saved)
     assert [(value.name, value.shape, value.dtype) for value in (*model.inputs, *model.outputs)] == [
         ("x", (None, 2, 4, 4), np.float32),
@@ -82,7 +84,8 @@ def test_predict(saved, x):
 
 
 def test_trace(saved, x):
-    """Each layer in the model's own shape and order, by the name of the model's value; of the core the same bits."""
+    """`trace` returns each layer's values by the model's names and shapes: near onnxruntime's, and with equal bits on the models
+    of the core."""
     model = tpu.load(saved)
     ours, theirs = model.trace(x), model.trace(x, "onnxruntime")
     # Convolution, scale, shift and Relu are one layer; with the maximum, if that comes first.
@@ -96,8 +99,8 @@ def test_trace(saved, x):
         np.testing.assert_array_equal(values, ours[name], err_msg=name)
 
 
-def test_rtl(dense, rows):
-    """The same bits; the estimate equals the RTL's cycles, within six per cent for small runs."""
+def test_predict_on_the_rtl(dense, rows):
+    """The RTL gives the golden bits, and the estimated cycles are within 6 % of the RTL's for small runs."""
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
     np.testing.assert_array_equal(run.output, dense.predict(rows))
     assert estimate.cycles == pytest.approx(run.result.cycles, rel=0.06)
@@ -112,7 +115,8 @@ def test_trace_on_rtl(dense, rows):
 
 
 def test_trace_of_another_order(rng, tmp_path):
-    """A value that the model has in an order of its own only: channels last, and a permutation of a vector."""
+    """`trace` returns values in the model's order where the core stores them permuted: channels-last images and a permuted
+    vector."""
     b = Builder(["batch", 4, 4, 2])
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 3, 2, 3, 3))
@@ -143,7 +147,7 @@ def test_sample_without_an_axis_for_several(rng, tmp_path):
 
 
 def test_several_outputs(rng, tmp_path):
-    """Class and logits of the same layer, as dict."""
+    """`predict` returns a dict if the model has several outputs, here an ArgMax label and logits."""
     b = Builder(["batch", 6])
     logits = b("Gemm", weights(rng, 6, 3))
     label = b("ArgMax", axis=1, keepdims=0)
@@ -164,7 +168,7 @@ def test_estimate(saved):
 
 
 def test_batch_is_filled_evenly(saved, dense):
-    """The number of runs is the number with the largest batch, and no run is nearly empty."""
+    """The default batch needs as few runs as the largest batch, and spreads the samples evenly over them."""
     assert [tpu.load(saved).batch_size(count) for count in (1, 31, 32, 33, 64, 100)] == [1, 31, 32, 17, 32, 25]
     assert [dense.batch_size(count) for count in (128, 129, 512, 1000)] == [128, 65, 128, 125]
     assert dense.run(np.zeros((130, 5), np.float32), "model", core="tiny").program.batch == 65
@@ -230,8 +234,8 @@ def test_refusals(saved, x, tmp_path):
 
 
 @pytest.mark.slow
-def test_readme(capsys):
-    """A new user's first lines: the page's examples run as printed."""
+def test_readme_example_runs(capsys):
+    """The Python example in `sim/README.md` runs and prints the documented estimate."""
     page = (Path(__file__).parents[3] / "sim" / "README.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {})
     assert "Estimate(n=4, batch=4" in capsys.readouterr().out

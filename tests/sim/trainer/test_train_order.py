@@ -1,4 +1,4 @@
-"""Schedules of the rate, and the order of samples."""
+"""Tests of learning-rate schedules, and of the order of samples."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from amaranth_tpu.sim.trainer.schedules import parse_schedule
     ],
 )
 def test_factors_by_hand(text, epochs, wanted):
-    """Two steps an epoch."""
+    """Schedules give hand-computed factors, for two steps per epoch."""
     schedule = parse_schedule(text)
     found = [schedule.at(epoch, step, 2, epochs) for epoch in range(epochs) for step in range(2)]
     assert found == pytest.approx(wanted, abs=1e-12)
@@ -52,13 +52,13 @@ def test_every_sample_once(rng):
         assert (order != epoch_order(seed, epoch + 1, count)).any() and (order != epoch_order(seed + 1, epoch, count)).any()
 
 
-def test_the_order_is_the_same_everywhere():
-    """Numbers that were written down: they must not change with a version of numpy."""
+def test_order_equals_recorded_numbers():
+    """The order of samples equals recorded numbers, so that it does not change with the version of numpy."""
     assert epoch_order(1, 0, 8).tolist() == [7, 1, 6, 3, 5, 0, 2, 4]
 
 
-def test_order_is_fair():
-    """Each of 4 samples comes first in a fourth of 4,000 epochs; the standard deviation of its count is 27."""
+def test_order_is_uniform():
+    """Each of 4 samples comes first in about a quarter of 4,000 epochs (standard deviation 27)."""
     counts = np.bincount([epoch_order(9, epoch, 4)[0] for epoch in range(4000)], minlength=4)
     assert np.abs(counts - 1000).max() < 150, counts
 

@@ -1,4 +1,4 @@
-"""Training steps on the RTL: the golden model's bits in every parameter, momentum and logit, whatever the bus does."""
+"""Tests of training steps on the RTL: every parameter, momentum and logit has the golden model's bits, for any bus stalls."""
 
 from dataclasses import replace
 
@@ -23,7 +23,8 @@ STEPS = 3
 
 
 def compared(rng, n, simulator, memory, together=None):
-    """A :class:`StepComparison` of the first steps, which is over."""
+    """Trains for `STEPS` steps with all compared on the core, and checks the number of compared values. Returns the program and
+    the comparison."""
     training = new_training(rng, count=8 * STEPS, epochs=1)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch)
     runner = StepRunner(program, simulator, memory)
@@ -37,13 +38,15 @@ def compared(rng, n, simulator, memory, together=None):
 
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_on_the_instruction_level_model(rng, n):
-    """Steps one by one, from the golden state each time, or together, from each other's."""
+    """The steps equal the golden model on the instruction-level model, each from the golden state, or several from the core's own
+    state."""
     for together in (1, 3):
         compared(rng, n, "model", {}, together)
 
 
 def test_convolutions_by_adam_with_dropout(rng):
-    """Rate, update number and masks differ from step to step."""
+    """Adam steps with convolutions and dropout equal the golden model, although rate, update number and masks differ in each
+    step."""
     kernel, inner = random_values(rng, (3, 3, 1, 3), 0.5), random_values(rng, (2, 2, 3, 5), 0.5)
     outer = random_values(rng, (1, 1, 5, CLASSES), 0.5)
     biases = [np.zeros(count, np.float32) for count in (3, 5, CLASSES)]
@@ -61,8 +64,8 @@ def test_convolutions_by_adam_with_dropout(rng):
     assert comparison.failure is None and comparison.steps == 3, comparison.failure
 
 
-def test_what_is_compared(rng):
-    """A parameter, a momentum or a logit that the core has wrong is seen."""
+def test_every_wrong_bit_is_found(rng):
+    """The comparison finds one wrong bit in any parameter, momentum or logit of the core."""
     training = new_training(rng, count=8)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4), 8)
     runner, before = StepRunner(program, "model"), training.position.state
@@ -81,7 +84,8 @@ def test_what_is_compared(rng):
 
 
 def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
-    """The first steps of a run on several cores: no bit differs, and each core sends the formula's number of words."""
+    """Trains for `STEPS` steps on a ring of cores, and checks that no bit differs. Each core must send the formula's number of
+    words. Returns the program and the comparison."""
     training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores, **network)
     config = from_preset("training", n=n, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
@@ -97,14 +101,14 @@ def test_on_a_ring_of_models(rng):
     weights = 10 * 8 + 8 * CLASSES
     values = 2 * weights + 3 * (
         2 * (8 + CLASSES) + weights
-    )  # shared state, and state on each core: biases, weights that were read
+    )  # state that the cores share, and each core's own copies of biases and weights
     assert comparison.values == STEPS * 6 * CLASSES + values
     assert comparison.ring_figures == {"words_sent": None, "formula": STEPS * program.ring_words}
     assert program.ring_words > 0
 
 
-def test_a_core_that_has_read_something_else(rng):
-    """Upper halves of weights that one core alone has wrong are seen."""
+def test_wrong_copy_of_the_weights_is_found(rng):
+    """The comparison finds a wrong bit in one core's copy of the weights."""
     training = new_training(rng, count=6, batch=6, cores=3)
     config = from_preset("training", n=4, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
@@ -118,7 +122,7 @@ def test_a_core_that_has_read_something_else(rng):
 
 
 def test_a_wrong_segment_counts_once(rng):
-    """Returns the state that the cores hold together, a share each."""
+    """A wrong bit in a segment that the cores share is counted once, not once per core."""
     training = new_training(rng, count=6, batch=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()
@@ -131,8 +135,8 @@ def test_a_wrong_segment_counts_once(rng):
 
 
 @pytest.mark.parametrize("less", [0, 1])
-def test_words_that_are_not_the_formulas(rng, less):
-    """A core that sent a word less than the others is seen, though no bit differs."""
+def test_wrong_number_of_ring_words_is_found(rng, less):
+    """The comparison reports a core that sent one word less over the ring than the formula says, even if no bit differs."""
     training = new_training(rng, count=6, batch=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()

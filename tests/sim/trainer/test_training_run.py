@@ -1,4 +1,4 @@
-"""Training runs: every step is the golden one, epochs, early stopping, and going on with the same bits."""
+"""Tests of training runs: every step equals the golden one, epochs, early stopping, and resuming with the same bits."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def figures(position):
 
 
 def same(one, two):
-    """Returns whether two runs are at the same position with the same figures, except for seconds."""
+    """Returns True if two runs have the same position, parameters and figures, except for seconds."""
     first, second = one.position, two.position
     return (
         bits(first.state) == bits(second.state)
@@ -46,7 +46,7 @@ def same(one, two):
 
 @pytest.mark.parametrize("optimizer, dropout", [(Sgd(momentum=0.8, weight_decay=0.01), 0.0), (Adam(), 0.4)])
 def test_every_step_is_the_golden_one(rng, seed, optimizer, dropout):
-    """A loop written down here: order of the epoch, its last part left out, rate, masks, step after step."""
+    """Training equals a loop written here: order of samples, incomplete last batch skipped, rate and masks of each step."""
     training = new_training(rng, optimizer=optimizer, dropout=Dropout(dropout, 4), seed=seed % 100, rate=0.03)
     state, samples = training.position.state, training.samples
     TrainingRun(training=training)()
@@ -81,8 +81,8 @@ def test_it_learns(rng):
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Adam()])
-def test_going_on_after_any_step(rng, tmp_path, optimizer):
-    """From a checkpoint after each of the steps: the bits and figures of a run that never stopped."""
+def test_resuming_after_any_step(rng, tmp_path, optimizer):
+    """A run that resumes from a checkpoint after any step has the bits and figures of an uninterrupted one."""
     data = int(rng.integers(1 << 30))
 
     def fresh():
@@ -109,7 +109,7 @@ def bits_of_graph(graph):
 
 
 def test_early_stopping(rng, monkeypatch):
-    """Stops after two epochs without improvement; the result has the best epoch's parameters."""
+    """Training stops after two epochs without improvement, and returns the best epoch's parameters."""
     training = new_training(rng, validation=20, epochs=9, patience=2)
     wanted, states = iter([0.5, 0.3, 0.4, 0.3, 0.2]), []
 
@@ -126,7 +126,8 @@ def test_early_stopping(rng, monkeypatch):
 
 @pytest.mark.parametrize("before", [None, 2])
 def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
-    """Holds for a run that resumes a checkpoint of a run with patience, too."""
+    """Without patience the last epoch's parameters are returned, even if the run resumes from a checkpoint of a run with
+    patience."""
     data, folder = int(rng.integers(1 << 30)), checkpoint_in(tmp_path)
     first = new_training(np.random.default_rng(data), validation=20, patience=before)
     for _ in range(first.steps + 1):
@@ -141,7 +142,7 @@ def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
 
 
 def test_a_rate_that_is_too_high(rng, tmp_path):
-    """Training ends with a one-line error; earlier output files are kept."""
+    """If the loss becomes infinite or NaN, training ends with a one-line error and keeps the earlier checkpoint."""
     training, folder = new_training(rng, epochs=50), checkpoint_in(tmp_path)
     save(training, folder)
     before = folder.path.read_bytes()
@@ -155,7 +156,7 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
 @pytest.mark.parametrize("validation", [0, 20])
 @pytest.mark.parametrize("batch", [8, 50])
 def test_finite_loss_far_above_the_first_ends_training(rng, batch, validation):
-    """In the steps, after an epoch, or after the only step. A rate too low for that does no harm."""
+    """A finite loss far above the first loss ends training with an error, within an epoch, at its end, or after the only step."""
     training = new_training(rng, epochs=2, batch=batch, rate=1e12, optimizer=Sgd(), validation=validation)
 
     def train():
@@ -167,8 +168,9 @@ def test_finite_loss_far_above_the_first_ends_training(rng, batch, validation):
     assert training.most_loss == MOST_GROWTH * max(training.losses[0, 0], np.log(CLASSES))
 
 
-def test_low_first_loss_is_no_measure(rng):
-    """A network that is trained already may lose all of it again."""
+def test_low_first_loss_is_not_a_limit(rng):
+    """If the first loss is nearly 0, a later loss far above it is not an error, since the limit is at least that of random
+    guessing."""
     training = new_training(rng)
     training.step(training.next_batch())
     training.losses[0, 0] = 1e-9
@@ -176,8 +178,8 @@ def test_low_first_loss_is_no_measure(rng):
     assert training.done
 
 
-def test_a_last_step_that_goes_too_far(rng):
-    """No loss shows it, as each is of the parameters before its step."""
+def test_overflow_in_the_last_step_is_an_error(rng):
+    """A last step that makes a parameter infinite is an error. The losses do not show it, since each precedes its step."""
     training = new_training(rng, epochs=1)
     for _ in range(training.steps - 1):
         training.step(training.next_batch())
@@ -208,8 +210,8 @@ def test_labels_outside_of_the_classes(rng):
             LabelledSamples.checked(rows, labels, CLASSES)
 
 
-def test_checkpoints_of_other_runs(rng, tmp_path):
-    """Facts that decide bits are compared; other facts are not."""
+def test_checkpoint_of_another_run_is_refused(rng, tmp_path):
+    """A checkpoint is refused if facts that determine bits differ, and accepted if others do."""
     data = int(rng.integers(1 << 30))
 
     def fresh(**changes):
@@ -240,12 +242,13 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
     unmeasured.measured = None
     with pytest.raises(CheckpointError, match="measured its epochs with other samples; give the same ones to test with"):
         restore(unmeasured, folder)
-    # Weights to start from make no difference.
+    # Initial weights do not matter.
     restore(fresh(network=dense_network(np.random.default_rng(6)), validation=10), folder)
 
 
-def test_more_epochs_than_at_first(rng, tmp_path):
-    """Learning rates that do not depend on the number of epochs."""
+def test_resuming_with_more_epochs(rng, tmp_path):
+    """With a schedule that does not depend on the number of epochs, a checkpoint of 2 epochs resumes to 4 with the same bits.
+    Resuming to fewer is refused."""
     data, constant = int(rng.integers(1 << 30)), parse_schedule("constant")
     folder, runs = checkpoint_in(tmp_path), {}
     for epochs in (2, 4):
@@ -260,8 +263,8 @@ def test_more_epochs_than_at_first(rng, tmp_path):
         restore(shorter, folder)
 
 
-def test_nonsense_with_a_right_digest(rng, tmp_path):
-    """A file that was made by hand, rather than damaged."""
+def test_invalid_values_with_a_valid_digest(rng, tmp_path):
+    """A hand-made checkpoint with invalid values but a valid digest is refused."""
     training, folder = new_training(rng), checkpoint_in(tmp_path)
     training.step(training.next_batch())
     save(training, folder)
@@ -284,8 +287,8 @@ def test_nonsense_with_a_right_digest(rng, tmp_path):
             restore(training, folder)
 
 
-def test_interrupted(rng, tmp_path):
-    """Ctrl-C between two steps: the checkpoint is of the last one that was done."""
+def test_ctrl_c_keeps_the_last_step(rng, tmp_path):
+    """After Ctrl-C between two steps, the checkpoint has the state of the last completed step."""
     data = int(rng.integers(1 << 30))
     training, folder, done = new_training(np.random.default_rng(data)), checkpoint_in(tmp_path), []
 
@@ -301,11 +304,11 @@ def test_interrupted(rng, tmp_path):
     assert other.step_number == 8 and same(other, training)
 
 
-# The core
+# ---- comparison with the core
 
 
 def core(network, optimizer, flip=lambda number, state, logits: None, **rest):
-    """A core that is right, except for the change that `flip` makes after each run."""
+    """Returns a fake core that computes the golden steps and applies `flip` after each run, and the list of its runs' lengths."""
     runs = []
 
     def run(state, batches, progress):
@@ -339,8 +342,8 @@ def test_comparison_of_the_first_steps(rng, most, wanted):
 
 
 @pytest.mark.parametrize("what", ["master", "momentum", "logits"])
-def test_a_bit_that_differs(rng, what):
-    """Training ends there, and says where it was."""
+def test_difference_ends_training(rng, what):
+    """If a bit of a parameter, momentum or logit differs, training ends and reports where."""
 
     def flip(number, state, logits):
         if number == 2:
