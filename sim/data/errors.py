@@ -1,7 +1,7 @@
-"""The exception DataError, in a file of its own so that its users need not import numpy."""
+"""The exception DataError, in a separate file so that importing it does not import numpy."""
 
 __all__ = ["DataError"]
 
 
 class DataError(ValueError):
-    """Data cannot be read, or does not fit the model; the message is one line with the file, the cause and the remedy."""
+    """An error for data that cannot be read or does not fit the model. The message is one line with file, cause and remedy."""

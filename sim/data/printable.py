@@ -1,4 +1,4 @@
-"""Safe display of foreign text (names in a model's file, file names, messages of libraries) on a terminal."""
+"""Safe display of text from outside (names in model files, file names, messages of libraries) on a terminal."""
 
 import unicodedata
 
@@ -10,20 +10,20 @@ _BLANK = "\u115f\u1160\u2800\u3164\uffa0"
 
 
 def printable(text, limit=None):
-    """Returns `text` on one line, with Python's escapes for characters that a terminal interprets or does not show.
+    """Returns text on one line, with Python's escapes for characters that a terminal interprets or does not show.
 
-    Escaped are control characters (also in ANSI sequences), line ends, direction marks, zero-width characters, combining marks,
-    and halves of surrogate pairs. The function is idempotent.
+    These are control characters (also in ANSI sequences), line ends, direction marks, zero-width characters, combining marks, and
+    halves of surrogate pairs. The function is idempotent.
 
     Parameters
     ----------
     text : object
-        Converted with `str`.
+        Text, or an object converted with `str`.
     limit : int or None
-        Maximum length of the result. A longer text loses its middle, since both ends help to distinguish names.
+        Maximum length of the result. The middle of longer text is removed, since both ends help to distinguish names.
     """
     text = str(text)
-    if limit is not None and len(text) > 2 * limit:  # bounds the work for a long name: only its ends are needed
+    if limit is not None and len(text) > 2 * limit:  # bounds the work for long text: only its ends are needed
         text = text[:limit] + text[-limit:]
     text = "".join(one if _is_plain(one) else one.encode("unicode_escape").decode("ascii") for one in text)
     if limit is not None and len(text) > limit:
@@ -33,7 +33,7 @@ def printable(text, limit=None):
 
 
 def quoted(name):
-    """Returns a name in quotes, for messages."""
+    """Returns a name in quotes, made safe by :func:`printable`, for messages."""
     return f"'{printable(name, _LONGEST_NAME)}'"
 
 

@@ -11,18 +11,18 @@ from .printable import quoted
 
 __all__ = ["Samples", "as_rows", "as_samples", "joined_inputs", "random_samples", "takes_digits", "takes_integers"]
 
-_LARGEST = 2.0**128 - 2.0**119  # least magnitude that is infinite in bfloat16
+_LARGEST = 2.0**128 - 2.0**119  # least magnitude that rounds to infinity in bfloat16
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Checked samples.
+    """Samples whose shape and values have been checked.
 
     Parameters
     ----------
     rows : float32 (count, values of a sample)
     alone : bool
-        The user gave one sample without a batch axis.
+        True if the user gave one sample without a batch axis.
     """
 
     rows: np.ndarray
@@ -34,10 +34,10 @@ def _sample_shape(network):
 
 
 def _element(network):
-    """Returns the element type of the model's input."""
+    """Returns the element type of the model's input, as a numpy dtype."""
     if network.origin is None:
         return np.dtype(np.float32)
-    from onnx import helper  # slow to import, and only needed for networks from ONNX files
+    from onnx import helper  # slow to import; only needed for networks from ONNX files
 
     return np.dtype(helper.tensor_dtype_to_np_dtype(network.origin.element))
 
@@ -48,17 +48,18 @@ def as_rows(network, array):
     Parameters
     ----------
     array : array
-        (count, *shape of a sample), (count, values of a sample), or one sample if the model's input has no batch axis.
+        Shape (count, *shape of a sample) or (count, values of a sample). If the model's input has no batch axis: also the shape
+        of one sample.
 
     Returns
     -------
     array, bool
-        The rows, and True for one sample without a batch axis.
+        The reshaped samples, and True if the array is one sample without a batch axis.
 
     Raises
     ------
     DataError
-        If the shape does not fit; the message lists the valid shapes.
+        If the shape does not fit. The message lists the valid shapes.
     """
     shape, size, array = _sample_shape(network), network.input_size, np.asarray(array)
     alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
@@ -74,9 +75,9 @@ def as_rows(network, array):
 
 
 def joined_inputs(network, arrays):
-    """Concatenates the inputs {name: array (count, *shape)} of a model to samples (count, values).
+    """Concatenates the arrays of a model's inputs, {name: array (count, *shape)}, to samples (count, values).
 
-    The array of a model with one input is returned unchanged.
+    If the model has one input, its array is returned unchanged.
 
     Raises
     ------
@@ -105,14 +106,14 @@ def _shown(shape):
 
 
 def as_samples(network, array, most=None):
-    """Checks an array of samples and converts at most `most` of them to float32, by way of the type of the model's input.
+    """Checks an array of samples. Converts at most `most` samples to the type of the model's input, and then to float32.
 
-    NaNs, infinities and values that are infinite in bfloat16 are refused: the core's results differ from ONNX for them.
+    NaNs, infinities, and values that are infinite in bfloat16 are refused, because the core's results would differ from ONNX.
 
     Parameters
     ----------
     array : array
-        Numbers, in a shape that :func:`as_rows` accepts.
+        Numbers in a shape that :func:`as_rows` accepts.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def as_samples(network, array, most=None):
     Raises
     ------
     DataError
-        If the shape or a value does not fit; one line that names it.
+        If the shape or a value does not fit. The message is one line that names it.
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16:
@@ -151,10 +152,10 @@ def _refuse(rows, bad, why):
 
 
 def random_samples(network, count, seed):
-    """Returns random samples from a seed.
+    """Returns `count` random samples from a seed.
 
-    Values are normally distributed with mean 0 and deviation 1. For an integer input they are uniform from 0 to 255, or to the
-    type's maximum. The first samples do not depend on `count`.
+    Values are normally distributed with mean 0 and standard deviation 1. For an integer input they are uniform from 0 to 255, or
+    to the maximum of the type. The first samples do not depend on `count`.
     """
     element, shape = _element(network), (count, network.input_size)
     random = np.random.default_rng(seed)

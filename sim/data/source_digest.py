@@ -1,4 +1,4 @@
-"""The version of this package: a digest of its sources."""
+"""The version of this package, given as a digest of its source code."""
 
 import functools
 import hashlib
@@ -12,7 +12,7 @@ __all__ = ["source_digest"]
 
 @functools.cache
 def source_digest():
-    """Returns a digest that differs between versions of the hardware and the models."""
+    """Returns a digest that changes with every change of the hardware or the models."""
     digest = hashlib.sha256()
     for folder in (hw, sim):
         for path in sorted(Path(folder.__file__).parent.rglob("*.py")):

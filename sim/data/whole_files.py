@@ -1,4 +1,4 @@
-"""Atomic file writes: after a failure, a file has its old or its new content, never a part."""
+"""Atomic file writes: after a failure, a file has either its old or its new content, and no mixture."""
 
 import contextlib
 import os
@@ -15,13 +15,13 @@ _PARTIAL = "partial"
 def write_file(path, content):
     """Writes bytes to a temporary file, syncs it to the disk, and renames it to `path`.
 
-    A link, a device or a pipe is written through, never replaced. After a failure, a kill or a power cut, the old or the new file
-    exists.
+    If `path` is a link, a device or a pipe, the bytes are written to its target, and it is not replaced. After a failure, a kill
+    or a power cut, either the old or the new file exists.
 
     Raises
     ------
     DataError
-        If writing fails, for example on a full disk; one line.
+        If writing fails, for example on a full disk. The message is one line.
     """
     path = Path(path)
     target = Path(os.path.realpath(path))
@@ -45,7 +45,7 @@ def write_file(path, content):
 
 
 def _sync_folder(folder):
-    """Syncs the entries of a folder to the disk if the file system supports it."""
+    """Syncs the entries of a folder to the disk, if the file system supports it."""
     number = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def _sync_folder(folder):
 
 
 def remove_partial(path):
-    """Removes temporary files of processes that were killed in :func:`write_file` for this path."""
+    """Removes the temporary files of processes that were killed in :func:`write_file` for this path."""
     path = Path(path)
     for left in path.parent.glob(f"{path.name}.*.{_PARTIAL}"):
         with contextlib.suppress(OSError):

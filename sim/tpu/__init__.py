@@ -1,7 +1,7 @@
 """The Python API: ONNX models with numpy arrays on cores, on models of the core, and on ONNX interpreters.
 
-A loaded model runs on any backend by name. Arrays have the model's own shapes; inputs, outputs and layers have their names from
-the file.
+A loaded model runs on any backend, which is selected by name. Arrays have the shapes of the ONNX model. Inputs, outputs and
+layers have the names in the file.
 
 >>> import numpy as np
 >>> from amaranth_tpu.sim import tpu
@@ -19,8 +19,8 @@ True
 >>> model.compare(x).error is None                               # against onnxruntime, or the interpreter of the package `onnx`
 True
 
-Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ConfigError and CompileError
-(the core), RunError (a run), InterpreterError (an ONNX interpreter), BoardError and LinkError (a board).
+Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ConfigError and CompileError (the
+core), RunError (a failed check of results), InterpreterError (an ONNX interpreter), BoardError and LinkError (a board).
 """
 
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset

@@ -1,4 +1,4 @@
-"""Cost estimates of a network on a core, from the timing model, before anything is built."""
+"""Cost estimates of a network on a core, from the timing model. They need no simulation."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,27 +10,27 @@ __all__ = ["Estimate", "estimate_of"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated cost of a run of one batch.
+    """The estimated cost of executing one batch.
 
     Parameters
     ----------
     n, batch : int
-        Rows and columns of the array; samples of the batch.
+        Rows and columns of the array, and samples per batch.
     cycles : int
-        Cycles from start to interrupt, including all transfers, at the default latency of the host memory.
+        Cycles from start to interrupt, including all transfers, with the default latency of the host memory.
     bound : int
-        Lower bound of the cycles of any schedule: the maximum of the array's and the bus's own cycles.
+        Lower bound on the cycles of any schedule: the array's cycles or the bus's cycles, whichever are more.
     macs : int
-        Useful multiply-accumulates.
+        Multiply-accumulates that contribute to the results.
     utilisation : float
-        `macs` / (`cycles` x cells of the array).
+        `macs` / (`cycles` x cells of the array), 0 to 1.
     instructions : int
     read_words, write_words : int
-        Words transferred on the bus.
+        Number of words read and written on the bus.
     word_bytes : int
         Bytes per bus word.
     memory : dict of str to int
-        Bytes of host memory in each region: MODEL (program and weights), INPUT, OUTPUT, SCRATCH (between layers).
+        Size of each region of host memory in bytes: MODEL (program and weights), INPUT, OUTPUT, SCRATCH (tensors between layers).
     """
 
     n: int
@@ -48,9 +48,10 @@ class Estimate:
 
     @cached_property
     def layers(self):
-        """The cost of each layer: a list of :class:`sim.compiler.report.LayerCost`, with cycles that add up to the run's.
+        """Returns the cost of each layer: a list of :class:`sim.compiler.report.LayerCost`. The cycles of the layers add up to
+        `cycles`.
 
-        Layers have no cycles in a program of more than 60,000 passes.
+        For a program of more than 60,000 passes, the layers have no cycles.
         """
         return planned_layers(self.program)
 

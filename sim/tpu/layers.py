@@ -1,4 +1,4 @@
-"""The values of every layer of a network, on any backend."""
+"""The tensors of every layer of a network, computed on any backend."""
 
 from dataclasses import replace
 
@@ -13,10 +13,10 @@ __all__ = ["layers_of", "trace", "network_up_to"]
 
 
 def layers_of(network):
-    """Returns `[(name, node, tensor)]` of the computed layers, in order.
+    """Returns `[(name, node, tensor)]` of the layers that the core computes, in order.
 
-    The node is one of the binary64 network. The name is the name of the ONNX value that the layer computes, else the name of the
-    operator.
+    `node` is the node of the binary64 network. `name` is the name of the ONNX tensor that the layer computes. If there is no such
+    tensor, it is the name of the operator.
     """
     layers, taken = [], set()
     for node, tensor in zip(network.origin.nodes, network.tensors, strict=True):
@@ -30,7 +30,7 @@ def layers_of(network):
 
 
 def network_up_to(network, tensor):
-    """Returns the part of a network that computes `tensor`, with `tensor` as its output."""
+    """Returns the sub-network that computes `tensor`, with `tensor` as its output."""
     wanted, stages = {tensor}, []
     for stage in reversed(network.stages):
         if stage.output in wanted:
@@ -42,10 +42,11 @@ def network_up_to(network, tensor):
 
 
 def trace(network, rows, place, run):
-    """Returns `{layer: float32 (count, *shape)}` for float32 samples (count, values).
+    """Returns the tensors of all layers, `{layer: float32 (count, *shape)}`, for float32 samples (count, values).
 
-    A core keeps intermediate layers on the chip. Each layer is therefore a separate run, `run(part)`, of the part of the network
-    that ends there. Its results are binary32; they are rounded here as the core rounds them for the next layer.
+    A core keeps intermediate tensors on the chip. To obtain the tensor of a layer, the part of the network up to that layer is
+    executed separately, by `run(part)`. The results are binary32, and are then rounded as the core rounds them for the next
+    layer.
     """
     layers = layers_of(network)
     if isinstance(place, Interpreter):
@@ -64,5 +65,6 @@ def trace(network, rows, place, run):
 
 
 def _in_shape(node, values):
-    """Returns values (count, height, width, channels) in the ONNX value's shape, else as (count, channels, height, width)."""
+    """Reshapes values (count, height, width, channels) to the shape of the node's ONNX tensor. If there is none, the shape is
+    (count, channels, height, width)."""
     return values.transpose(0, 3, 1, 2) if node.view is None else node.view.of(values)

@@ -1,4 +1,4 @@
-"""An ONNX model that runs on cores, on models of the core, and on ONNX interpreters."""
+"""An ONNX model that can be executed on cores, on models of the core, and on ONNX interpreters."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model", "load"]
 
-_MOST_PROGRAMS = 4  # programs cached per model
+_MOST_PROGRAMS = 4  # compiled programs cached per model
 
 
 def load(path, probabilities=False, effort="best"):
@@ -26,11 +26,12 @@ def load(path, probabilities=False, effort="best"):
     Parameters
     ----------
     path : path
-        Path of an ONNX file, or the name of a shipped network: `default`, `a`, `b`, `c`, `d`.
+        Path of an ONNX file, or name of a shipped network: `default`, `a`, `b`, `c`, `d`.
     probabilities : bool
-        True to compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
+        Compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
     effort : str
-        Compiler effort: `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
+        Effort of the compiler. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that
+        fits.
 
     Returns
     -------
@@ -39,7 +40,8 @@ def load(path, probabilities=False, effort="best"):
     Raises
     ------
     ModelError
-        If the file cannot be read, or a node cannot be computed exactly enough: one line that names the file or node.
+        If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
+        node.
 
     Examples
     --------
@@ -51,28 +53,28 @@ def load(path, probabilities=False, effort="best"):
 
 
 class Model:
-    """A model, created by :func:`load`.
+    """An ONNX model, created by :func:`load`.
 
     Arguments of several methods
     ----------------------------
     x : array, or dict of arrays by the names of the inputs
-        Finite numbers: samples along the first axis, in the model's shape. An array for a model with several inputs holds
-        their values one after another in each row.
+        Finite numbers: samples along the first axis, in the model's shape. For a model with several inputs, an array has the
+        values of all inputs in each row, one input after the other.
     on : str, Simulator, SerialBoard or Interpreter
-        The backend. Names: `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`). The classes take
-        further settings.
+        The backend. Names are `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`). The classes
+        accept further settings.
     core : Config, name of a preset, or None for the preset `default`
-        Configuration of a simulated core. A board has its own.
+        Configuration of a simulated core. A board reports its own configuration.
     batch : int or None
-        Batch size of a run. Default: at most 128, 32 for a CNN, or the limit of a board's memory, reduced so that the runs
-        are filled evenly.
+        Samples per batch. Default: at most 128, at most 32 for a CNN, and at most the capacity of a board's memory. The default
+        is reduced so that all batches are equally full.
 
     Attributes
     ----------
     network : sim.ir.graph.Graph
     inputs, outputs : tuple of Value
     effort : str
-        Compiler effort, as in :func:`load`.
+        Effort of the compiler; see :func:`load`.
     """
 
     def __init__(self, network, effort="best"):
@@ -89,7 +91,7 @@ class Model:
 
     @property
     def layers(self):
-        """Names of the layers: the names of the ONNX values that they compute.
+        """Returns the names of the layers, which are the names of the ONNX tensors that they compute.
 
         Examples
         --------
@@ -100,15 +102,17 @@ class Model:
         return tuple(name for name, _, _ in layers_of(self.network))
 
     def batch_size(self, count=None):
-        """Returns the default batch size for `count` samples: at most 128, 32 for a CNN, reduced for evenly filled runs."""
+        """Returns the default batch size for `count` samples: at most 128, or 32 for a CNN. It is reduced so that all batches are
+        equally full."""
         size = 32 if self.network.is_convolutional else 128
         return size if count is None else even_batch(count, size)
 
     def compile(self, core=None, batch=1, progress=None):
-        """Returns the :class:`sim.compiler.program.Program` for a batch size: image, instructions (`listing`), regions.
+        """Compiles the model for a batch size. Returns a :class:`sim.compiler.program.Program` with memory image, instructions
+        (`listing`) and regions.
 
-        `progress` is called with `(done, total)` of the schedules that the search tries; `total` may grow. Programs are cached on
-        disk, for all processes. Raises CompileError if the core is too small.
+        `progress` is called with `(done, total)`, the numbers of schedules that the search has tried and will try; `total` may
+        grow. Programs are cached on disk for all processes. Raises CompileError if the core is too small.
 
         Examples
         --------
@@ -130,9 +134,10 @@ class Model:
         return self._programs[key]
 
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
-        """Runs the model. Returns an :class:`InferenceRun`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
+        """Executes the model on a backend. Returns an :class:`InferenceRun` with `outputs`, `result` (including cycles and
+        stalls), `failure` and `compare()`.
 
-        `progress` is called with `(done, total)`: batches, or bytes on a board's serial line.
+        `progress` is called with `(done, total)`: batches, or bytes on the serial line of a board.
 
         Examples
         --------
@@ -156,7 +161,7 @@ class Model:
         return InferenceRun(network, place, samples.rows, found, result, program)
 
     def _compute(self, network, rows, place, core, batch, progress=None):
-        """Runs a network, or a part of one, on a core or on a model of the core, and returns the program and the result."""
+        """Executes a network, or a part of one, on a core or on a model of the core. Returns `(program, result)`."""
         if batch is not None:
             check_batch(batch)
         if isinstance(place, SerialBoard):
@@ -169,22 +174,22 @@ class Model:
         )
 
     def predict(self, x, on="golden", *, core=None, batch=None, check=True):
-        """Returns the model's output: an array, or a dict of arrays by name if there are several; float32 in the shape that ONNX
-        has for this number of samples, or int64 numbers of classes where an output says which class it is.
+        """Computes the outputs of the model: an array, or a dict of arrays by name if there are several outputs. Arrays are
+        float32, or int64 for class numbers, and have ONNX's shape for this number of samples.
 
         The first call on each backend also compares a few samples with an ONNX interpreter, like `tpu run` and :meth:`compare`.
-        Later calls skip this check, and so do all calls if no interpreter can run the model.
+        Later calls skip this comparison. It is also skipped if no interpreter can execute the model.
 
         Parameters
         ----------
         check : bool
-            False to skip the comparison with an interpreter. Default: True.
+            Compare with an interpreter. Default: True.
 
         Raises
         ------
         RunError
-            If the RTL, the instruction-level model or a board gives other bits than the golden model, or if the difference to the
-            interpreter exceeds rounding error.
+            If the RTL, the instruction-level model or a board gives other bits than the golden model. If the difference to the
+            interpreter is larger than rounding errors explain.
 
         Examples
         --------
@@ -200,7 +205,8 @@ class Model:
         return run.output
 
     def _check_once(self, run):
-        """Compares a run with an interpreter, unless its backend was confirmed before or the file has changed since loading.
+        """Compares the results of a run with an interpreter. Skips the comparison if the backend was confirmed before, or if the
+        model's file has changed since loading.
 
         Raises RunError.
         """
@@ -213,10 +219,10 @@ class Model:
         self._checked.add(place)
 
     def trace(self, x, on="golden", *, core=None, batch=None):
-        """Returns the values of every layer: a dict of float32 arrays (count, *shape) by the names of the ONNX values.
+        """Computes the tensors of all layers. Returns a dict of float32 arrays (count, *shape), by the names of the ONNX tensors.
 
-        A fused layer, such as Conv, BatchNormalization and Relu, has one value, its last. The RTL and boards run once per layer.
-        ONNX interpreters return only layers that are values of the ONNX model.
+        A fused layer, such as Conv, BatchNormalization and Relu, has one tensor: its last. The RTL and boards execute the network
+        once per layer. ONNX interpreters return only layers that are tensors of the ONNX model.
 
         Examples
         --------
@@ -236,7 +242,8 @@ class Model:
         return {name: values[0] for name, values in found.items()} if samples.alone else found
 
     def estimate(self, core=None, batch=1):
-        """Returns the :class:`Estimate` of a batch: cycles, bus words, bytes of memory, layers. Nothing is built.
+        """Estimates the cost of one batch without a simulation. Returns an :class:`Estimate`: cycles, bus words, bytes of memory,
+        layers.
 
         Examples
         --------
@@ -248,24 +255,26 @@ class Model:
         return estimate_of(self.compile(core, batch))
 
     def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):
-        """Runs the model, and compares the results with an ONNX interpreter in binary32 on the same samples.
+        """Executes the model, and compares the results with an ONNX interpreter in binary32 on the same samples.
 
         Parameters
         ----------
         against : str, Interpreter or None
-            `onnxruntime`, or `onnx` for the interpreter in the package `onnx`. Default: onnxruntime if installed, else `onnx`.
+            `onnxruntime`, or `onnx` for the interpreter in the package `onnx`. Default: onnxruntime if it is installed, else
+            `onnx`.
         most : int
-            Number of samples to compare, spread over all samples; fewer if the interpreter is slow.
+            Number of samples to compare, evenly spread over all samples. Fewer are compared if the interpreter is slow.
 
         Returns
         -------
         sim.check.against_model.ModelComparison
-            `largest` and `rms` difference, `top_agreement`, and `error`: None if the difference is within rounding error.
+            `largest` and `rms` difference, `top_agreement`, and `error`, which is None if the difference is within rounding
+            errors.
 
         Raises
         ------
         InterpreterError
-            If no interpreter is installed, or none can run the model.
+            If no interpreter is installed, or none can execute the model.
 
         Examples
         --------
@@ -282,7 +291,7 @@ class Model:
 
 
 def _version(path):
-    """Returns inode, size and modification time of a file, or None if it does not exist."""
+    """Returns inode, size and modification time of a file, or None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:

@@ -14,29 +14,29 @@ from ..host.spread import in_turn
 
 __all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "interpreter_of"]
 
-#: Names of backends.
+#: Names of the backends.
 PLACES = (*SIMULATORS, "onnxruntime", "onnx")
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """A core in simulation.
+    """A backend that simulates a core.
 
     Parameters
     ----------
     name : str
-        `golden` (numpy alone, the definition of every bit), `model` (instruction by instruction), `icarus` or `verilator`
-        (the RTL).
+        `golden` (numpy alone, the definition of every bit), `model` (instruction by instruction), or a simulator of the RTL:
+        `icarus` or `verilator`.
     memory : dict
-        Settings of the RTL's host memory: `latency` in cycles, `pause_percent` and `pause_seed` of stalls on the bus.
+        Settings of the simulated host memory: `latency` in cycles; `pause_percent` and `pause_seed` for stalls on the bus.
     waves : bool or str
-        True to record a waveform of the RTL, or its format, `fst` or `vcd`.
+        Record a waveform of the RTL: True, or the format `fst` or `vcd`.
     probes : sequence of sim.rtl.probes.Probe
-        Signals of the RTL to record cycle by cycle, in the result's `seen`.
+        Signals of the RTL to record in each cycle. The recordings are in `seen` of the result.
     checkpoint : path or None
-        Folder for the progress of the run. A later run resumes from it, with the figures of an uninterrupted run.
+        Folder in which progress is saved. A later call resumes from it, with the same statistics as one uninterrupted call.
     spread : callable or None
-        Executor of the parts of a run: None for this process, or a :class:`sim.host.spread.Cluster`.
+        Executor for groups of batches: None for this process, or a :class:`sim.host.spread.Cluster`.
 
     Examples
     --------
@@ -59,7 +59,8 @@ class Simulator:
             )
 
     def run(self, network, rows, *, compiled, batch, progress=None):
-        """Runs float32 samples (count, values). Returns `(program or None, result)`. `compiled(batch)` returns the program."""
+        """Executes a network on float32 samples (count, values). Returns `(program or None, result)`. `compiled(batch)` returns
+        the program for a batch size."""
         program = None if self.name == "golden" else compiled(min(batch, len(rows)))
         if self.checkpoint:
             options = {"simulator": self.name, "memory": self.memory, "folder": self.checkpoint, "progress": progress}
@@ -79,13 +80,13 @@ class Simulator:
 
 @dataclass(frozen=True)
 class SerialBoard:
-    """A core on an FPGA board with a serial line. The board reports its configuration.
+    """A backend that uses a core on an FPGA board with a serial line. The board reports its configuration.
 
     Parameters
     ----------
     port : str
     baud : int
-        Baud rate, bit/s.
+        Bits per second.
 
     Examples
     --------
@@ -98,7 +99,8 @@ class SerialBoard:
     baud: int = 3_000_000
 
     def run(self, network, rows, *, effort, batch, progress=None):
-        """Runs samples like :class:`Simulator`, after compiling with `effort`. `batch` None: the limit of the memory."""
+        """Compiles a network with `effort`, and executes it on samples like :class:`Simulator`. With `batch` None, batches are as
+        large as the board's memory permits."""
         return run_on_board(
             network,
             round_bfloat16(rows),
@@ -112,14 +114,14 @@ class SerialBoard:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An ONNX interpreter, which runs the same file in binary32.
+    """A backend that executes the same ONNX file with an interpreter, in binary32.
 
     Parameters
     ----------
     name : str
         `onnxruntime`, or `onnx` for the interpreter in the package `onnx`.
     providers : tuple of str, or None
-        Execution providers of onnxruntime in order of preference, such as `CUDAExecutionProvider`; None: all available.
+        Execution providers of onnxruntime in order of preference, such as `CUDAExecutionProvider`. None: all available providers.
 
     Examples
     --------
@@ -132,19 +134,20 @@ class Interpreter:
     providers: tuple[str, ...] | None = None
 
     def make(self, path, names):
-        """Creates the interpreter, as :func:`sim.check.interpreters.onnxruntime_of` does."""
+        """Creates an interpreter session for the named tensors of a model, as :func:`sim.check.interpreters.onnxruntime_of`
+        does."""
         if self.name == "onnx":
             return interpreters.onnx_reference(path, names)
         return interpreters.onnxruntime_of(path, names, self.providers, optimized=True)
 
     def values(self, origin, rows, names, sizes):
-        """Returns the named values of the model, each float32 (count, size), for float32 samples (count, values)."""
+        """Computes the named tensors of the model, each float32 (count, size), for float32 samples (count, values)."""
         found = values_of(self.make(origin.path, list(names)), origin, rows, sizes)
         return [np.asarray(values, np.float32) for values in found]
 
 
 def place_of(on):
-    """Returns the backend of this name; a backend object is returned unchanged. Raises ValueError."""
+    """Returns the backend with this name. A backend object is returned unchanged. Raises ValueError for other arguments."""
     if isinstance(on, (Simulator, SerialBoard, Interpreter)):
         place = on
     elif on in PLACES:
@@ -158,7 +161,8 @@ def place_of(on):
 
 
 def interpreter_of(against):
-    """Returns the interpreter of this name; an Interpreter is returned unchanged. Raises ValueError."""
+    """Returns the :class:`Interpreter` with this name. An Interpreter is returned unchanged. Raises ValueError for other
+    arguments."""
     names = PLACES[len(SIMULATORS) :]
     if against not in names and not isinstance(against, Interpreter):
         raise ValueError(f"against must be one of {', '.join(names)}, or an Interpreter, not {against!r}")

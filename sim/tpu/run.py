@@ -1,4 +1,4 @@
-"""A run of a model on a backend: outputs, cost, and checks."""
+"""The result of executing a model on a backend: outputs, cost, and checks."""
 
 from dataclasses import dataclass, field
 
@@ -14,11 +14,12 @@ __all__ = ["InferenceRun", "RunError", "checked"]
 
 
 class RunError(RuntimeError):
-    """A run that failed a check, such as bit mismatches with the golden model; one line with the cause."""
+    """An error for results that failed a check, such as bit mismatches with the golden model. The message is one line with the
+    cause."""
 
 
 def _failure(result, reason):
-    """Returns the failed check in one line, or None."""
+    """Returns a message of one line if a result failed a check, else None."""
     if result.fault:
         return f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}"
     if result.mismatched_bits:
@@ -29,7 +30,8 @@ def _failure(result, reason):
 
 
 def checked(result, reason=str):
-    """Returns the result (may be None). Raises RunError if a check failed, with the text of `reason()` for bit mismatches."""
+    """Returns a result unchanged; it may be None. Raises RunError if a check failed. For bit mismatches, `reason()` is the cause
+    in the message."""
     failure = result and _failure(result, reason)
     if failure:
         raise RunError(failure)
@@ -38,16 +40,16 @@ def checked(result, reason=str):
 
 @dataclass(frozen=True, eq=False)
 class InferenceRun:
-    """A run of a model on a backend.
+    """The result of executing a model on a backend.
 
     Parameters
     ----------
     outputs : dict of str to array
-        Arrays in the model's shapes, by the names of the outputs.
+        Output arrays in the shapes of the ONNX model, by name.
     result : sim.host.inference.RunResult or None
-        Cycles, stalls, bit mismatches with the golden model; None for an ONNX interpreter.
+        Cycles, stalls, and bit mismatches with the golden model. None for an ONNX interpreter.
     program : sim.compiler.program.Program or None
-        The program that ran, or None.
+        The compiled program, or None for backends that need no program.
     rows : float32 (count, values)
         The samples.
     """
@@ -61,23 +63,23 @@ class InferenceRun:
 
     @property
     def output(self):
-        """The output array, or `{name: array}` if the model has several outputs."""
+        """Returns the output array, or `{name: array}` if the model has several outputs."""
         return next(iter(self.outputs.values())) if len(self.outputs) == 1 else self.outputs
 
     @property
     def failure(self):
-        """The failed check in one line, or None."""
+        """Returns a message of one line if a check failed, else None."""
         return None if self.result is None else _failure(self.result, self._reason)
 
     def check(self):
-        """Returns this run. Raises RunError if a check failed."""
+        """Returns this object. Raises RunError if a check failed."""
         checked(self.result, self._reason)
         return self
 
     def compare(self, against=None, most=8):
-        """Compares the run as :meth:`sim.tpu.model.Model.compare` does.
+        """Compares the results with an ONNX interpreter as :meth:`sim.tpu.model.Model.compare` does.
 
-        If no interpreter can run the model, `samples` is 0 and `reason` is the cause.
+        If no interpreter can execute the model, `samples` is 0 and `reason` is the cause.
         """
         if self.result is None:
             raise InterpreterError("this run is an ONNX interpreter's own; compare a run on a core or on a model of the core")

@@ -12,16 +12,16 @@ __all__ = ["Value", "inputs_of", "outputs_of", "samples_of"]
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output of a model.
+    """The description of an input or output of a model.
 
     Parameters
     ----------
     name : str
     shape : tuple
-        Shape in the model. None is the batch axis, of any size. On an output, the size of this axis may be a multiple of the
+        Shape in the model. The batch axis, of any size, is None. On an output, the size of this axis may be a multiple of the
         number of samples.
     dtype : dtype
-        Type in the model; inputs of other numeric types are accepted. Results are float32, or int64 for classes.
+        Type in the model. Inputs of other numeric types are accepted. Outputs are float32, or int64 for class numbers.
     """
 
     name: str
@@ -34,14 +34,14 @@ def _shape(origin, sample):
 
 
 def inputs_of(network):
-    """Returns the inputs, a tuple of :class:`Value`."""
+    """Returns the inputs of a network, as a tuple of :class:`Value`."""
     origin = network.origin
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(origin.element))
     return tuple(Value(one.name, _shape(origin, one.shape), dtype) for one in origin.inputs)
 
 
 def outputs_of(network):
-    """Returns the outputs, a tuple of :class:`Value`."""
+    """Returns the outputs of a network, as a tuple of :class:`Value`."""
     origin = network.origin
     return tuple(
         Value(
@@ -56,11 +56,11 @@ def outputs_of(network):
 def samples_of(network, x):
     """Converts an array, or a dict of arrays by the names of the inputs, to :class:`sim.data.samples.Samples`.
 
-    An array for several inputs holds their values one after another in each row.
+    For a model with several inputs, an array has the values of all inputs in each row, one input after the other.
 
     Raises
     ------
     sim.data.digits.DataError
-        For unknown names, and for arrays that do not fit the model.
+        If a name is unknown, or an array does not fit the model.
     """
     return as_samples(network, joined_inputs(network, x) if isinstance(x, dict) else x)
