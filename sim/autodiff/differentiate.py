@@ -12,14 +12,14 @@ __all__ = ["differentiate"]
 
 
 def differentiate(graph):
-    """Returns the training graph of a network: its parameters, and the gradients of its stages.
+    """Returns the :class:`sim.ir.training.TrainingGraph` of a network: its trained parameters, and the gradients of its stages.
 
-    Weights and biases of stages are parameters, except the weights of fixed terms, and biases of stages with fixed terms only.
+    The trained parameters are the weights of all terms that are not fixed, and the biases of all stages with such a term.
 
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        Ends in logits, or in Softmax over the channels, which is removed.
+        Network that ends with logits, or with a Softmax over the channels, which is removed.
 
     Returns
     -------
@@ -28,7 +28,7 @@ def differentiate(graph):
     Raises
     ------
     sim.ir.errors.ModelError
-        One line that names the operator and its node, if the network cannot be trained.
+        If the network cannot be trained. The message is one line that names the operator and its node.
     """
     graph = _logits(graph)
     check_trainable(graph)
@@ -55,8 +55,8 @@ def _parameters(number, stage):
 
 
 def _gradients(graph, trained):
-    """Returns the gradients of the trained stages, and of the stages between them and the end."""
-    moved = set()  # tensors that depend on a parameter
+    """Returns the gradients of the trained stages, and of the stages between a trained stage and the end of the network."""
+    moved = set()  # names of tensors that depend on a parameter
     for number, stage in enumerate(graph.stages):
         if number in trained or any(term.source in moved for term in stage.terms):
             moved.add(stage.output)

@@ -1,4 +1,4 @@
-"""Initial parameters."""
+"""Random initial values of parameters."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ __all__ = ["initialize"]
 
 
 def initialize(graph, seed):
-    """Returns initial masters, float32, one for each parameter of a :class:`sim.ir.training.TrainingGraph`.
+    """Returns random initial values, float32, for each parameter of a :class:`sim.ir.training.TrainingGraph`.
 
-    Weights are normal with the variance 2 / K (He and others 2015), for the last stage too. K is the number of values in one sum
-    of the term. Biases are 0. Parameter number i is drawn from `numpy.random.default_rng([seed, i])`, in the order (ky, kx,
-    channel of the source, channel of the result).
+    Weights are normally distributed with variance 2 / K (He and others 2015), also in the last stage. K is the number of products
+    of the term in one sum. Biases are 0. Parameter number i is drawn from `numpy.random.default_rng([seed, i])`, in the order
+    (ky, kx, channel of the source, channel of the result).
     """
     masters = []
     for number, one in enumerate(graph.parameters):

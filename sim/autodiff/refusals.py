@@ -1,4 +1,4 @@
-"""Refusals of networks that cannot be trained."""
+"""Checks that refuse networks which cannot be trained."""
 
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE
@@ -13,8 +13,8 @@ def _refusal(stage, cause):
 
 
 def check_trainable(graph):
-    """Raises :class:`sim.ir.errors.ModelError`, one line that names the operator and its node, if a graph of logits cannot be
-    trained."""
+    """Checks that a graph which ends with logits can be trained. Raises :class:`sim.ir.errors.ModelError`, one line that names
+    the operator and its node, if it cannot."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
     for stage in graph.stages:
@@ -60,7 +60,8 @@ def _check_pool(stage):
 
 
 def _check_term(stage, term):
-    """Refuses unsupported trained weights; a fixed term only propagates gradients, so its groups are not limited."""
+    """Raises ModelError if the weights of a term cannot be trained. Fixed terms only propagate gradients, so the number of their
+    groups is not limited."""
     if term.data:
         raise _refusal(stage, "multiplies two results, which can't be trained")
     if term.fixed:

@@ -1,4 +1,4 @@
-"""The files with which a host runs a compiled network, as bytes."""
+"""The files with which a host executes a compiled network, as bytes."""
 
 import hashlib
 import json
@@ -19,24 +19,24 @@ from .host_model import HostModel, host_model
 
 __all__ = ["FILES", "Bundle", "make_bundle"]
 
-#: Files of a bundle.
+#: Names of the files in a bundle.
 FILES = ("model.bin", "model.h", "layout.json", "input.bin", "output.bin", "samples.bin", "results.bin")
-#: Columns of a line of layout.json, without indentation.
+#: Maximum line length of layout.json, without indentation.
 _WIDTH = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """The files of a compiled network, with the data of the test vectors.
+    """The files of a compiled network, and the data of its test vectors.
 
     Parameters
     ----------
     model : HostModel
     files : dict of str to bytes
     samples : float32 (batch, input size)
-        Samples of the test vectors.
+        Input samples of the test vectors.
     results : float32 (batch, output size)
-        Results of the golden model.
+        Results of the golden model for these samples.
     """
 
     model: HostModel
@@ -45,12 +45,13 @@ class Bundle:
     results: np.ndarray
 
     def wrong_bytes(self, config):
-        """Runs the image on the instruction-level model, and counts the bytes of region OUTPUT that differ from `output.bin`.
+        """Executes the memory image on the instruction-level model. Returns the number of bytes in region OUTPUT that differ from
+        `output.bin`.
 
         Raises
         ------
         sim.golden.isa_model.MachineFault
-            If the run stops with a fault.
+            If the execution stops with a fault.
         """
         regions = {Region.MODEL: self.files["model.bin"], Region.INPUT: self.files["input.bin"]}
         regions |= {Region.OUTPUT: bytearray(self.model.output_bytes), Region.SCRATCH: bytearray(self.model.scratch_bytes)}
@@ -60,7 +61,7 @@ class Bundle:
 
 
 def output_image(model, results):
-    """Returns region OUTPUT after a run that stores `results` (batch, values); all other bytes are 0."""
+    """Returns the contents of region OUTPUT after the core has stored `results`, (batch, values). All other bytes are 0."""
     image = np.zeros(model.output_bytes // (model.output_bits // 8), f"<u{model.output_bits // 8}")
     bits = np.ascontiguousarray(results, np.float32).view(np.uint32) >> np.uint32(32 - model.output_bits)
     values, places = expand(model.output.copies)
@@ -70,16 +71,16 @@ def output_image(model, results):
 
 
 def make_bundle(network, program, samples, *, name="model", lines=()):
-    """Builds the :class:`Bundle` of a network and its program.
+    """Builds the :class:`Bundle` of a network and its compiled program.
 
     Parameters
     ----------
     samples : float32 (up to batch, input size)
-        Samples of the test vectors. A short batch is padded with zeros.
+        Samples of the test vectors. A smaller batch is padded with zeros.
     name : str
-        Prefix of the header's identifiers.
+        Prefix of the C identifiers in the header.
     lines : sequence of str
-        Lines of the header's comment that describe its origin.
+        Lines of the header's first comment, which describe the origin of the network.
     """
     model = host_model(network, program)
     whole = np.zeros((program.batch, program.input_size), np.float32)
@@ -99,7 +100,7 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
 
 
 def _description(network, program, model, name, files):
-    """Returns the content of layout.json. hw/driver/README.md describes each entry."""
+    """Returns the contents of layout.json. hw/driver/README.md describes each entry."""
     origin = network.origin
     tensors = {"input": [asdict(tensor) for tensor in model.input], "output": asdict(model.output)}
     return {
@@ -147,7 +148,7 @@ def _description(network, program, model, name, files):
 
 
 def _json(value, indent=""):
-    """Formats a value as JSON, on one line if it fits and has no nested dictionaries."""
+    """Formats a value as JSON. It is one line if it fits and contains no nested dictionaries."""
     text, inside = json.dumps(value), indent + "  "
     nested = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
     if not nested and len(text) <= _WIDTH or not isinstance(value, (dict, list, tuple)):

@@ -1,4 +1,4 @@
-"""The C header of a network, for the driver in `hw/driver`."""
+"""The C header of a compiled network, for the driver in `hw/driver`."""
 
 from dataclasses import astuple, fields
 from math import prod
@@ -7,7 +7,7 @@ from .host_model import Needs
 
 __all__ = ["c_header"]
 
-#: Format of the C structures, equal to the driver's `TPU_MODEL_FORMAT`.
+#: Version of the C structures' format, equal to the driver's `TPU_MODEL_FORMAT`.
 _FORMAT = 1
 
 
@@ -32,7 +32,7 @@ def _shown(shape):
 
 
 def _texts_of_parts(model):
-    """Yields comments with the range of each of several inputs or outputs, which form one vector."""
+    """Yields C comments with the range of values of each input and output, if several inputs or outputs form one vector."""
     for side, parts in (("input", model.input_parts), ("output", model.output_parts)):
         for part in parts:
             last = part.first + part.values - 1
@@ -40,7 +40,7 @@ def _texts_of_parts(model):
 
 
 def _macros(upper, model):
-    """Yields `(name, value, text)` of all macros."""
+    """Yields `(name, value, comment)` for each macro of the header. `upper` is the prefix of the names."""
     element = "binary32" if model.output_bits == 32 else "bfloat16"
     yield "IMAGE_BYTES", model.image_bytes, "region MODEL: model.bin, from its first byte on"
     yield "IMAGE_CRC", f"0x{model.image_crc:08X}", "CRC-32 of model.bin"
@@ -64,15 +64,15 @@ _NEEDS_TEXTS = {
 
 
 def c_header(model, name, lines=()):
-    """Returns the text of model.h.
+    """Returns the text of the header, model.h.
 
     Parameters
     ----------
     model : HostModel
     name : str
-        Prefix of its identifiers, in lower case.
+        Prefix of the C identifiers, in lower case.
     lines : sequence of str
-        Lines of the comment at the top, after its first line.
+        Further lines of the comment at the top.
     """
     upper = name.upper()
     assert prod(model.input_shape) == model.input_values and prod(model.output_shape) == model.output_values

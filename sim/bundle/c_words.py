@@ -1,8 +1,8 @@
-"""Reserved words that are not allowed as names in a C header."""
+"""Reserved words, which must not be used as names in a C header."""
 
 __all__ = ["is_taken"]
 
-#: Keywords up to C23 and C++20, in lower case; alternative operators; macros of compilers and headers.
+#: Keywords up to C23 and C++20, alternative operators, and macros of compilers and headers, all in lower case.
 _WORDS = frozenset(
     """
     alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class co_await co_return co_yield
@@ -17,5 +17,6 @@ _WORDS = frozenset(
 
 
 def is_taken(name):
-    """Returns true if a lower-case name is a keyword of C or C++, or has the form `..._t`, which POSIX reserves for types."""
+    """Returns True if a lower-case name is a reserved word of C or C++, or has the form `..._t`, which POSIX reserves for
+    types."""
     return name in _WORDS or name.endswith("_t")

@@ -1,4 +1,4 @@
-"""Addresses of a sample's values in a region, as a few nested loops instead of a list."""
+"""Addresses of a sample's values in a region of host memory, as nested loops in place of a list."""
 
 from dataclasses import dataclass
 
@@ -6,19 +6,20 @@ import numpy as np
 
 __all__ = ["LOOPS", "Copy", "copies_of", "expand"]
 
-#: Number of nested loops of a copy.
+#: Number of nested loops in a copy.
 LOOPS = 4
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A nest of loops: for all `l < count`, sample value `value + sum l value_step` is region element `place + sum l place_step`.
+    """Nested loops that copy values of a sample to elements of a region. With loop counters `l < count`, the value with index
+    `value + sum l value_step` is copied to the element with index `place + sum l place_step`.
 
     Parameters
     ----------
     value, place : int
     count, value_step, place_step : tuple of `LOOPS` ints
-        Outermost loop first.
+        Loop counts, and steps per loop; the outermost loop is first.
     """
 
     value: int
@@ -29,22 +30,22 @@ class Copy:
 
 
 def _fold(items):
-    """Merges runs of consecutive items with equal loops and a constant stride into one item.
+    """Merges consecutive items that have the same loops and a constant distance into one item with an additional loop.
 
     Parameters
     ----------
     items : int array (items, columns)
-        Value, place, and the loops found so far.
+        Value index, element index, and the columns of the loops found before.
 
     Returns
     -------
     int array (fewer, columns + 3)
-        Items with one more outer loop: its count and its two steps.
+        Items with an additional outer loop: its count and its two steps.
     """
     apart = np.diff(items, axis=0)
     alike = (apart[:, 2:] == 0).all(axis=1)
     changes = np.flatnonzero((apart[1:] != apart[:-1]).any(axis=1)) + 1
-    ends = np.append(changes, len(apart))  # end of each run of equal strides
+    ends = np.append(changes, len(apart))  # end of each sequence of equal distances
     found, first = [], 0
     while first < len(items):
         last = first
@@ -57,7 +58,8 @@ def _fold(items):
 
 
 def copies_of(values, places):
-    """Returns a list of :class:`Copy` for pairs of a value's number and its element. Long loops need regularly ordered pairs."""
+    """Returns a list of :class:`Copy` for pairs of a value index and an element index. The list is short only if the pairs are
+    regular."""
     items = np.stack([np.asarray(values, np.int64), np.asarray(places, np.int64)], axis=1)
     for _ in range(LOOPS):
         items = _fold(items)
@@ -69,7 +71,7 @@ def copies_of(values, places):
 
 
 def expand(copies):
-    """Returns the pairs of a list of :class:`Copy` as arrays `(values, places)`."""
+    """Expands a list of :class:`Copy` to the pairs of indices, as arrays `(values, places)`."""
     values, places = [], []
     for copy in copies:
         rounds = np.indices(copy.count).reshape(LOOPS, -1)

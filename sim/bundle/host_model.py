@@ -1,4 +1,4 @@
-"""The host's description of a program, as numbers: the source of the C header and of `layout.json`."""
+"""The description of a program for its host, as numbers. The C header and `layout.json` are made from it."""
 
 import re
 import zlib
@@ -13,16 +13,16 @@ from .tensors import HostTensor, input_tensors, output_tensor
 __all__ = ["LAST", "Needs", "VectorSlice", "HostModel", "host_model"]
 
 _ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # characters that might end a string or a comment in C
-#: Operators that the host computes after the last layer, in the order of the driver's `enum tpu_last`.
+#: Operators that the host may have to compute after the last layer, in the order of the driver's `enum tpu_last`.
 LAST = ("none", "softmax", "log_softmax", "argmax")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The requirements of a program on the core.
+    """The properties that a core must have to execute a program.
 
-    `n` must be equal. `bus_bytes` must be equal, or smaller if both are up to 32. All other values are minima.
-    `features` is a mask of the fields in register `features` that must not be 0.
+    `n` must be equal to the core's. `bus_bytes` must be equal, or smaller if both are at most 32. All other values are minima.
+    `features` is a mask: the selected fields of the register `features` must not be 0.
     """
 
     version: int
@@ -38,7 +38,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class VectorSlice:
-    """One of several inputs or outputs: `values` values from index `first` of the vector that they form."""
+    """One of several inputs or outputs that form one vector: `values` values, from index `first` of the vector on."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,7 +48,8 @@ class VectorSlice:
 
 @dataclass(frozen=True)
 class HostModel:
-    """The driver's `tpu_model`: region sizes in bytes; values and shapes of one sample, as in the network."""
+    """The contents of the driver's structure `tpu_model`: sizes of regions in bytes; number of values and shapes of one sample,
+    as in the ONNX model."""
 
     name: str
     image_bytes: int
@@ -71,12 +72,12 @@ class HostModel:
 
     @property
     def left_to_host(self):
-        """The operator left to the host, one of `LAST`."""
+        """Returns the operator that the host must compute after the last layer, one of `LAST`."""
         return LAST[self.last]
 
     @property
     def crc(self):
-        """CRC-32 of all fields of the header, which the driver's `tpu_check_header` compares."""
+        """Returns the CRC-32 of all fields of the header. The driver's `tpu_check_header` compares it."""
         words = [self.image_bytes, self.image_crc, self.input_bytes, self.output_bytes, self.scratch_bytes, self.batch]
         words += [self.input_values, self.output_values, self.output_bits, self.last, *astuple(self.needs)]
         words += [len(self.input_shape), len(self.output_shape), len(self.input), *self.input_shape, *self.output_shape]
@@ -88,7 +89,7 @@ class HostModel:
 
 
 def _features(program):
-    """Returns the mask of the features that a program's instructions need."""
+    """Returns the mask of the register fields in `features` that the instructions of a program need."""
     records = [(INSTRUCTIONS[op.opcode], op.fields) for op in program.ops]
     needed = {record.needs for record, _ in records} - {None}
     if any(fields.get(record.tiled) for record, fields in records):
@@ -113,7 +114,7 @@ def _last(origin):
 
 
 def host_model(network, program):
-    """Returns the :class:`HostModel` of a network and its program."""
+    """Returns the :class:`HostModel` of a network and its compiled program."""
     config, origin = program.config, network.origin
     needs = Needs(
         VERSION,

@@ -1,4 +1,4 @@
-"""The tensors in regions INPUT and OUTPUT, as the host fills and reads them."""
+"""The tensors in regions INPUT and OUTPUT, which the host writes and reads."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,10 @@ __all__ = ["HostTensor", "input_tensors", "output_tensor"]
 
 @dataclass(frozen=True)
 class HostTensor:
-    """The placement of a tensor.
+    """The placement of a tensor in its region of host memory.
 
-    `copies` address the first sample. Sample s is stored `(s // rows) * chunk + (s % rows) * step` elements after it.
+    `copies` are the addresses of the first sample's values. Sample s is stored `(s // rows) * chunk + (s % rows) * step` elements
+    after the first sample.
     """
 
     rows: int
@@ -24,25 +25,27 @@ class HostTensor:
     copies: tuple[Copy, ...]
 
     def offset(self, sample):
-        """Returns the offset of a sample from the first sample, in elements."""
+        """Returns the distance of a sample from the first sample, in elements."""
         return sample // self.rows * self.chunk + sample % self.rows * self.step
 
 
 def _placed(memory, name, values, places):
-    """Returns the :class:`HostTensor` of a tensor, from the value numbers and elements of its first sample."""
+    """Returns the :class:`HostTensor` of the tensor `name`. `values` and `places` are the value indices and the element indices
+    of its first sample."""
     batched, layout, n = memory.batched, memory.host.layouts[name], memory.n
     rows, step = (batched.rows, n) if name in batched.along_x else (1, 0)
     return HostTensor(rows, layout.sample * n, step, tuple(copies_of(values, places)))
 
 
 def _elements(memory, name, y, x, channel):
-    """Returns the elements of the region that hold values of a tensor's first sample, for arrays of indices."""
+    """Returns the indices of the region's elements that contain given values of a tensor's first sample. `y`, `x` and `channel`
+    are arrays."""
     layout, first, n = memory.host.layouts[name], memory.host.regions[name][1], memory.n
     return (first + layout.position(0, y, channel // n, x)) * n + channel % n
 
 
 def input_tensors(memory):
-    """Returns the list of :class:`HostTensor` that a host fills with bfloat16.
+    """Returns the tensors that a host fills with bfloat16, as a list of :class:`HostTensor`.
 
     Parameters
     ----------
@@ -54,14 +57,15 @@ def input_tensors(memory):
         name = gather.tensor.name
         if memory.host.regions[name][0] is not Region.INPUT:
             raise ValueError(f"the tensor {name!r} of the input is not in region INPUT")
-        values = gather(numbers)[0].transpose(2, 0, 1)  # 0: padding
+        values = gather(numbers)[0].transpose(2, 0, 1)  # 0 stands for padding
         channel, y, x = np.nonzero(values)
         found.append(_placed(memory, name, values[channel, y, x] - 1, _elements(memory, name, y, x, channel)))
     return found
 
 
 def output_tensor(memory):
-    """Returns the :class:`HostTensor` that a host reads: binary32, or bfloat16 if `memory.batched.wide` is false."""
+    """Returns the :class:`HostTensor` that a host reads. It has binary32 values, or bfloat16 values if `memory.batched.wide` is
+    False."""
     graph = memory.graph
     places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
     y, x, channel = np.unravel_index(places, graph.tensors[graph.output].shape)

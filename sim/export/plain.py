@@ -1,4 +1,4 @@
-"""Conversion of a graph to a plain ONNX model with Conv, Add, MaxPool, Flatten and activation functions."""
+"""Conversion of a graph to a plain ONNX model, with Conv, Add, MaxPool, Flatten and activation functions."""
 
 import numpy as np
 from onnx import TensorProto, defs, helper, numpy_helper
@@ -9,25 +9,27 @@ from ..ir.graph import span
 
 __all__ = ["plain_model"]
 
-_IR, _OPSET = 8, 13  # versions of 2021, which every reader supports
+_IR, _OPSET = 8, 13  # versions of 2021, which every ONNX reader supports
 
 
 def plain_model(graph):
-    """Returns the onnx.ModelProto of a graph whose stages are sums, max pooling, and functions with an ONNX operator.
+    """Returns the onnx.ModelProto of a graph. The stages of the graph must be sums, max pooling, and functions that have an ONNX
+    operator.
 
-    Weights are float32 with bfloat16 values. The input has the shape of the original model's input if its values are in the order
-    (channel, y, x), else (height, width, channels).
+    Weights are float32 with bfloat16 values. If the input's values are in the order (channel, y, x), the input has the shape of
+    the original model's input; otherwise its shape is (height, width, channels).
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If these operators cannot express a function or an order of values in the graph; one line.
+        If these operators cannot compute a function of the graph, or the order of its values. The message is one line.
     """
     return _Writer(graph).model()
 
 
 def _edges(have, count, stride, kernel, dilation, before):
-    """Returns the padding at both ends of an axis for `count` windows; None if the windows would need negative padding."""
+    """Returns the padding before and after an axis of `have` positions, for `count` windows. Returns None if the padding would be
+    negative."""
     behind = span(count, stride, kernel, dilation) - before - have
     there = (have + before + max(0, behind) - span(1, stride, kernel, dilation)) // stride + 1
     return (before, max(0, behind)) if before >= 0 and there == count else None
@@ -36,7 +38,7 @@ def _edges(have, count, stride, kernel, dilation, before):
 class _Writer:
     def __init__(self, graph):
         self.graph, self.nodes, self.tensors = graph, [], []
-        self.values = {}  # tensor of the graph -> name of its value (batch, channels, height, width) in the model
+        self.values = {}  # name of a tensor in the graph -> name of the tensor (batch, channels, height, width) in the ONNX model
 
     def model(self):
         entry = self._input()

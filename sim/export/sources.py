@@ -1,8 +1,9 @@
 """Search for the initializers of an ONNX file that contain the network's parameters.
 
-The file is read again with its weights replaced by the digits of their positions, once per digit. The weights of the resulting
-network are then the digits of the source position of each parameter. This method needs no rules about operators, layouts or
-orders. If a weight combines several values, as in a folded BatchNormalization, it is not a valid digit, and the search fails.
+The indices of all values in the initializers are written as numbers of several digits. The file is read once per digit, with each
+weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's source
+index. This method needs no rules about operators, layouts or orders. If a weight combines several values, as in a folded
+BatchNormalization, the result is not a valid digit, and the search fails.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ..ir.errors import ModelError
 
 __all__ = ["FileWeights", "find_weights"]
 
-_BASE = 128  # base of the digits, which are written as 1 to 128: exact in every type, also bfloat16
+_BASE = 128  # base of the digits, which are written as 1 to 128: exact in every number type, also in bfloat16
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
@@ -28,9 +29,10 @@ class FileWeights:
     ----------
     model : onnx.ModelProto
     names : tuple of str
-        Initializers that contain parameters.
+        Names of the initializers that contain parameters.
     places : tuple of int array
-        For each parameter, an array of its shape with the index of each value in the concatenation of the flattened initializers.
+        For each parameter, an array of its shape. It has the index of each value in the concatenation of all flattened
+        initializers.
     """
 
     model: onnx.ModelProto
@@ -38,7 +40,7 @@ class FileWeights:
     places: tuple[np.ndarray, ...]
 
     def filled(self, values):
-        """Returns the model with new values, one array per parameter."""
+        """Returns the ONNX model with new values of the parameters, one array per parameter."""
         arrays = _arrays(self.model, self.names)
         flat = np.concatenate([array.ravel().astype(np.float64) for array in arrays.values()])
         for places, array in zip(self.places, values):
@@ -47,12 +49,13 @@ class FileWeights:
 
 
 def _arrays(model, names):
-    """Returns {name: array} of initializers, in the order of the file."""
+    """Returns the named initializers as {name: array}, in the order of the file."""
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in names}
 
 
 def _with(model, arrays, flat):
-    """Returns a copy of a model with new values in the initializers `arrays`; `flat` concatenates them, flattened."""
+    """Returns a copy of a model with new values in the initializers `arrays`. `flat` has the values of all these initializers,
+    flattened and concatenated."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     ends = np.cumsum([array.size for array in arrays.values()])
@@ -67,20 +70,21 @@ def _with(model, arrays, flat):
 
 
 def parameter_values(graph, parameters):
-    """Returns the values of the parameters in a graph with the same stages; a missing bias is None."""
+    """Returns the values of the parameters in a graph that has the same stages. A missing bias is None."""
     stages = [graph.stages[one.stage] for one in parameters]
     return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
 def find_weights(path, parameters):
-    """Returns the :class:`FileWeights` of a file, or None if its initializers do not map one to one to the parameters.
+    """Finds the initializers that contain the parameters. Returns :class:`FileWeights`, or None if values of initializers and
+    parameters do not correspond one to one.
 
     Parameters
     ----------
     path : path
-        A file that :func:`sim.frontend.load.load_network` can read.
+        ONNX file that :func:`sim.frontend.load.load_network` can read.
     parameters : sequence of sim.ir.training.Parameter
-        Parameters of its network.
+        Parameters of the file's network.
     """
     model = onnx.load(path)
     sizes = {one.initial.size for one in parameters}

@@ -1,4 +1,4 @@
-"""Writer of ONNX files with new weights for a network."""
+"""A writer of ONNX files with new weights for a network."""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from .sources import find_weights, parameter_values
 
 __all__ = ["ModelWriter"]
 
-_SAMPLES = 2  # random samples for the comparison of a plain model
+_SAMPLES = 2  # number of random samples on which a plain model is compared
 
 
 class ModelWriter:
-    """Writes a network with new values of its parameters.
+    """Creates ONNX models of a network with new values of its parameters.
 
-    If the original file contains the values of each parameter, they are replaced there; all names, operators and types stay the
-    same. Otherwise the result is a plain model of the network's stages.
+    If the original file contains each value of the parameters once, the values are replaced there; names, operators and types
+    stay the same. Otherwise the result is a plain model of the network's stages.
 
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        The network, unchanged since it was read. Without an origin there is no original file.
+        The network as read from a file, without changes. A network without an `origin` has no original file.
     parameters : sequence of sim.ir.training.Parameter
 
     Raises
     ------
     sim.ir.errors.ModelError
-        If no ONNX file can represent the network; one line.
+        If no ONNX file can represent the network. The message is one line.
     """
 
     def __init__(self, graph, parameters):
@@ -38,10 +38,10 @@ class ModelWriter:
         self.model(graph)
 
     def model(self, graph):
-        """Returns `(onnx.ModelProto, own)` for a graph with the same stages.
+        """Returns `(model, own)` for a graph with the same stages: an onnx.ModelProto with the graph's parameters, and True if it
+        is the original file with new values.
 
-        The model produces the same bits when it is read again. `own` is True if it is the original file with new values. Raises
-        sim.ir.errors.ModelError.
+        When the model is read again, it computes the same bits as the graph. Raises sim.ir.errors.ModelError.
         """
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
@@ -52,7 +52,8 @@ class ModelWriter:
         return model, False
 
     def _own_model(self, graph):
-        """Returns the original file with new values, or None if it cannot represent them, such as biases in a narrow type."""
+        """Returns the original file with new values. Returns None if the file cannot represent them, such as biases in a narrow
+        number type."""
         values = parameter_values(graph, self._parameters)
         model = self._weights.filled(values)
         try:

@@ -4,4 +4,5 @@ __all__ = ["ModelError"]
 
 
 class ModelError(ValueError):
-    """A model that cannot be compiled. The message is one line that names the operator, its node, the cause and the fix."""
+    """An error for a model that cannot be compiled. The message is one line that names the operator, its node, the cause and the
+    remedy."""

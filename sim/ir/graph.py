@@ -1,9 +1,9 @@
 """The compiler's input: tensors, and the stages that compute them.
 
-A stage covers everything between reading operands and writing a result: a sum of convolutions, max pooling, an activation
+A stage contains everything between reading operands and writing a result: a sum of convolutions, max pooling, an activation
 function, rounding, and a product. Dense layers, pooling alone, residual additions, scales and shifts, concatenation and moving
-averages are stages with particular weights, so the compiler schedules one kind of object. Tensors are indexed (y, x, channel); a
-vector is a tensor of 1 x 1 positions.
+averages are stages with particular weights, so that the compiler schedules only one kind of object. Tensors are indexed (y, x,
+channel). A vector is a tensor of 1 x 1 positions.
 """
 
 from dataclasses import dataclass, field
@@ -16,19 +16,20 @@ __all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Graph", "dense
 
 
 def span(count, stride, kernel, dilation):
-    """Returns the number of positions from the first to the last position that `count` windows read along one axis."""
+    """Returns the number of source positions, along one axis, from the first to the last position that `count` consecutive
+    windows read."""
     return (count - 1) * stride + (kernel - 1) * dilation + 1
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of `channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output:
-    binary32).
+    """A tensor: `channels` values at each of `height` x `width` positions, per sample. Values are bfloat16; values of the graph's
+    output are binary32.
 
-    The compiler adds tensors of its own. `transpose_of` names the tensor that this one is a transpose of: loads transpose each
-    tile of n positions and n channels. If the transpose is by overlapping blocks of rows, `block` is
+    The compiler adds further tensors. If `transpose_of` is given, this tensor is the transpose of the named tensor: loads from
+    host memory transpose each tile of n positions and n channels. If the transposed blocks of rows overlap, `block` is
     `(positions from one block to the next, positions of the first block before the row)`. The last `void` positions of a sample
-    may be absent, where a smaller sample does not fill the last row: they read as +0.
+    may be missing, if a smaller sample does not fill the last row; they are read as +0.
     """
 
     name: str
@@ -40,39 +41,41 @@ class Tensor:
     block: tuple[int, int] | None = None
 
     def __post_init__(self):
-        if not self.name:  # an empty name means no tensor
+        if not self.name:  # an empty name would mean that there is no tensor
             raise ValueError("a tensor must have a name")
 
     @property
     def shape(self):
-        """Shape as (height, width, channels)."""
+        """Returns the shape as (height, width, channels)."""
         return self.height, self.width, self.channels
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A convolution that adds to a stage's sums: position (y, x) reads source positions
-    `(y, x) * stride + (ky, kx) * dilation - padding`. Positions outside of the source read as +0.
+    """A convolution, whose products are added to the sums of a stage. Position (y, x) of the sums reads the source positions `(y,
+    x) * stride + (ky, kx) * dilation - padding`. Positions outside the source are read as +0.
 
     Parameters
     ----------
     source : str
-        Tensor that is read.
+        Name of the tensor that is read.
     weights : bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result)
-        Output channels are divided into `groups` equal parts; part g reads the g-th part of the source's channels.
+        Output channels are divided into `groups` equal parts. Each part reads the corresponding part of the source's channels.
     stride, dilation, padding : (int, int)
-        Along y and x. Padding is above and to the left; below and to the right it follows from the stage's size.
+        Distances along y and x, in positions. Padding is above and to the left; the padding below and to the right follows from
+        the stage's size.
     groups : int
     fixed : bool
-        The weights define an operation (an average, a scale, a choice of channels), so training does not change them.
+        True if the weights define an operation (an average, a scale, a choice of channels), so that training does not change
+        them.
     data : str or None
-        Tensor (1 x positions) whose values are the weights, separately for each sample. `weights` then gives the shape only: one
-        kernel position and one group. +0 is added last.
+        Name of a tensor (1 x positions) whose values are the weights, separately for each sample. `weights` then only gives the
+        shape, with one kernel position and one group. +0 is added to the final sums.
     rows : bool
-        Orientation of `data`. True: each position holds the weights of one source channel, for all channels of the result. False:
-        each position holds the weights of one channel of the result.
+        Orientation of `data`. True: each position has the weights from one source channel to all channels of the result. False:
+        each position has the weights of one channel of the result.
     sparse : bool
-        Weights of -0 are structural zeros, so a tile of such weights alone needs no pass.
+        True if weights of -0 are structural zeros, so that a tile with only such weights needs no pass.
     """
 
     source: str
@@ -91,14 +94,15 @@ class Term:
         return self.weights.shape[:2]
 
     def stretch(self, size):
-        """Returns the distance in source positions, (along y, along x), between neighbours of (height, width) sums."""
+        """Returns the distance, along y and along x, between the source positions of adjacent sums. `size` is the (height, width)
+        of the sums."""
         return tuple(1 if count == 1 else stride for count, stride in zip(size, self.stride))
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Max pooling of sums: output (y, x) is the maximum over the existing positions
-    `(y, x) * stride + (wy, wx) * dilation - padding`. Every window has at least one. `size` is (height, width) of the result."""
+    """Max pooling of sums. Output (y, x) is the maximum over the existing positions `(y, x) * stride + (wy, wx) * dilation -
+    padding`; every window has at least one. `size` is the (height, width) of the result."""
 
     window: tuple[int, int]
     size: tuple[int, int]
@@ -109,16 +113,18 @@ class Pool:
 
 @dataclass(frozen=True)
 class Select:
-    """A mask on sums of gradients: for each result of a stage it passes the sum at one position in every `window` of the output.
+    """A mask on sums of gradients, in a training step. For each window of the output, the sum is written to one position or to
+    none.
 
     Parameters
     ----------
     tensor : str
-        Tensor of the sums' shape: the stage's results, which must be above 0 for a sum to pass; or indices of places in windows.
+        Name of the tensor that decides, with the shape of the sums. It has the stage's forward results, which must be above 0 for
+        a sum to pass; or indices of positions in windows.
     window : (int, int)
-        Height and width of the output window of one sum.
+        Height and width of the output window for one sum.
     index : bool
-        The tensor has indices. They count y first, then x; 255 means none.
+        True if the tensor has indices. They count the positions of a window row by row; 255 means none.
     """
 
     tensor: str
@@ -128,15 +134,15 @@ class Select:
 
 @dataclass(frozen=True)
 class Extra:
-    """A second result that a stage writes.
+    """An additional result that a stage writes, in a training step.
 
     Parameters
     ----------
     tensor : str
     spread : (int, int)
-        Result (y, x) is written to (y, x) * spread, with +0 between.
+        Distances: result (y, x) is written to position (y, x) * spread, with +0 between.
     index : bool
-        Writes, instead of results, the indices of the first largest sums in their windows; 255 where relu gives 0.
+        Write, in place of results, the index of the first largest sum in each window; 255 where ReLU gives 0.
     """
 
     tensor: str
@@ -146,39 +152,44 @@ class Extra:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A stage: `output[origin + (y, x)] = round(function(pool(bias + terms)))`, or this value times `times`.
+    """A stage of a network. It computes `output[origin + (y, x)] = round(function(pool(bias + terms)))`, or this value times
+    `times`.
 
-    Every output channel is `bias + sum over the terms, over ky, over kx, over c`, in this order, for every size of the array.
+    Every output channel is `bias + sum over the terms, over ky, over kx, over c`, added in this order for every size of the
+    array.
 
     Parameters
     ----------
     name : str
     output : str
-        Tensor that is written. Several stages may write parts of one tensor.
+        Name of the tensor that is written. Several stages may write different parts of one tensor.
     terms : tuple of Term
-        At least one; all have the same output channels.
+        Terms of the sums, at least one. All have the same output channels.
     size : (int, int)
         Height and width of the sums, before pooling.
     bias : float32 (channels,) or None
     pool : Pool or None
     function : Function
-        Applied after pooling.
+        Activation function, applied after pooling.
     softmax : bool
-        Softmax over the channels, in place of a function.
+        Apply Softmax over the channels, in place of a function.
     times : str or None
-        Tensor of the result's shape. Both factors are bfloat16, and the product is rounded again.
+        Name of a tensor with the shape of the result, by which the result is multiplied. Both factors are bfloat16, and the
+        product is rounded again.
     origin : (int, int)
-        Position in the output of the result's position (0, 0).
+        Position in the output tensor of the result's position (0, 0).
     value : str or None
-        The ONNX value, (batch, channels, height, width) or (batch, channels), that this stage completes, for comparison.
+        Name of the ONNX tensor, (batch, channels, height, width) or (batch, channels), that this stage completes. It is used for
+        comparison.
     title : str
-        Name in messages of the operator that the stage was made from. Empty: the stage's name.
+        Name, in messages, of the operator from which the stage was made. Empty: the stage's name.
     select : Select or None
-        In a training step, in place of a function: the mask on the sums.
+        Mask on the sums, in place of a function. Only in a training step.
     extras : tuple of Extra
-        In a training step: further results.
+        Additional results. Only in a training step.
     reflow : bool
-        The results fill the output one after the other, as far as it has places; its rows have another length.
+        True if the results fill the output position by position, regardless of its row length, as far as the output has
+        positions.
     """
 
     name: str
@@ -199,22 +210,24 @@ class Stage:
 
     @property
     def result_size(self):
-        """Size (height, width) of the result, or of the sums that `select` masks."""
+        """Returns the (height, width) of the result. With `select`, it is the size of the sums before the mask."""
         return self.pool.size if self.pool else self.size
 
     @property
     def beside(self):
-        """Tensor of the results' shape that is read as an operand when results are computed, or None."""
+        """Returns the name of the tensor that is read, with the shape of the results, when results are computed: of `select` or
+        `times`. Returns None if there is no such tensor."""
         return self.select.tensor if self.select else self.times
 
     @property
     def window(self):
-        """Positions of the output, along y and x, for each result."""
+        """Returns the number of output positions, along y and x, for each result."""
         return self.select.window if self.select else (1, 1)
 
     @property
     def sums_size(self):
-        """Size (height, width) of the sums that pooling reads; windows may not reach the last rows and columns."""
+        """Returns the (height, width) of the sums that pooling reads. Windows may not reach the last rows and columns of all
+        sums."""
         if not self.pool:
             return self.size
         pool = self.pool
@@ -227,39 +240,39 @@ class Stage:
 
     @property
     def channels(self):
-        """Number of output channels."""
+        """Returns the number of output channels."""
         return self.terms[0].weights.shape[-1]
 
     @property
     def is_uniform(self):
-        """True if all output channels read the same inputs: no groups, and no terms with structural zeros."""
+        """Returns True if all output channels read the same inputs: the terms have no groups and no structural zeros."""
         return not any(term.groups > 1 or term.sparse for term in self.terms)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network of stages in a topological order.
+    """A network of stages, in topological order.
 
     Parameters
     ----------
     name : str
     tensors : dict of str to Tensor
-        The input and every stage's output.
+        Tensors by name: the input, and the output of every stage.
     input, output : str
-        Names of tensors. The output is kept in binary32, unless a product is part of it.
+        Names of tensors. The output stays binary32, unless a product is part of it.
     stages : tuple of Stage
     input_order : int array (height * width * channels,), or None
-        Index into the flattened ONNX sample for each (y, x, channel) of the input tensor. None: identity.
+        For each (y, x, channel) of the input tensor, its index in the flattened ONNX sample. None: the same order.
     output_order : int array, or None
-        Index into the output tensor, as (y, x, channel), for each value of the flattened ONNX result. None: identity.
+        For each value of the flattened ONNX result, its index in the output tensor (y, x, channel). None: the same order.
     softmax : bool
-        The model ended in a Softmax that was removed: the results are logits.
+        True if the model ended with a Softmax that was removed, so that the results are logits.
     input_shape : tuple of int
-        Shape of one sample in the model.
+        Shape of one sample in the ONNX model.
     preprocess : str or None
         Entry `preprocess` of the model's metadata.
     origin : sim.fusion.origin.Origin or None
-        The model's own input and outputs; None if the graph was not read from a file.
+        Inputs and outputs of the ONNX model. None if the graph was not read from a file.
     """
 
     name: str
@@ -276,44 +289,47 @@ class Graph:
 
     @property
     def input_size(self):
-        """Number of values in one sample."""
+        """Returns the number of values in one sample."""
         return int(np.prod(self.tensors[self.input].shape))
 
     @property
     def output_size(self):
-        """Number of values in one result."""
+        """Returns the number of values in the result for one sample."""
         shape = self.tensors[self.output].shape
         return int(np.prod(shape)) if self.output_order is None else len(self.output_order)
 
     @property
     def is_convolutional(self):
-        """True if a stage has sums at more than one position."""
+        """Returns True if a stage computes sums at more than one position."""
         return any(stage.size != (1, 1) for stage in self.stages)
 
     def arrange_input(self, samples):
-        """Returns samples (batch, input size) in the model's order as (batch, height, width, channels)."""
+        """Arranges samples (batch, input size), in the order of the ONNX model, as the input tensor (batch, height, width,
+        channels)."""
         samples = np.asarray(samples)
         ordered = samples if self.input_order is None else samples[:, self.input_order]
         return np.ascontiguousarray(ordered).reshape(-1, *self.tensors[self.input].shape)
 
     def arrange_output(self, values):
-        """Returns values (batch, height, width, channels) as (batch, output size) in the model's order."""
+        """Arranges the output tensor (batch, height, width, channels) as results (batch, output size), in the order of the ONNX
+        model."""
         flat = np.asarray(values).reshape(len(values), -1)
         return np.ascontiguousarray(flat if self.output_order is None else flat[:, self.output_order])
 
     def is_wide(self, stage):
-        """Returns True if a stage's results are kept in binary32: it writes the output, and no product is part of the output."""
+        """Returns True if the results of a stage stay binary32. This holds if the stage writes the output and no product is part
+        of the output."""
         return stage.output == self.output and not any(other.times for other in self.stages if other.output == self.output)
 
     def macs(self, stage):
-        """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual; structural zeros do
-        not."""
+        """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual. Structural zeros do not
+        count."""
         height, width = stage.sums_size
         return sum(height * width * term.weights.size for term in stage.terms)
 
 
 def dense_chain(name, layers):
-    """Returns the graph of a chain of dense layers.
+    """Returns the graph of a chain of dense layers. The type of a layer's weights is bfloat16 (K, N).
 
     Parameters
     ----------

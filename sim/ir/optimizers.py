@@ -1,7 +1,8 @@
-"""Optimizers: parameter updates as passes of the core over diagonal tiles.
+"""Optimizers: parameter updates, computed by the core as passes over diagonal tiles.
 
-Gradients G are sums over the batch, in binary32. A factor that multiplies every lane is the diagonal of a tile, in bfloat16;
-:meth:`factors` returns them, sign included. The bit-exact definition of an optimizer is :mod:`sim.golden.updates`.
+Gradients G are sums over the batch, in binary32. W are the parameters. A factor that multiplies every lane is the diagonal of a
+weight tile, in bfloat16; the methods `factors` return these factors with their signs. The bit-exact definition of an optimizer is
+in :mod:`sim.golden.updates`.
 """
 
 import math
@@ -13,7 +14,7 @@ from ml_dtypes import bfloat16
 
 __all__ = ["Sgd", "Adam", "TABLE_BINADES", "TABLE_MIDDLE"]
 
-#: Adam's table of 1 / sqrt covers this many binades below and above this number.
+#: Adam's table of 1 / sqrt has this number of binades below and above this number.
 TABLE_BINADES, TABLE_MIDDLE = 14, 2.0**-20
 
 
@@ -38,23 +39,23 @@ def _check_decay(value):
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent with momentum::
+    """Stochastic gradient descent with momentum V, in bfloat16, and momentum factor mu. Primes mark values after the update::
 
         V' = bf16(G + mu V)                       with weight decay: bf16((G + mu V) + decay * upper half of W)
         W' = W - r V'                             r = rate / batch, decay = weight_decay * batch
 
-    It corresponds to PyTorch's SGD, whose gradients are means: `weight_decay` is L2 regularisation. Biases do not decay.
+    It corresponds to PyTorch's SGD, whose gradients are means. `weight_decay` is L2 regularisation, and does not apply to biases.
 
     Raises
     ------
     ValueError
-        If the momentum, rounded to bfloat16, is not in [0, 1), or the weight decay is negative.
+        If the momentum, rounded to bfloat16, is not in [0, 1), or if the weight decay is negative.
     """
 
     momentum: float = 0.9
     weight_decay: float = 0.0
 
-    #: State kept for each parameter besides its master copy: {name: number type}.
+    #: Optimizer state of each parameter: {name: number type}.
     slots: ClassVar = {"momentum": bfloat16}
 
     def __post_init__(self):
@@ -62,10 +63,10 @@ class Sgd:
         _check_decay(self.weight_decay)
 
     def factors(self, rate, batch, step):
-        """Returns {name: bfloat16} of an update; `step` counts from 1, and SGD ignores it.
+        """Returns the factors of an update, {name: bfloat16}. `step` is the number of the update, counted from 1; SGD ignores it.
 
-        `momentum` multiplies V. `decay` multiplies W's upper half in V' (0: no such pass). `rate` multiplies V' in W' and is
-        negative.
+        `momentum` multiplies V. `decay` multiplies the upper half of W in V'; if it is 0, this pass is omitted. `rate` multiplies
+        V' in W', and is negative.
         """
         return {
             "momentum": _rounded(self.momentum),
@@ -76,21 +77,23 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019): W moves by rate * m / sqrt(v) and rate *
-    weight_decay * W.
+    """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019). An update changes W by rate * m / sqrt(v)
+    and by rate * weight_decay * W, where m and v are the first and second moment of the gradient.
 
-    M is m times batch / (1 - b1), so it takes the sums G directly. S is v up to a factor of at most sqrt(2) either way, which
-    makes the factor of a square a power of two. These factors, and the bias corrections of the first steps, are part of `rate`. 1
-    / sqrt is a function table. It has 14 binades between flat ends, and separate values for negative arguments, so two lookups
-    cover 28 binades. With T = 2^-20,
+    The state M is m times batch / (1 - b1), so that the sums G are added to it without a factor. The state S is v up to a factor
+    of at most sqrt(2) either way, so that the factor of a square is a power of two. These factors, and the bias corrections of
+    the first steps, are included in `rate`. A function table computes 1 / sqrt. It covers 14 binades, is constant outside, and
+    has separate values for negative arguments. Two lookups therefore cover 28 binades. With T = 2^-20,
 
         f(+s) = sqrt(T / s), for s from 2^-14 T to T; beyond, the value at the nearer end
         f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T; beyond, the value at the nearer end
         f(S) * f(-2^-14 S) = sqrt(T / S), for S from 2^-34 to 2^-6; one of the two is 1 but for the table's last place
 
-    so the root of v is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125.
+    The root of v is therefore clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125.
 
-    The instructions of an update, for rows of a parameter; A, B, C, E are rows of accumulators, X is diagonal::
+    An update consists of the following instructions, for rows of a parameter. A, B, C, E are rows of accumulators. Primes mark
+    new values, and upper() the upper half of a binary32. MULTIPLY first rounds the accumulators to bfloat16, so that MULTIPLY(A,
+    p) uses M' = bf16(A). A lower-case factor is the diagonal of a tile::
 
         A = G                                                   the gradient's sums
         g = ACTIVATE(A)                                         bf16(G)
@@ -110,12 +113,13 @@ class Adam:
         W += decay * upper(W)            (1 pass, no start; not if decay is 0, nor for biases)
         W' = ACTIVATE(W, PLANES)                                both halves stored
 
-    It takes six passes; :class:`Sgd` takes two.
+    An update takes six passes; :class:`Sgd` takes two.
 
     Raises
     ------
     ValueError
-        If a moment's decay rate is not in [0, 1), the first moment's after rounding to bfloat16, or the weight decay is negative.
+        If the decay rate of a moment is not in [0, 1) (for the first moment, after rounding to bfloat16), or if the weight decay
+        is negative.
     """
 
     first: float = 0.9
@@ -130,10 +134,10 @@ class Adam:
         _check_decay(self.weight_decay)
 
     def factors(self, rate, batch, step):
-        """Returns {name: bfloat16} of update number `step`, from 1: `first`, `moved`, `square`, `beyond`, `rate`, `decay`, as
-        above."""
+        """Returns the factors of update number `step`, counted from 1: {name: bfloat16} for `first`, `moved`, `square`, `beyond`,
+        `rate` and `decay` in the instructions of the class."""
         first, moved = _rounded(self.first), _rounded(1 - self.second)
-        one, two = float(first), 1 - float(moved)  # after rounding
+        one, two = float(first), 1 - float(moved)  # the rounded values
         square = 2.0 ** round(math.log2(float(moved) / batch**2))
         correction = (1 - one) / (1 - one**step) * math.sqrt((1 - two**step) * square / float(moved) / TABLE_MIDDLE)
         return {

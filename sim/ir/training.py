@@ -1,12 +1,13 @@
-"""Training data structures: the parameters of a network, and the gradients of its stages' sums.
+"""Data structures for training: the parameters of a network, and the gradients of its stages' sums.
 
-A step runs forward through the graph, computes the softmax P of the logits, takes the targets T, and runs backward:
+A training step computes the forward pass, and the softmax P of the logits. With the targets T, it then computes the backward
+pass:
 
-- the gradient of the last stage's sums is `D = bf16(P - T)`;
-- the gradient of any other stage's sums adds up, over all readers of its result, the reader's gradient times the reader's weights
-  (kernels mirrored, channels swapped). It is multiplied by the derivative of the stage's function at its sums, or masked where
-  the function passes a sum: where the result is above 0 (ReLU), at the first largest place of each window (pooling);
-- the gradient of weights is the sum of source times D over (sample, y, x); the gradient of a bias is the sum of D.
+- The gradient of the last stage's sums is `D = bf16(P - T)`.
+- The gradient of any other stage's sums adds up, over all stages that read its result, the reader's gradient times the reader's
+  weights (kernels mirrored, channels swapped). This sum is multiplied by the derivative of the stage's function at its sums. For
+  ReLU it passes only where the result is above 0. For pooling it passes only at the first largest position of each window.
+- The gradient of weights is the sum of source times D over (sample, y, x). The gradient of a bias is the sum of D.
 """
 
 from dataclasses import dataclass, field
@@ -17,13 +18,13 @@ from .graph import Graph, Term
 
 __all__ = ["Parameter", "GradientTerm", "SumsGradient", "TrainingGraph", "NOWHERE"]
 
-#: Index of a place in a pooling window that means none: no value is above 0, if the stage's function is relu.
+#: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """The weights or the bias of a stage.
+    """A trained parameter: the weights of a term of a stage, or the bias of a stage.
 
     Parameters
     ----------
@@ -31,9 +32,10 @@ class Parameter:
     stage : int
         Index of the stage in the graph.
     term : int or None
-        Index of the stage's term; None: the stage's bias.
+        Index of the term in the stage. None: the parameter is the stage's bias.
     initial : float32 array
-        Weights (kernel height, kernel width, channels of the source, channels of the result), or bias (channels of the result,).
+        Initial values: weights (kernel height, kernel width, channels of the source, channels of the result), or bias (channels
+        of the result,).
     """
 
     name: str
@@ -44,14 +46,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class GradientTerm:
-    """The contribution of one reader to the gradient of a tensor.
+    """The contribution of one reader, a stage that reads the tensor, to the gradient of a tensor.
 
     Parameters
     ----------
     source : str
-        Gradient of the reader's sums.
+        Name of the gradient of the reader's sums.
     stage, term : int
-        Index of the reader in the graph, and of its term that reads the tensor.
+        Index of the reader in the graph, and index of the reader's term that reads the tensor.
     """
 
     source: str
@@ -61,16 +63,16 @@ class GradientTerm:
 
 @dataclass(frozen=True)
 class SumsGradient:
-    """The gradient of a stage's sums: bfloat16 (batch, *stage.sums_size, stage.channels).
+    """The gradient of a stage's sums. As a tensor it is bfloat16 (batch, *stage.sums_size, stage.channels).
 
     Parameters
     ----------
     name : str
-        Name of the tensor.
+        Name of the gradient's tensor.
     stage : int
         Index of the stage in the graph.
     terms : tuple of GradientTerm
-        In the order of addition. Empty for the last stage, whose gradient is P - T.
+        Contributions in the order of addition. Empty for the last stage, whose gradient is P - T.
     """
 
     name: str
@@ -80,7 +82,7 @@ class SumsGradient:
 
 @dataclass(frozen=True, eq=False)
 class TrainingGraph:
-    """A network that is trained with softmax cross-entropy.
+    """A network to be trained with softmax cross-entropy.
 
     Parameters
     ----------
@@ -88,7 +90,8 @@ class TrainingGraph:
         The forward pass, up to the logits.
     parameters : tuple of Parameter
     gradients : tuple of SumsGradient
-        In an order in which they can be computed: the last stage's first. A stage has none if it precedes all trained stages.
+        Gradients in an order in which they can be computed, starting with the last stage. Stages before all trained stages have
+        none.
     """
 
     graph: Graph
@@ -96,12 +99,13 @@ class TrainingGraph:
     gradients: tuple[SumsGradient, ...]
 
     def parameter(self, stage, term):
-        """Returns the :class:`Parameter` of a stage's term (None: its bias), or None if it is fixed."""
+        """Returns the :class:`Parameter` for a term of a stage, or for the stage's bias if `term` is None. Returns None if it is
+        not trained."""
         return next((one for one in self.parameters if (one.stage, one.term) == (stage, term)), None)
 
     def mirrored(self, part, weights):
-        """Returns the :class:`sim.ir.graph.Term` of a :class:`GradientTerm`, with its reader's weights mirrored in y and x. It is
-        a convolution of stride 1 over the gradient of the reader's sums, stretched by :meth:`stretch`."""
+        """Returns the :class:`sim.ir.graph.Term` of a :class:`GradientTerm`, with the reader's weights mirrored in y and x. It is
+        a convolution of stride 1 over the gradient of the reader's sums, into which :meth:`stretch` inserts zeros."""
         term = self.graph.stages[part.stage].terms[part.term]
         height, width, inputs, outputs = weights.shape
         kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
@@ -110,7 +114,8 @@ class TrainingGraph:
         return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
 
     def stretch(self, part):
-        """Returns :meth:`sim.ir.graph.Term.stretch` of the reader. :meth:`mirrored` reads this number of positions less one as +0
-        between two positions of the gradient of its sums. These zeros do not change a sum, so they need not be multiplied."""
+        """Returns the stride in y and x of the reader, :meth:`sim.ir.graph.Term.stretch`. The term from :meth:`mirrored` reads
+        stride - 1 zeros between two adjacent positions of the gradient. These zeros do not change a sum, so they need not be
+        multiplied."""
         stage = self.graph.stages[part.stage]
         return stage.terms[part.term].stretch(stage.sums_size)

@@ -1,7 +1,8 @@
-"""Jobs of a sweep: cycles of a model on a core, by the timing model or the RTL, and FPGA resources of a core.
+"""The jobs of a sweep. They determine the cycles of a model on a core, by the timing model or the RTL, or the FPGA resources of a
+core.
 
-A job has only texts and numbers, so that it can be sent to another process. Its result is a JSON object. A core that cannot be
-generated, does not fit or cannot run a model is a result too.
+A job contains only texts and numbers, so that it can be sent to another process. Its result is a JSON object. If a core cannot be
+generated, does not fit, or cannot execute a model, the result says so.
 """
 
 import functools
@@ -30,12 +31,12 @@ __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 
 @functools.lru_cache(maxsize=4)
 def _load(model, digest, effort):
-    """Returns the network in a model's file.
+    """Reads the network in a model's file.
 
     Raises
     ------
     ToolError
-        If the file's content does not have this digest.
+        If the file's contents do not have this digest.
     """
     if digest_of(model) != digest:
         raise ToolError(f"{printable(model)}: a worker's file differs from the sweep's; give all workers the same file and rerun")
@@ -43,13 +44,13 @@ def _load(model, digest, effort):
 
 
 def memory_bits(core):
-    """Returns the bits in the large memories of a core: unified buffer, weight FIFO, accumulators, biases."""
+    """Returns the number of bits in the large memories of a core: unified buffer, weight FIFO, accumulators and biases."""
     vectors = core.unified_buffer_depth + core.n * core.weight_fifo_depth
     return core.n * (16 * vectors + 32 * (core.accumulator_depth + core.bias_depth))
 
 
 def digest_of(model):
-    """Returns the digest of a model's file, by its path or the name of a shipped network."""
+    """Returns the digest of a model's file, which is given by its path or by the name of a shipped network."""
     return hashlib.sha256(Path(SHIPPED.get(model, model)).read_bytes()).hexdigest()[:32]
 
 
@@ -60,15 +61,15 @@ class CyclesJob:
     Parameters
     ----------
     model : str
-        A path that exists for every worker, or the name of a shipped network.
+        Path that is valid for every worker, or name of a shipped network.
     digest : str
-        Digest of the model, from :func:`digest_of`.
+        Digest of the model's file, from :func:`digest_of`.
     core : Config
     batch : int
     simulator : str or None
-        `verilator` or `icarus` for the RTL; None: estimated by the compiler's timing model.
+        `verilator` or `icarus` to simulate the RTL. None: the compiler's timing model estimates the cycles.
     effort : str
-        Compiler effort.
+        Effort of the compiler.
     """
 
     model: str
@@ -80,7 +81,7 @@ class CyclesJob:
 
     @property
     def facts(self):
-        """`{name: text or number}` of all settings that determine the result."""
+        """Returns all settings that determine the result, as `{name: text or number}`."""
         return {
             "source": source_digest(),
             "core": command(self.core),
@@ -91,7 +92,8 @@ class CyclesJob:
         }
 
     def run(self):
-        """Returns `cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
+        """Executes the job. Returns `cycles`, `bound`, `macs`, `utilisation`, `read_words` and `write_words`; or `error`, one
+        line."""
         network = _load(self.model, self.digest, self.effort)
         try:
             estimate = estimate_of(network.compile(self.core, self.batch))
@@ -109,13 +111,13 @@ class CyclesJob:
 
 @dataclass(frozen=True)
 class AreaJob:
-    """A job that synthesizes a core and counts its resources.
+    """A job that synthesizes a core and counts the FPGA resources that it uses.
 
     Parameters
     ----------
     core : Config
     target : str
-        Name for :func:`hw.fpga.targets.find_target`.
+        Name of the FPGA, for :func:`hw.fpga.targets.find_target`.
     """
 
     core: Config
@@ -123,11 +125,11 @@ class AreaJob:
 
     @property
     def facts(self):
-        """`{name: text or number}`, as in :class:`CyclesJob`."""
+        """Returns all settings that determine the result, as `{name: text or number}`."""
         return {"source": source_digest(), "core": command(self.core), "target": self.target}
 
     def run(self):
-        """Returns `lut`, `ff`, `dsp`, `bram`, `fits`; or `error`, one line."""
+        """Executes the job. Returns `lut`, `ff`, `dsp`, `bram` and `fits`; or `error`, one line."""
         digest = hashlib.sha256(repr((self.target, asdict(self.core))).encode()).hexdigest()[:12]
         try:
             report = implement(self.core, find_target(self.target), build_directory() / "sweep" / f"{self.target}-{digest}")

@@ -1,4 +1,5 @@
-"""Points of a sweep, each a model on a core with a batch size, and their figures. Finished points are saved and not repeated."""
+"""The points of a sweep and their measurements. A point is a model on a core with a batch size. Finished points are saved and not
+repeated."""
 
 import contextlib
 import hashlib
@@ -18,18 +19,18 @@ from .jobs import AreaJob, CyclesJob, digest_of, memory_bits
 
 __all__ = ["AREAS", "Point", "front", "grid", "run_sweep"]
 
-#: Measures of a core's area.
+#: Names of the measures of a core's area.
 AREAS = ("cells", "memory_bits", *RESOURCES)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a sweep.
+    """A point of a sweep, and the measurements at this point.
 
     Parameters
     ----------
     model : str
-        A path, or the name of a shipped network.
+        Path of an ONNX file, or name of a shipped network.
     core : Config
     batch : int
     """
@@ -41,34 +42,34 @@ class Point:
 
     @property
     def row(self):
-        """The point as a flat dict, in the order of the table's columns."""
+        """Returns the point as a flat dict, in the order of the table's columns."""
         core = {f"core_{name}": value for name, value in asdict(self.core).items()}
         return {"model": self.model, "batch": self.batch, **core, **self.figures}
 
 
 def grid(models, cores, batches):
-    """Returns the points of all combinations of models, cores and batch sizes."""
+    """Returns the points for all combinations of models, cores and batch sizes."""
     return [Point(*one) for one in itertools.product(models, cores, batches)]
 
 
 def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None, spread=in_turn, progress=None):
-    """Computes the figures of all points, and returns the points in the same order.
+    """Measures all points. Returns the points with their measurements, in the same order.
 
     Parameters
     ----------
     simulator : str or None
-        `verilator` or `icarus` for cycles of the RTL. Default: the compiler's timing model.
+        `verilator` or `icarus` to simulate the RTL. Default: the compiler's timing model estimates the cycles.
     effort : str
-        Compiler effort, as in :func:`sim.compiler.compile.compile_network`.
+        Effort of the compiler; see :func:`sim.compiler.compile.compile_network`.
     target : str or None
-        FPGA for which each core is synthesized. Default: no synthesis; `cells` and `memory_bits` measure the area.
+        FPGA for which each core is synthesized. Default: no synthesis; `cells` and `memory_bits` then measure the area.
     folder : path or None
-        Folder for finished jobs. Jobs of earlier sweeps with the same models and the same version of this package are not
-        repeated.
+        Folder in which finished jobs are saved. Jobs saved by earlier sweeps, with the same models and the same version of this
+        package, are not repeated.
     spread : callable
-        :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
+        Executes the jobs: :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
     progress : callable
-        Called with `(jobs done, jobs)`: one job per point, and one per synthesized core.
+        Called with `(jobs done, jobs)`. There is one job per point, and one per synthesized core.
 
     Raises
     ------
@@ -94,12 +95,13 @@ def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None
 
 
 def _place(model):
-    """Returns a model's absolute path, valid for processes in other folders, or the name of a shipped network."""
+    """Returns the absolute path of a model's file, which is valid in every folder. The name of a shipped network is returned
+    unchanged."""
     return model if model in SHIPPED else str(Path(model).resolve())
 
 
 def _do(jobs, folder, spread, progress):
-    """Runs the jobs that are not saved, and returns `{job: figures}` of all."""
+    """Executes the jobs that are not saved. Returns `{job: measurements}` for all jobs."""
     with contextlib.ExitStack() as stack:
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -127,9 +129,10 @@ def _file(folder, job):
 
 
 def front(points, area):
-    """Returns the Pareto front of each model in area, one of `AREAS`, and cycles per sample, smallest area first.
+    """Returns the Pareto front of each model: the points that no other point beats both in area, one of `AREAS`, and in cycles
+    per sample. The smallest area is first.
 
-    Points without figures, and cores that do not fit the FPGA, are excluded.
+    Points without measurements, and cores that do not fit the FPGA, are excluded.
     """
     found = []
     for model in dict.fromkeys(point.model for point in points):
