@@ -1,4 +1,5 @@
-"""One candidate program of a step: a division of the batch into chunks, and the instructions that follow from it."""
+"""One candidate program of a training step: a division of the batch into chunks (micro-batches), and all instructions that follow
+from it."""
 
 from dataclasses import replace
 
@@ -26,11 +27,11 @@ from .updates import BUCKET_PARTS, IN_FLIGHT, places_of_sums, rows_in_flight, ro
 
 __all__ = ["StepCandidate"]
 
-_TABLE_ROWS = 128  # vectors of the ring for function tables, if stages have functions by table
+_TABLE_ROWS = 128  # vectors of the unified buffer through which function tables are loaded, if stages have functions by table
 
 
 class StepCandidate:
-    """A candidate program of a training step.
+    """A candidate program of a training step, with all of its instructions.
 
     Parameters
     ----------
@@ -39,22 +40,22 @@ class StepCandidate:
     config : Config
     batch : int
     starts : tuple of int
-        First samples of the chunks, and the end.
+        First sample of each chunk, and the end of the last chunk.
     masked : Masked or None
     sharded : bool
-        See :class:`sim.backward.memory.StepMemory`.
+        Divide the updates of weights among the cores of a ring; see :class:`sim.backward.memory.StepMemory`.
     resident : bool
-        Keep all transposed gradients in the unified buffer, with smaller parts of updates if necessary.
+        Keep all transposed gradients in the unified buffer, even if updates must then be computed in smaller blocks.
 
     Members
     -------
     memory : StepMemory
     emitter : StepEmitter
-        Holds all instructions.
+        Emitter that holds all instructions.
 
     Raises
     ------
-    NothingFits
+    If the configuration is too small for this candidate.
     """
 
     def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False):
@@ -100,8 +101,8 @@ class StepCandidate:
         self._spatial_gradients()
 
     def _check_rows(self, **found):
-        """Raises NothingFits if a parameter of the configuration allows updates of fewer than n rows. `found` is {parameter:
-        (rows, value that is needed)}."""
+        """Raises NothingFits if a memory of the core is too small for updates of n rows at a time. `found` is {parameter of the
+        configuration: (rows per update that it allows, value that would be needed)}."""
         for name, (rows, needed) in found.items():
             if rows < self.n:
                 raise NothingFits(name, needed, self.training.graph.stages[0].name)
@@ -112,7 +113,8 @@ class StepCandidate:
         return (*used, *map(Derivative, used))
 
     def _enter_stages(self):
-        """Tells the emitter about stages that run sample by sample: tiles of weights, biases and layouts."""
+        """Passes the spatial stages, which are executed sample by sample, to the emitter: their weight tiles, biases and memory
+        regions."""
         emitter, memory = self.emitter, self.memory
         emitter.regions, emitter.flat_stages = memory.regions, len(self.lowered.stages)
         readers = {one.stage: one for one in self.training.gradients}
@@ -134,7 +136,7 @@ class StepCandidate:
                 emitter.biases[index] = bias
 
     def _spatial(self, backward):
-        """Emits the stages that are not flat, forward or backward."""
+        """Emits the spatial stages of the forward pass, or of the backward pass."""
         numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
         if not numbers:
             return
@@ -145,14 +147,17 @@ class StepCandidate:
             Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
 
     def _mover(self):
-        """Makes the mover of tensors between dense (flat) stages and the other stages."""
+        """Returns the :class:`.Mover` of tensors between spatial and dense stages."""
         ring = Ring(self.constant_rows, self.config.unified_buffer_depth - self.constant_rows)
         return Mover(self.emitter, self.memory, ring, Ring(0, self.config.accumulator_depth))
 
     def _place(self):
-        """Divides the unified buffer: constants, transposed gradients, tensors that chunks keep, and the rest. If the batch is
-        one chunk, or two in turn, each has a place. Gradients that do not stay in the buffer are loaded from SCRATCH for each k
-        tile. So transposed gradients may take more than half of the buffer, unless updates would then go in smaller parts."""
+        """Divides the unified buffer into constants, transposed gradients, tensors that chunks keep, and the rest.
+
+        Two consecutive chunks have separate memory. Transposed gradients that do not fit into the buffer are stored in SCRATCH,
+        and loaded again for each k tile. They may therefore take more than half of the buffer, unless updates would then have to
+        be computed in smaller blocks.
+        """
         depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
         for most, rows in ((depth * 5 // 8, self.spare_rows), (depth * 5 // 8 if self.resident else depth // 3, self.n)):
             self._place_transposed(most)
@@ -168,7 +173,7 @@ class StepCandidate:
                 transposed.vector = self.memory.take(Region.SCRATCH, transposed.blocks * transposed.rows)
 
     def _place_transposed(self, most):
-        """Allocates transposed gradients below buffer address `most`, after the constants."""
+        """Allocates memory for transposed gradients below buffer address `most`, after the constants."""
         memory, self.transposed, self.base = self.memory, {}, self.constant_rows
         trained = {one.parameter.stage for one in memory.planes}
         for one in self.training.gradients:
@@ -181,7 +186,8 @@ class StepCandidate:
                     transposed.place, self.base = self.base, end
 
     def _place_chunks(self):
-        """Allocates the remaining places. Returns the minimum number of vectors."""
+        """Allocates the memory of chunks and of operands in transit. Returns the depth of the unified buffer that is needed at
+        least."""
         memory, depth, ends = self.memory, self.config.unified_buffer_depth, [self.base]
         for parity in (0, 1):
             rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
@@ -197,7 +203,7 @@ class StepCandidate:
 
     @property
     def _others(self):
-        """Returns whether flat stages other than the first read host memory, or gradients leave the unified buffer."""
+        """Returns True if dense stages after the first read host memory, or if gradients are stored from the unified buffer."""
         lowered, stages = self.lowered, self.training.graph.stages
         there = {stages[number].output for number in lowered.flat}
         read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
@@ -205,7 +211,8 @@ class StepCandidate:
 
     @property
     def _gathered(self):
-        """Returns the vectors of the largest k tile of shared weights, and of the core's own share of that tile."""
+        """Returns the buffer vectors of one gathered k tile, the largest of all divided weights, including the core's own segment
+        of it."""
         return max((bucket_rows(one, one.cores) + one.segment for one in self._shared), default=0)
 
     @property
@@ -214,12 +221,12 @@ class StepCandidate:
 
     @property
     def _spare(self):
-        """Returns the vectors for operands that are transposed on their way to SCRATCH."""
+        """Returns the buffer vectors for gradients that are transposed before they are stored to SCRATCH."""
         return 2 * max((one.rows for one in self.transposed.values() if one.place is None), default=0)
 
     def _forward_and_back(self):
-        """Emits all chunks: a chunk's first stage is interleaved with the remaining stages and the backward pass of the chunk
-        before."""
+        """Emits the forward and backward pass of all chunks. The first stage of each chunk is interleaved with the remaining
+        stages and the backward pass of the previous chunk."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         self.code = code = ChunkCode(
             emitter, self.memory, self.transposed, self.operands, self.others, self.spare, self._load_table
@@ -239,17 +246,18 @@ class StepCandidate:
             before = chunk
 
     def _load_rows(self):
-        """Loads operands that are needed after the first chunk's first stage."""
+        """Loads constant operands that are needed only after the first stage of the first chunk."""
         for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
             self.emitter.load_rows(name, place * self.n, count)
 
     def _load_table(self):
-        """Loads Adam's table while the activation unit is idle: before the first chunk's first sums."""
+        """Loads Adam's function table while the activation unit is idle, before the first chunk reads its first sums."""
         if isinstance(self.optimizer, Adam) and not self.tables.size:
             self.emitter.load_table(InverseRoot(), self.operands)
 
     def _take_turns(self, works, code):
-        """Interleaves generators: the next to run has the fewest cycles of array work and waiting so far."""
+        """Interleaves generators of instructions. The next generator to advance is the one with the fewest cycles of array work
+        and waiting so far."""
         done = [0] * len(works)
 
         def measured(index, work):
@@ -262,20 +270,21 @@ class StepCandidate:
         take_turns([measured(index, work) for index, work in enumerate(works)], lambda index: done[index])
 
     def _load_factors(self):
-        """Loads the updates' factors as operands, and Adam's table if other functions used the function table."""
+        """Loads the factors of the updates as operands. Also loads Adam's function table, if other tables have replaced it."""
         if isinstance(self.optimizer, Adam) and self.tables.size:
             self.emitter.load_table(InverseRoot())
         for place, name in enumerate(rows_of_factors(self.optimizer)):
             self.emitter.load_rows(name, (2 + place) * self.n)
 
     def _flat_gradients(self):
-        """Emits gradients of flat stages' parameters, and their updates, next to the gradients that are transposed already."""
+        """Emits the gradients of the dense stages' parameters, and their updates. The operands are the transposed gradients
+        already in the buffer."""
         streamed = max((one.rows * one.blocks for one in self.transposed.values() if one.place is None), default=0)
         space = self.config.unified_buffer_depth - self.base
         self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))
 
     def _spatial_gradients(self):
-        """Emits the gradients and updates of the stages that run sample by sample."""
+        """Emits the gradients of the spatial stages' parameters, and their updates."""
         planes = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
         if not planes:
             return
@@ -285,8 +294,9 @@ class StepCandidate:
         self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
 
     def _update(self, first, transposed, parts, places=1):
-        """Emits updates in parts. Transposed operands use the unified buffer from `first` on; sums of updates use the given
-        accumulator places."""
+        """Emits gradients and updates of parameters, block by block. `parts` is the name of the :class:`.GradientCode` method
+        that yields the blocks. The `transposed` vectors of the unified buffer from `first` on are for transposed operands.
+        `places` is the number of accumulator areas for the sums of updates."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
         each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)

@@ -1,8 +1,8 @@
-"""Dense (flat) stages, a chunk of samples at a time: forward, the gradient of the logits, and data gradients back to the first
-flat stage.
+"""Code of the dense stages (called flat: one position per sample), for one chunk of the batch at a time. It contains their
+forward pass, the gradient of the logits, and the data gradients back to the first dense stage.
 
-Results that a chunk's own gradients need stay in the unified buffer. Operands of weight gradients are stored to SCRATCH.
-The unified buffer stores a tensor as SCRATCH does, `[block of n samples][tile][sample]`.
+Results needed for the gradients of the same chunk stay in the unified buffer. Operands of weight gradients are stored to SCRATCH.
+In the unified buffer, tensors have the same layout as in SCRATCH: `[block of n samples][tile][sample]`.
 """
 
 from dataclasses import dataclass, field
@@ -30,18 +30,18 @@ _FIRST = (1, 2, 4, 8, 16, 24)  # sizes in tiles of the program's first loads
 
 @dataclass
 class Chunk:
-    """A chunk: samples that go through the dense layers together.
+    """A chunk (micro-batch): consecutive samples that go through the dense stages together.
 
     Parameters
     ----------
     samples : (int, int)
     n : int
     place : int
-        First vector of the unified buffer for the tensors that stay there.
+        First free vector of the chunk's memory in the unified buffer.
     places : dict of str to int
-        Tensors that are there.
+        Address in the unified buffer of each tensor that is kept there.
     begun : bool
-        Whether it has gone through the first stage.
+        True after the first stage of the chunk.
     """
 
     samples: tuple[int, int]
@@ -60,18 +60,18 @@ class Chunk:
 
     @property
     def rows(self):
-        """Number of samples, rounded up to whole blocks."""
+        """Returns the number of samples, rounded up to whole blocks of n."""
         return self.blocks * self.n
 
     def take(self, name, vectors):
-        """Allocates a place for a tensor."""
+        """Allocates `vectors` vectors of the unified buffer for the tensor `name`. Returns their address."""
         self.places[name] = place = self.place
         self.place += vectors
         return place
 
 
 def kept_vectors(memory, rows):
-    """Returns the vectors of the unified buffer that a chunk of `rows` rows takes."""
+    """Returns the number of unified-buffer vectors for the tensors that a chunk of `rows` rows keeps."""
     stages = memory.training.graph.stages
     hidden = sum(
         memory.flat[stages[number].output].tiles * (1 + stages[number].function.is_table) for number in memory.lowered.flat[:-1]
@@ -80,7 +80,7 @@ def kept_vectors(memory, rows):
 
 
 class ChunkCode:
-    """Emits the instructions of chunks. Its methods are generators, which yield where other work may be interleaved.
+    """The code generator of the dense stages. Its methods are generators: they yield where other instructions may be interleaved.
 
     Parameters
     ----------
@@ -88,15 +88,15 @@ class ChunkCode:
     memory : StepMemory
     transposed : dict of str to TransposedGradient
     operands, others, spare : Ring
-        Places in the unified buffer: for operands that the first stage loads, for operands of later stages, and for vectors that
-        are transposed on their way to SCRATCH.
+        Circular buffers in the unified buffer: `operands` for operands that the first stage loads, `others` for operands of later
+        stages, `spare` for gradients that are transposed before they are stored to SCRATCH.
     prepare : callable
         Called once, before the first sums are read.
 
     Members
     -------
     waited : int
-        Cycles so far in which the next stage waits for results, and the array can only do other work.
+        Cycles so far in which the next stage must wait for results, so that the array can only do other work.
     """
 
     def __init__(self, emitter, memory, transposed, operands, others, spare, prepare):
@@ -109,24 +109,25 @@ class ChunkCode:
         self.share(emitter.config.accumulator_depth)
 
     def share(self, rows):
-        """Divides the accumulators from now on: `rows` rows for the first stage, the rest for later stages."""
+        """Divides the accumulators from now on: the first `rows` rows for the first stage, the rest for later stages."""
         self.first, self.later = Ring(0, rows), Ring(rows, self.emitter.config.accumulator_depth - rows)
 
     def sums(self, chunk):
-        """Returns the largest number of accumulator rows that the first stage of a chunk can fill."""
+        """Returns the largest number of accumulator rows that the first stage of a chunk can use."""
         return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
     def least(self, chunk):
-        """Returns the number of accumulator rows that the first stage needs at least."""
+        """Returns the number of accumulator rows that the first stage of a chunk needs at least."""
         return self.memory.logits.tiles * chunk.rows if len(self.flat) == 1 else chunk.rows
 
     def begin(self, chunk):
-        """Emits the first stage."""
+        """Emits the first stage of a chunk."""
         yield from self._stage(chunk, self.flat[0], self.first)
         chunk.begun = True
 
     def end(self, chunk):
-        """Emits the remaining stages, the gradients of all sums, and the gradients of flattened operands."""
+        """Emits the remaining stages of a chunk, the gradients of all dense stages' sums, and the gradients of their flattened
+        inputs."""
         for number in self.flat[1:]:
             yield from self._stage(chunk, number, self.later)
         for one in self.training.gradients:
@@ -189,7 +190,8 @@ class ChunkCode:
         yield
 
     def _sums(self, chunk, number, column, count, acc):
-        """Emits the sums of `count` column tiles of a stage."""
+        """Emits the computation of a stage's sums, for `count` column tiles from `column` on, into accumulator row `acc` and
+        following."""
         bias = self.memory.planes_of(number, None)
         row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)
@@ -204,8 +206,8 @@ class ChunkCode:
             self.prepare = None
 
     def _add(self, chunk, found, count, acc, row=None):
-        """Emits passes: (tensor, tile of the tensor, tile of weights for each column or None). Passes over zeros alone are
-        omitted."""
+        """Emits the passes over tiles of operands. `found` has, for each pass, the tensor, the tile of the tensor, and the weight
+        tile of each column or None. Passes with only zero weights are omitted. `row` is the first bias row, or None."""
         found = [one for one in found if any(one[2])] or found[:1]
         tiles = [tile or NOTHING for _, _, tiles in found for tile in tiles]
         group = self.emitter.group(tiles, count, acc, chunk.rows, row)
@@ -214,7 +216,8 @@ class ChunkCode:
                 yield from group.add(places, loops)
 
     def _operands(self, chunk, name, wanted):
-        """Yields `(place, loops over rows)` of the pieces of a tensor's tiles."""
+        """Yields `(addresses, loops over rows)` for the wanted tiles of a tensor, loading them from host memory in several
+        portions if they are not in the unified buffer."""
         tensor = self.memory.flat[name]
         if name in chunk.places:
             yield self._blocks(chunk, tensor.tiles, chunk.places[name], wanted)
@@ -230,7 +233,8 @@ class ChunkCode:
             wanted = wanted[count:]
 
     def _loaded(self, chunk, tensor, wanted, ring):
-        """Loads tiles from host memory."""
+        """Loads the wanted tiles of a tensor from host memory into a circular buffer. Returns their addresses and the loops over
+        rows."""
         count, (low, high) = max(wanted) + 1 - wanted[0], chunk.samples
         place = ring.take(count * chunk.rows)
         if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
@@ -242,14 +246,15 @@ class ChunkCode:
         return self._blocks(chunk, count, place, [tile - wanted[0] for tile in wanted])
 
     def _blocks(self, chunk, tiles, place, wanted):
-        """Returns the places of the tiles of a tensor stored by blocks in the unified buffer, and the loops over rows."""
+        """Returns the addresses of the wanted tiles of a tensor, which is stored block by block in the unified buffer, and the
+        loops over rows."""
         loops = [(1, 0), (chunk.rows, 1)] if tiles == 1 or chunk.blocks == 1 else [(chunk.blocks, tiles * self.n), (self.n, 1)]
         return [place + tile * self.n for tile in wanted], loops
 
     # Backward
 
     def _last(self, chunk, one):
-        """Emits the gradient P - T."""
+        """Emits the gradient of the last stage's sums, P - T."""
         emitter, tensor, targets = self.emitter, self.memory.flat[one.name], self.memory.targets
         count = tensor.tiles * chunk.rows
         acc, place = self.later.take(count), chunk.take("T", count)
@@ -263,8 +268,8 @@ class ChunkCode:
         yield
 
     def _data_gradient(self, chunk, parts, tensor, stage, place):
-        """Emits the gradients of a stage's sums, in the place of its results. If the results are not in the buffer (None), emits
-        the gradient of the results directly to SCRATCH."""
+        """Emits the gradient of a stage's sums. The gradient overwrites the stage's results at `place` in the unified buffer. If
+        `place` is None, the gradient of the results is stored to SCRATCH instead."""
         self.emitter.stage = self.emitter.flat_stages + len(self.stages) + self.stages.index(stage)
         for column, count in self._groups(tensor.tiles, chunk.rows, self.later):
             acc, columns, found = self.later.take(count * chunk.rows), range(column, column + count), []
@@ -282,7 +287,8 @@ class ChunkCode:
             yield
 
     def _keep(self, chunk, tensor, stage, column, count, acc, place):
-        """Writes the selected sums of a gradient's column tiles to their place, or to SCRATCH."""
+        """Writes sums of a gradient's column tiles to `place`, or to SCRATCH if it is None. The sums are multiplied by the slopes
+        of a function by table, or masked by ReLU or dropout."""
         masked = flat_name(stage.output) if place is None else stage.output
         if place is not None and stage.function.is_table:
             if masked in self.memory.masks:
@@ -306,7 +312,8 @@ class ChunkCode:
             self._store(chunk, tensor, result[0], range(column, column + count))
 
     def _multiply(self, chunk, tensor, column, count, acc, slopes, place):
-        """Writes rounded sums of column tiles times the slopes, which are stored by blocks like the results at `place`."""
+        """Rounds the sums of column tiles, multiplies them by the slopes, and writes the products. Slopes, and results at
+        `place`, are stored block by block."""
         runs = 1 if tensor.tiles == 1 else chunk.blocks
         rows = chunk.rows // runs
         for tile in range(column, column + count):
@@ -317,7 +324,7 @@ class ChunkCode:
             acc += chunk.rows
 
     def _transposed(self, chunk, one):
-        """Transposes a gradient's blocks, for the gradients of weights."""
+        """Transposes the blocks of a gradient, which are then the operands of weight gradients."""
         transposed, tensor, first = self.transposed.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
         if transposed is None:
             return
@@ -329,7 +336,8 @@ class ChunkCode:
             yield
 
     def _select(self, chunk, count, acc, kept, result):
-        """Writes sums of column tiles where `kept` is above 0. `kept` and the result are stored by blocks; see :meth:`_write`."""
+        """Writes the sums of column tiles where `kept` is above 0, and +0 elsewhere. `kept` and `result` are stored block by
+        block; each is `(address, tiles, first tile)`."""
         for c in range(count):
             (operand, operands, first), (buffer, tiles, column) = kept, result
             fields = {
@@ -349,7 +357,8 @@ class ChunkCode:
     # Dropout
 
     def _drop(self, chunk, tensor, name, column, count, acc, place):
-        """Multiplies results of column tiles at `place` by the factor where the mask is above 0."""
+        """Applies dropout to the results of column tiles at `place`: multiplies them by the factor where the mask is above 0, and
+        replaces them by +0 elsewhere."""
         keep = Tile(Region.MODEL, self.emitter.constants.vector("keep"))
         for c in range(count):
             places, loops = self._blocks(chunk, tensor.tiles, place, [column + c])
@@ -358,20 +367,20 @@ class ChunkCode:
         self._select(chunk, count, acc, kept, (place, tensor.tiles, column))
 
     def _scale(self, rows, acc):
-        """Multiplies rounded sums by the factor."""
+        """Rounds `rows` rows of sums, and multiplies them by the dropout factor."""
         place = self.others.take(rows)
         self.emitter.activate(acc, place, rows)
         self.emitter.add_scaled("keep", place, rows, acc, FROM_ZERO)
 
     def _scale_kept(self, chunk, name, column, count, acc):
-        """Multiplies rounded sums by the mask."""
+        """Rounds the sums of column tiles, and multiplies them by the dropout mask."""
         mask, place = self._mask(chunk, name, column, count), self.others.take(count * chunk.rows)
         for first in range(0, count * chunk.rows, chunk.rows):
             self._select(chunk, 1, acc + first, (mask, count, first // chunk.rows), (place + first, 1, 0))
         self.emitter.add_scaled("keep", place, count * chunk.rows, acc, FROM_ZERO)
 
     def _mask(self, chunk, name, column, count):
-        """Loads tiles of a mask, by blocks, and returns their place."""
+        """Loads tiles of a dropout mask, block by block. Returns their address."""
         mask, ring = self.memory.masks[name], self.others if chunk.begun else self.operands
         place = ring.take(count * chunk.rows)
         for block in range(chunk.blocks):
@@ -382,25 +391,26 @@ class ChunkCode:
     # Both
 
     def _wait(self, cycles):
-        """Adds the latency of an instruction whose results are waited for."""
+        """Adds to `waited` the latency of an instruction whose results the chunk must wait for."""
         self.waited += turnaround(self.emitter.config) + cycles
 
     def _groups(self, tiles, rows, ring):
-        """Returns `(first, count)` of the column tiles that are summed together."""
+        """Divides `tiles` column tiles into groups that are computed together. Returns `(first tile, count)` of each group."""
         most = max(1, min(self.emitter.zero_rows, ring.size // rows, self._most // rows))
         size = -(-tiles // -(-tiles // most))
         return [(column, min(size, tiles - column)) for column in range(0, tiles, size)]
 
     @property
     def _most(self):
-        """Returns the vectors in transit to or from host memory at a time."""
+        """Returns the largest number of vectors that one transfer from or to host memory may have."""
         return min(ring.size // 3 for ring in (self.operands, self.others) if ring.size)
 
     def _lanes(self, channels, tile):
         return min(self.n, channels - tile * self.n)
 
     def _write(self, chunk, tensor, column, count, acc, result, function):
-        """Writes a function of the sums of a tensor's column tiles to their places by blocks, `(place, tiles, first tile)`."""
+        """Applies a function to the sums of column tiles, and writes the results block by block. `result` is `(address, tiles,
+        first tile)`."""
         (place, tiles, first), code = result, function_code(function)
         self.emitter.load_table(function)
         for c in range(count):
@@ -409,7 +419,8 @@ class ChunkCode:
             write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tiles * self.n, at)
 
     def _store(self, chunk, tensor, place, columns=None):
-        """Stores the tiles of a tensor held by blocks to SCRATCH, samples only: the padding there has to stay 0."""
+        """Stores tiles of a tensor from the unified buffer to SCRATCH. Rows beyond the last sample are not stored, because they
+        must stay 0 in SCRATCH."""
         columns = columns or range(tensor.tiles)
         (whole, rest), each, first = divmod(chunk.count, self.n), len(columns) * self.n, chunk.samples[0]
         together = whole if len(columns) == tensor.tiles else 1

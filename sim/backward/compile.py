@@ -1,11 +1,11 @@
-"""The backward compiler: training graph, optimizer, configuration and batch -> the program of one step.
+"""The compiler of training steps. It turns a training graph, an optimizer, a configuration and a batch size into the program of
+one step.
 
-1. The batch is divided into chunks (:mod:`sim.backward.chunks`). A chunk's backward pass is interleaved with the forward pass of
-   the next chunk.
-2. Gradients of parameters are summed one part at a time (:mod:`sim.backward.gradients`), and applied
-   (:mod:`sim.backward.updates`).
-3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is simulated
-   (:mod:`sim.compiler.timing.model`). The fastest of several divisions of the batch is kept.
+1. The batch is divided into chunks (micro-batches, :mod:`sim.backward.chunks`). The backward pass of a chunk is interleaved with
+the forward pass of the next chunk.
+2. Gradients of parameters are computed block by block (:mod:`sim.backward.gradients`), and applied (:mod:`sim.backward.updates`).
+3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
+The fastest of several divisions of the batch is kept.
 """
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
@@ -25,26 +25,26 @@ from .step_program import make_step
 
 __all__ = ["compile_step"]
 
-_SIMULATED = 30_000  # limit on simulated instructions, summed over all candidates
+_SIMULATED = 30_000  # limit on the number of timed instructions, summed over all candidates
 
 
 def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
-    """Compiles one training step for batches of `batch` samples, on one core or on each core of a ring.
+    """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
 
     Parameters
     ----------
     training : sim.ir.training.TrainingGraph
     optimizer : sim.ir.optimizers.Sgd or Adam
     config : Config
-        With `training`.
+        Configuration of the core, with the option `training`.
     batch : int
-        Samples of each core.
+        Number of samples that each core processes.
     dropout : sim.golden.dropout.Dropout or None
-        Dropout, with masks for each step.
+        Dropout of a step. Masks are inputs of the program.
     cores : int
-        Cores of the ring. More than one needs `ring`.
+        Number of cores in the ring. More than one core needs the option `ring` of the configuration.
     sharded : bool
-        Let each core of a ring update its share of the weights; else every core updates all weights. The bits are equal.
+        True: each core of a ring updates its share of the weights. False: every core updates all weights. The bits are equal.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     Raises
     ------
     CompileError
-        One line that names the limit at fault.
+        If a step does not fit the core. The message is one line that names the parameter at fault.
     """
     if not config.training:
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
@@ -63,10 +63,11 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
     made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
-    # Masks refer to the original network: after cropping, more of its stages are dense.
+    # Masks refer to the stages of the original network. After cropping, more stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
-    # A ring's gathered weights crowd the unified buffer. Chunks that leave room for all transposed gradients come first.
+    # In a ring, gathered weights take much of the unified buffer. Chunks that leave room for all transposed gradients are tried
+    # first.
     divisions = [
         (starts, resident) for resident in ((True, False) if cores > 1 else (False,)) for starts in chunk_starts(config, batch)
     ]
@@ -82,7 +83,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         if best and simulated + 2 * len(ops) > _SIMULATED:
             break
         ideal, simulated = simulate(ops, config, ideal=True, cores=cores), simulated + len(ops)
-        # The ideal order ignores the port that the ring shares, so the order of emission may be better.
+        # The ideal order ignores that the ring shares a buffer port, so the order of emission may be faster.
         for eager in (None, 1) if cores > 1 else (1, 0, 2):
             if best and simulated > _SIMULATED:
                 break
@@ -99,8 +100,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
 
 def _check_functions(graph, config):
-    """Raises CompileError or ModelError for a function by table that the core does not support, or whose derivative it does
-    not."""
+    """Checks the functions by table of a graph. Raises CompileError or ModelError if the core has no function table, or if no
+    table can represent a derivative."""
     for stage in graph.stages:
         if stage.function.is_table and not config.table_lanes:
             raise CompileError(
@@ -112,8 +113,8 @@ def _check_functions(graph, config):
 
 
 def chunk_starts(config, batch):
-    """Returns divisions of the batch: first samples of the chunks, and the end. The last chunks are small, because nothing
-    overlaps with their softmax."""
+    """Returns several divisions of the batch into chunks. Each is a tuple with the first sample of each chunk, and the end. The
+    last chunks are small, because nothing overlaps with their softmax."""
     n = config.n
     found = []
     for size in (3 * n, 2 * n, 4 * n, n):
@@ -125,7 +126,7 @@ def chunk_starts(config, batch):
 
 
 def _ends(ops, config, cores):
-    """Returns whether a program in this order runs to its end."""
+    """Returns True if a program with this order of instructions completes without a deadlock."""
     progress = Progress(config)
     for op in ops:
         host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes

@@ -1,7 +1,7 @@
-"""Cropping: removal of tensor positions that nothing reads, and of pooling windows of one position.
+"""Cropping: removal of tensor positions that nothing reads, and of pooling with windows of one position.
 
-If sums are pooled, a convolution may leave rows and columns of its source unread. Nothing depends on these positions, their
-gradient is 0, and they add 0 to the gradients of parameters.
+If sums are pooled, the convolution may leave the last rows and columns of its source unread. No result depends on these
+positions. Their gradient is 0, and they add 0 to the gradients of parameters.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ __all__ = ["cropped"]
 
 
 def _reach(graph, stages, name):
-    """Returns (height, width) of the part of a tensor that stages read."""
+    """Returns the (height, width) of the region of a tensor that the stages read."""
     have, found = graph.tensors[name], [1, 1]
     for stage in stages:
         for term in stage.terms:
@@ -24,7 +24,7 @@ def _reach(graph, stages, name):
 
 
 def cropped(training):
-    """Returns the :class:`sim.ir.training.TrainingGraph` without results of stages that nothing reads."""
+    """Returns the :class:`sim.ir.training.TrainingGraph` without the positions of results that no stage reads."""
     graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
     for stage in reversed(graph.stages):
         if stage.output != graph.output:

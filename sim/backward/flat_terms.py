@@ -1,4 +1,4 @@
-"""Terms of flat stages: their operands, tile by tile, and their tiles of weights."""
+"""The terms of dense (flat) stages: their operands, tile by tile, and their weight tiles."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ __all__ = ["FlatTerm", "flat_terms"]
 
 @dataclass(frozen=True, eq=False)
 class FlatTerm:
-    """A term of a flat stage.
+    """A term of a dense (flat) stage.
 
     Parameters
     ----------
     source : str
-        A flat tensor.
+        Name of the operand, a tensor with one position per sample.
     passes : list of (int, int, int, int)
-        In the order of the sum: tile of the source, then kernel position and channel tile of the weights.
+        Passes in the order of the sum: tile of the source, then kernel position (ky, kx) and channel tile of the weights.
     tiles : ParameterTiles or FixedTiles
     """
 
@@ -28,18 +28,19 @@ class FlatTerm:
     tiles: object
 
     def tile(self, place, column):
-        """Returns the weights of a pass for a column tile; None if all are zero."""
+        """Returns the weight :class:`.Tile` of a pass for a column tile, or None if all its weights are zero."""
         return self.tiles.tile(*place[1:], column)
 
     def transposed(self, source, output):
-        """Returns the transposed weights, for the gradient of a tile of the source; None if the tile is not read."""
+        """Returns the weight tile of the data gradient, transposed, from column tile `output` to tile `source` of the operand.
+        Returns None if the term does not read the tile, or if all weights are zero."""
         place = next((place for place in self.passes if place[0] == source), None)
         tile = place and self.tile(place, output)
         return tile and tile._replace(transpose=1)
 
 
 def flat_terms(lowered, memory, constants, number):
-    """Returns the :class:`FlatTerm` of each term of a flat stage."""
+    """Returns the :class:`FlatTerm` of each term of the dense stage with this number."""
     n, found = memory.n, []
     for index, term in enumerate(lowered.terms[number]):
         planes = memory.planes_of(number, index)

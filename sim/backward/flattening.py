@@ -1,6 +1,8 @@
-"""Moves between tensors of several positions, stored sample after sample, and flat tensors, whose samples are neighbours.
+"""Layout changes between tensors of several positions, stored sample by sample, and flat tensors, in which corresponding vectors
+of different samples are adjacent.
 
-Vectors change places by passes over the identity, whose operands are read in any order. A block of n samples is taken at a time.
+The vectors are permuted by passes over an identity tile, which can read their operands in any order. One block of n samples is
+processed at a time.
 """
 
 from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode, Region
@@ -23,7 +25,7 @@ class Mover:
     emitter : StepEmitter
     memory : StepMemory
     ring, acc : Ring
-        Places in the unified buffer, and accumulator rows.
+        Circular buffers: vectors of the unified buffer, and accumulator rows.
     """
 
     def __init__(self, emitter, memory, ring, acc):
@@ -34,7 +36,8 @@ class Mover:
         return Tile(Region.MODEL, self.emitter.constants.vector(name))
 
     def _select(self, acc, outer, inner, step, operand, buffer):
-        """Writes `outer` runs of `inner` sums where the operands are above 0; runs of operands and results are `step` apart."""
+        """Writes `outer` * `inner` consecutive sums where the operands are above 0, and +0 elsewhere. Both operands and results
+        have groups of `inner` adjacent vectors; `step` is the distance between groups."""
         fields = {
             "condition": Condition.POSITIVE,
             "rows0": inner,
@@ -50,7 +53,8 @@ class Mover:
         self.emitter.emit(Opcode.SELECT, fields)
 
     def flatten(self, name):
-        """Emits the change from a tensor of several positions to its flat tensor."""
+        """Emits the layout change of the tensor `name` from several positions to its flat tensor. Dropout, if any, is applied
+        too."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
         mask = self.memory.masks.get(flat_name(name))
@@ -77,7 +81,7 @@ class Mover:
             self._store_flat(flat, samples, y * tensor.width * layout.tiles, vectors // self.n, made)
 
     def put_back(self, name):
-        """Emits the change from a tensor's flat gradient to its gradient by positions."""
+        """Emits the layout change of the gradient of the tensor `name` from flat to several positions."""
         name = back_name(name)
         layout, flat = self.memory.layouts[name], self.memory.flat[flat_name(name)]
         width, (region, first) = layout.tensor.width, self.memory.regions[name]
@@ -101,7 +105,8 @@ class Mover:
                     self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
 
     def _parts(self, layout, count=2):
-        """Yields `(samples, first row y, rows)` such that operands, results and masks fit: `count` times their vectors."""
+        """Yields `(samples, first row y, rows)`: portions of a tensor that fit the unified buffer `count` times, for operands,
+        results and masks."""
         tensor, batch = layout.tensor, self.memory.batch
         each = layout.tiles * self.n * (layout.pitch + (count - 1) * tensor.width)
         rows = min(tensor.height, self.ring.size // each)
@@ -113,12 +118,13 @@ class Mover:
                 yield (first, min(batch, first + self.n)), y, min(rows, tensor.height - y)
 
     def _rows(self, rows, most, each):
-        """Returns `(first, rows)` of the rows that are moved at once, with `each` sums per row."""
+        """Returns `(first row, rows)` of groups of rows that are permuted together. A row has `each` sums."""
         size = max(1, min(most, self.acc.size // 2 // each))
         return [(row, min(size, rows - row)) for row in range(0, rows, size)]
 
     def _load(self, layout, region, first, samples, rows, place):
-        """Loads rows y of all tiles of samples. Returns the distances in vectors between samples, and between tiles."""
+        """Loads rows y of all tiles of some samples. Returns the distances in the unified buffer, in vectors, between samples and
+        between tiles."""
         (y, count), samples_here = rows, samples[1] - samples[0]
         if count == layout.tensor.height and layout.plane == count * layout.pitch:
             self.emitter.load(region, first + layout.position(samples[0], 0), samples_here * layout.sample, place)
@@ -131,7 +137,7 @@ class Mover:
         return layout.tiles * plane, plane
 
     def _store_flat(self, flat, samples, tile, tiles, place):
-        """Emits the STOREs of a flat tensor's tiles, for a block of samples."""
+        """Stores tiles of a flat tensor to host memory, for a block of samples."""
         count = samples[1] - samples[0]
         if count == self.n:
             self.emitter.store(flat.region, flat.vector(tile, samples[0]), tiles * self.n, place)

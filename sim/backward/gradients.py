@@ -1,8 +1,8 @@
-"""Gradients of parameters: sums over the batch, one part of a parameter after the other.
+"""Code for the gradients of parameters. They are sums over the batch, computed for one block of a parameter after the other.
 
-The operands are D transposed: rows of outputs, whose lanes are n samples or positions. The tiles are the stage's operands at
-these n samples or positions, one in each row. Sums then have the parameter's layout, and a part's sums stay in the accumulators
-until its update has begun.
+The operands are transposed gradients D: each row belongs to an output, and its lanes are n samples or positions. The weight tiles
+are the stage's operands at these n samples or positions, one per row of the tile. The sums then have the same layout as the
+parameter. They stay in the accumulators until the update of the block has begun.
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from .transposed_gradients import transposing
 
 __all__ = ["GradientBlock", "GradientCode"]
 
-_HALVES = 2  # number of times that the last part is halved
+_HALVES = 2  # number of times that the last block is halved
 
 
 @dataclass
 class GradientBlock:
-    """Rows of a parameter whose gradients are summed together: vectors whose sums are in the accumulators.
+    """Consecutive rows of a parameter whose gradients have been summed, and are in the accumulators.
 
     Parameters
     ----------
     planes : Planes
     first, rows : int
-        Vectors within a plane.
+        First vector and number of vectors, relative to the start of a plane.
     acc : int
     decays : bool
-        Whether it takes part in weight decay.
+        True if weight decay applies to the rows.
     """
 
     planes: Planes
@@ -43,43 +43,44 @@ class GradientBlock:
 
 
 class GradientCode:
-    """Emits the sums of gradients, as the operands of updates.
+    """The code generator for the gradients of parameters.
 
     Parameters
     ----------
     emitter : StepEmitter
     memory : StepMemory
     terms : dict of int to list of FlatTerm
-        Terms of flat stages.
+        Terms of the dense stages, by stage number.
     transposed : dict of str to TransposedGradient
-        Gradients of flat stages, transposed.
+        Transposed gradients of the dense stages, by the gradient's name.
     sums, acc : Ring
-        Accumulator rows: for sums of gradients, and for transposed vectors.
+        Circular buffers of accumulator rows: `sums` for sums of gradients, `acc` for vectors to be transposed.
     ring : Ring
-        Places in the unified buffer for transposed vectors.
+        Circular buffer in the unified buffer for transposed vectors.
     most : int
-        Rows of a part.
+        Largest number of rows in a block.
     """
 
     def __init__(self, emitter, memory, terms, transposed, sums, acc, ring, most):
         self.emitter, self.memory, self.terms, self.transposed, self.n = emitter, memory, terms, transposed, emitter.n
         self.sums, self.acc, self.ring, self.most = sums, acc, ring, most // emitter.n * emitter.n
-        self.kept = set()  # gradients whose transposed samples are in SCRATCH
-        self.turn = 0  # the half of the ring with the operands that were transposed last
+        self.kept = set()  # gradients whose transposed samples are stored in SCRATCH
+        self.turn = 0  # which half of the ring has the operands that were transposed last
         self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
     def flat_parts(self):
-        """Yields all parts of flat stages, each when its sums are complete."""
+        """Yields the :class:`GradientBlock` of all parameters of dense stages, each as soon as its sums have been emitted."""
         for planes, one in self._parameters(True):
             yield from self._flat(planes, one)
 
     def spatial_parts(self):
-        """Yields all parts of the other stages."""
+        """Yields the :class:`GradientBlock` of all parameters of spatial stages, each as soon as its sums have been emitted."""
         for planes, one in self._parameters(False):
             yield from self._spatial(planes, one)
 
     def _parameters(self, flat):
-        """Yields planes and gradients of the stages' sums, from the last stage to the first, biases first."""
+        """Yields the planes of each parameter and the gradient of its stage's sums. Stages are in order from last to first; the
+        bias precedes the weights."""
         stages = len(self.memory.training.graph.stages)
         for one in self.memory.training.gradients:
             if (one.stage in self.memory.lowered.flat) == flat:
@@ -88,7 +89,7 @@ class GradientCode:
                 yield from ((planes, one) for planes in reversed(mine))
 
     def _flat(self, planes, one):
-        """Yields the parts of a flat stage: sums over blocks of samples."""
+        """Yields the blocks of a parameter of a dense stage. Its gradient is summed over blocks of n samples."""
         emitter, gradient, n = self.emitter, self.memory.flat[one.name], self.n
         samples = range(0, self.memory.batch, n)
         if planes.is_bias:
@@ -110,7 +111,7 @@ class GradientCode:
             yield GradientBlock(planes, k * planes.rows + first, count * size, acc)
 
     def _bias(self, planes, tiles):
-        """Yields the parts of a bias, from the gradient's tiles in the order of the sum, for each tile of outputs."""
+        """Yields the blocks of a bias. `tiles` has, for each tile of outputs, the gradient's tiles in the order of the sum."""
         emitter, most = self.emitter, min(self.emitter.zero_rows, self.most)
         for first in range(0, planes.rows, most):
             some = tiles[first : first + most]
@@ -120,8 +121,9 @@ class GradientCode:
             yield GradientBlock(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
-        """Returns `(first k tile, k tiles, first row, rows)` of the parts: rows of one k tile, or all rows of several. The very
-        last parts are smaller, because nothing overlaps with their update."""
+        """Divides a parameter of a dense stage into blocks: rows of one k tile, or all rows of several k tiles. Returns `(first k
+        tile, k tiles, first row, rows)` of each block. The last blocks of a program are smaller, because nothing overlaps with
+        their update."""
         rows, together = min(planes.rows, self.most), min(max(1, self.most // planes.rows), self.emitter.zero_rows)
         cuts = [
             (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
@@ -142,8 +144,8 @@ class GradientCode:
     # Sample by sample
 
     def _spatial(self, planes, one):
-        """Yields the parts of a stage that runs sample by sample: sums over blocks of positions, counted in the pitch of its
-        source."""
+        """Yields the blocks of a parameter of a spatial stage. Its gradient is summed over blocks of n positions of each sample.
+        Positions are counted with the row length (pitch) of the stage's source."""
         if isinstance(planes, StackedBias):
             return
         if planes.is_bias or isinstance(planes, Stacked):
@@ -176,7 +178,8 @@ class GradientCode:
                     yield GradientBlock(planes, (k + c) * rows + low, part, acc + c * rows + low)
 
     def _sweep(self, name, groups, blocks, rows):
-        """Emits passes over the whole batch, some blocks of a sample at a time; the next blocks are transposed meanwhile."""
+        """Emits all passes of a gradient over the batch, for several blocks of a sample at a time. Meanwhile the next blocks are
+        transposed."""
         size = min(blocks, self.ring.size // 2 // rows)
         pieces = [
             (sample, first, min(size, blocks - first)) for sample in range(self.memory.batch) for first in range(0, blocks, size)
@@ -196,8 +199,8 @@ class GradientCode:
             self.kept.add(name)
 
     def _stacked(self, planes, name, tiles):
-        """Yields the parts of stacked weights and bias, from the gradient's tiles in the order of the sum, for each tile of
-        outputs."""
+        """Yields the blocks of stacked weights and bias. `tiles` has, for each tile of outputs, the gradient's tiles in the order
+        of the sum."""
         emitter, each, (_, vector) = self.emitter, planes.each, self.memory.transposed_inputs[name]
         blocks, count = len(tiles[0]), len(tiles)
         if count * each > self.sums.size or count > emitter.zero_rows:
@@ -217,8 +220,8 @@ class GradientCode:
             yield GradientBlock(planes, first + each - 1, 1, acc + first + each - 1, False)
 
     def _groups(self, planes, name, k, count, acc, blocks):
-        """Returns the groups of column tiles of a sweep, which continue from sample to sample: one column tile, or as many as
-        keep passes over the same sums from waiting for each other."""
+        """Returns the :class:`.Group` objects of a gradient, whose passes continue from sample to sample. Each group has one
+        column tile, or several if consecutive passes over the same sums would have to wait for each other."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         term = self.memory.lowered.terms[planes.parameter.stage][planes.parameter.term]
         together, groups = -(-turnaround(self.emitter.config) // max(planes.rows, self.n)), []
@@ -237,8 +240,8 @@ class GradientCode:
         return groups
 
     def _transposed(self, name, blocks, rows, sample, first, count):
-        """Returns `(place, generator)` of `count` transposed blocks of a sample's gradient, `[block][output]`. They are computed
-        the first time, and kept in SCRATCH for later passes. The generator emits the instructions part by part."""
+        """Returns `(address, generator)` for `count` transposed blocks of a sample's gradient, `[block][output]`. The generator
+        emits the transposition step by step. If transposed gradients are kept in SCRATCH, later calls load them instead."""
         self.turn, kept = 1 - self.turn, self.memory.kept.get(name)
         place = self.ring.base + self.turn * (self.ring.size // 2)
         vector = None if kept is None else kept + (sample * blocks + first) * rows

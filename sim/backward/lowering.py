@@ -1,9 +1,10 @@
-"""Lowering of a training graph to stages that the core runs, forward and backward.
+"""Lowering of a training graph to the stages that the core executes, forward and backward.
 
-A stage of one position, a dense layer, is *flat*: its samples are adjacent. A tensor of several positions that it reads is first
-*flattened* to channels of one position, and its gradient is put back afterwards. The other stages run sample by sample: the
-network's, and the stages that compute the gradients of their sums. For a function by table, the sums are computed a second time
-for its derivative, after all results, since changing the function table every few rows would cost more.
+A stage with one position, a dense layer, is called *flat*: in memory, its samples are adjacent. A tensor of several positions
+that a dense stage reads is first *flattened*: its positions become channels of a tensor with one position. Its gradient is later
+returned to the original layout. The other stages are called spatial, and are executed sample by sample: stages of the network,
+and stages that compute the gradients of their sums. For a function by table, the sums are computed a second time to obtain its
+derivative, after all results, because loading another function table every few rows would take longer.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +32,8 @@ __all__ = [
 
 
 def check_masks(lowered, numbers):
-    """Raises CompileError if results with a mask are read by stages that are not flat."""
+    """Raises CompileError if a spatial stage reads a result that has a dropout mask. `numbers` are the stages whose results have
+    masks."""
     graph = lowered.training.graph
     for number in numbers:
         name = graph.stages[number].output
@@ -41,9 +43,12 @@ def check_masks(lowered, numbers):
 
 
 def is_stacked(lowered, parameter, n):
-    """Returns whether a parameter may be stacked: it is the weights of its stage's only trained term, the stage runs sample by
-    sample, and the gathered channels and the bias fit n rows. The host can then transpose the operands, too. Cores of a ring need
-    each output in a vector of its own, as their sums differ by output."""
+    """Returns True if the weights and the bias of a stage are stored in the same planes (:class:`.Stacked`).
+
+    `parameter` must be the weights of the only trained term of a spatial stage, and its gathered input channels and the bias must
+    fit n rows. The host can then provide the operands transposed. In a ring, every output needs its own vector, because the order
+    of the sum depends on the output.
+    """
     stage = parameter.stage
     if parameter.term is None or stage in lowered.flat or lowered.cores > 1:
         return False
@@ -54,12 +59,12 @@ def is_stacked(lowered, parameter, n):
 
 
 def flat_name(source):
-    """Returns the name of a tensor's flat tensor."""
+    """Returns the name of the flattened version of a tensor."""
     return f"{source}, flat"
 
 
 def back_name(source):
-    """Returns the name of the gradient, put back, of a tensor that was flattened."""
+    """Returns the name of the gradient of a flattened tensor in the tensor's original layout."""
     return f"gradient of results {source}"
 
 
@@ -68,42 +73,45 @@ def _index_name(tensor):
 
 
 def slope_name(tensor):
-    """Returns the name of the derivative of a stage's function at its sums."""
+    """Returns the name of the tensor with the derivative of a stage's function at its sums."""
     return f"{tensor}, slopes"
 
 
 def _scaled_name(gradient):
-    """Returns the name of a gradient times the derivative, before any other operation on it."""
+    """Returns the name of a gradient that has only been multiplied by the derivative."""
     return f"{gradient}, scaled"
 
 
 def apart_name(gradient, stretch):
-    """Returns the name of a gradient with zeros between its positions, if the stretch inserts any."""
+    """Returns the name of a gradient with zeros inserted between its positions. With the stretch (1, 1), it is the gradient
+    itself."""
     return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """The stages of a training step, dense and spatial.
+    """The stages of a training step, dense and spatial, as the core executes them.
 
     Parameters
     ----------
     training : TrainingGraph
     terms : list of tuple of Term
-        Terms of the graph's stages; terms over few input channels are replaced by terms over the host's gathered input.
+        Terms of each stage in the graph. Terms over few input channels are replaced by terms over the input that the host
+        gathers.
     gathers : list of Gather
     flat : list of int
-        Numbers of the graph's stages that are flat.
+        Numbers of the dense (flat) stages in the graph.
     stages : list of (Stage, int, bool)
-        The other stages, forward and then gradients: the stage, its number in the graph, and whether it makes a gradient.
+        The spatial stages, first forward and then gradients: the stage, its number in the graph, and True if it computes a
+        gradient.
     tensors : dict of str to Tensor
-        Tensors that these stages write or read.
+        Tensors that the spatial stages read or write.
     flattened : tuple of str
-        Tensors that are flattened.
+        Names of the tensors that are flattened for dense stages.
     returned : tuple of str
-        Flattened tensors whose gradient is put back in shape.
+        Names of the flattened tensors whose gradient is returned to the original layout.
     cores : int
-        Cores of the ring.
+        Number of cores in the ring.
     """
 
     training: object
@@ -117,12 +125,12 @@ class Lowered:
     cores: int = 1
 
     def batched(self, batch):
-        """Returns the stages that are not flat, in the form of the network compiler."""
+        """Returns the spatial stages in the form that the network compiler takes, for `batch` samples."""
         stages = tuple(stage for stage, _, _ in self.stages)
         return Batched(self.training.graph, stages, self.tensors, tuple(self.gathers), batch, 1, frozenset())
 
     def readers(self):
-        """Returns {tensor: [(term, size of the sums)]} of the stages that are not flat."""
+        """Returns the terms of spatial stages that read each tensor: {tensor: [(term, size of the sums)]}."""
         found = {}
         for stage, _, _ in self.stages:
             for term in stage.terms:
@@ -135,12 +143,13 @@ def _is_flat(stage):
 
 
 def is_flat_gather(gather):
-    """Returns whether the host's gathered input has one position."""
+    """Returns True if the input that the host gathers has only one position."""
     return gather.term is not None and gather.size == (1, 1)
 
 
 def lowered(training, n, cores=1):
-    """Lowers a training graph for one of `cores` cores. Raises CompileError for graphs that are not supported."""
+    """Lowers a training graph for one of `cores` cores with arrays of n x n cells. Raises CompileError for graphs that are not
+    supported."""
     graph = training.graph
     flat = [number for number, stage in enumerate(graph.stages) if _is_flat(stage)]
     folded, gathers = fold(graph, n, flat)
@@ -172,8 +181,8 @@ def lowered(training, n, cores=1):
 
 
 def _gradients(training, lowered_terms, flat, flattened, tensors):
-    """Returns the stages of gradients, and the tensors whose gradients are put back in shape. Adds the stages' tensors to
-    `tensors`."""
+    """Returns the stages that compute gradients, and the names of the tensors whose gradients are returned to the original
+    layout. Adds the tensors of these stages to `tensors`."""
     graph, found, returned = training.graph, [], []
     for one in training.gradients:
         if one.stage in flat:
@@ -209,12 +218,13 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
 
 
 def _identity(source, stage):
-    """Returns a depthwise 1 x 1 term with weights of 1, which adds `source` unchanged."""
+    """Returns a depthwise 1 x 1 term with weights of 1. It adds `source` unchanged."""
     return Term(source, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels, fixed=True)
 
 
 def _scaled(made, stage, tensors):
-    """Returns the stages that make a gradient. A gradient of sums with a table function is first multiplied by the derivative."""
+    """Returns the stages that compute a gradient, `made`. If the stage's function is by table, the gradient is first multiplied
+    by the derivative of the function."""
     if not stage.function.is_table:
         return [made]
     times = slope_name(stage.output)
@@ -227,14 +237,14 @@ def _scaled(made, stage, tensors):
 
 
 def _mirrored(training, part):
-    """Returns a term of a data gradient, over its operand in memory."""
+    """Returns the term that computes one contribution to a data gradient, from the contribution's operand in memory."""
     term = training.mirrored(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
     return replace(term, source=apart_name(part.source, stretch))
 
 
 def _stretches(training, terms, one):
-    """Returns the stretches in which a gradient is read: by its readers, and by weight gradients of its stage's terms."""
+    """Returns the stretches with which a gradient is read: by its readers, and by the weight gradients of its own stage."""
     parts = (part for other in training.gradients for part in other.terms if part.source == one.name)
     size = training.graph.stages[one.stage].sums_size
     trained = {term.stretch(size) for number, term in enumerate(terms) if training.parameter(one.stage, number)}

@@ -1,4 +1,4 @@
-"""Host memory of a training step: the layout of its regions, and conversion of arrays."""
+"""Host memory of a training step: the layout of its regions, and the conversion of arrays."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,7 +20,7 @@ __all__ = ["Masked", "StepMemory", "blocks_of", "trained_terms"]
 
 
 class Masked(NamedTuple):
-    """Dropout: the factor of kept values, and the numbers of the stages whose results have a mask."""
+    """The dropout of a training step: the factor of kept values, and the numbers of the stages whose results have a mask."""
 
     factor: bfloat16
     stages: tuple[int, ...]
@@ -35,31 +35,32 @@ class StepMemory:
     optimizer : Sgd or Adam
     n, batch : int
     starts : tuple of int
-        First samples of the chunks that go through the flat stages together, and the end of the last one.
+        First sample of each chunk, in which samples go through the dense stages together, and the end of the last chunk.
     dropout : Masked or None
     sharded : bool
-        Share masters and slots of weights between the cores of a ring; see :mod:`sim.backward.sharded_planes`.
+        Divide masters and optimizer state of weights among the cores of a ring; see :mod:`sim.backward.sharded_planes`.
 
     Members
     -------
     planes : list of Planes
-        Planes of the parameters, in order.
+        Planes of each parameter, in the order of the parameters.
     flat : dict of str to Flat
-        Tensors of one position.
+        Tensors with one position per sample, by name.
     layouts : dict of str to Layout
-        The other tensors.
+        Layouts of the tensors with several positions, by name.
     regions : dict of str to (Region, first vector)
-        Places of the tensors in `layouts`.
+        Region and first vector of each tensor in `layouts`.
     targets, logits : Flat
     masks : dict of str to Flat
-        Masks of results, by the flat tensor's name.
+        Dropout masks, by the name of the flat tensor to which they apply.
     transposed_inputs : dict of str to (str, int)
-        For gradients of stacked stages, which read the input: the operand's name, and the first vector of its transposed copy in
-        INPUT, `[sample][block of n positions][channel, and a row of ones]`. Positions are counted in the gradient's pitch.
+        Transposed operands for the gradients of stacked weights, which read the input. By the gradient's name: the operand's
+        name, and the first vector of the transposed copy in INPUT, `[sample][block of n positions][channel, and a row of ones]`.
+        Positions are counted with the row length (pitch) of the gradient.
     kept : dict of str to int
-        Gradients that are kept transposed, for several passes over the batch: the first vectors in SCRATCH.
+        Gradients that are kept transposed in SCRATCH, for several passes over the batch: the first vector of each.
     sizes : dict of Region to vectors
-        Sizes of INPUT, SCRATCH and OUTPUT.
+        Sizes of INPUT, SCRATCH and OUTPUT, in vectors.
     """
 
     def __init__(self, lowered, optimizer, n, batch, starts, dropout=None, sharded=True):
@@ -79,14 +80,14 @@ class StepMemory:
         for name, layout in self.layouts.items():
             if name not in self.regions:
                 self.regions[name] = Region.SCRATCH, self.take(Region.SCRATCH, layout.size)
-        # Tiles of a plane's last positions extend beyond the plane, where numbers must be finite.
+        # The tiles at the end of a plane extend beyond the plane, and the numbers there must be finite.
         reach = max((self._reach(*one) for one in trained_terms(lowered)), default=0)
         for region in (Region.INPUT, Region.SCRATCH):
             self.take(region, reach)
 
     def _reach(self, source, gradient, parameter):
-        """Returns the number of vectors from the start of a plane to the end of the last vector that a gradient of weights reads
-        of it."""
+        """Returns the number of vectors, from the start of a source plane, up to the last vector that the gradient of a weight
+        reads."""
         term, layout = self.lowered.terms[parameter.stage][parameter.term], self.layouts[source]
         y, x = ((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
         return max(0, y * layout.pitch + x) + blocks_of(self.layouts[gradient]) * self.n
@@ -135,7 +136,7 @@ class StepMemory:
 
     @property
     def masked(self):
-        """Masked stages as {index of the stage: name of the flat tensor}."""
+        """Returns the stages with dropout masks: {stage number: name of the flat tensor to which the mask applies}."""
         stages, flattened = self.training.graph.stages, self.lowered.flattened
         names = {number: stages[number].output for number in (self.dropout.stages if self.dropout else ())}
         return {number: flat_name(name) if name in flattened else name for number, name in names.items()}
@@ -144,7 +145,8 @@ class StepMemory:
         return tensor.at(region, self.take(region, tensor.vectors))
 
     def keep(self, rows):
-        """Allocates gradients of parameters that take more than `rows` accumulator rows."""
+        """Allocates memory in SCRATCH for transposed gradients that are read more than once. This is needed if the gradients of
+        the parameters take more than `rows` accumulator rows."""
         mine = {}
         for _, gradient, parameter in trained_terms(self.lowered):
             mine.setdefault(gradient, []).append(self.planes_of(parameter.stage, parameter.term))
@@ -154,33 +156,34 @@ class StepMemory:
                 self.kept[name] = self.take(Region.SCRATCH, self.batch * each)
 
     def take(self, region, vectors):
-        """Allocates vectors in a region, and returns the first."""
+        """Allocates vectors in a region. Returns the index of the first vector."""
         first = self.sizes[region]
         self.sizes[region] += vectors
         return first
 
     @property
     def host(self):
-        """The memory map as a :class:`HostLayout`."""
+        """Returns the memory map as a :class:`HostLayout`."""
         return HostLayout(self.layouts, self.regions, self.sizes, self.n)
 
     def planes_of(self, stage, term):
-        """Returns the :class:`Planes` of a stage's term (None: its bias), or None."""
+        """Returns the :class:`Planes` of a stage's term, or of its bias if `term` is None. Returns None if that is not a trained
+        parameter."""
         return next((one for one in self.planes if (one.parameter.stage, one.parameter.term) == (stage, term)), None)
 
     # Arrays and bytes
 
     def pack_input(self, x, targets, masks=None):
-        """Packs the image of region INPUT.
+        """Returns the contents of region INPUT.
 
         Parameters
         ----------
         x : bfloat16 (batch, input size)
-            Samples in the model's order.
+            Samples, in the order of the ONNX model.
         targets : bfloat16 (batch, classes)
-            Targets in the order of the model's results.
+            Targets, in the order of the ONNX model's results.
         masks : dict of int to bfloat16 (batch, height, width, channels)
-            With dropout, the masks of stages' results: 0, or the factor of kept values.
+            Dropout masks of stages' results, by stage number. Values are 0 or the factor of kept values.
         """
         x, targets = np.asarray(x), np.asarray(targets)
         graph = self.training.graph
@@ -202,7 +205,7 @@ class StepMemory:
         return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
 
     def _packed_mask(self, number, name, masks):
-        """Returns the bytes of a stage's mask, with each position's channels padded to whole tiles."""
+        """Returns the bytes of a stage's dropout mask. The channels of each position are padded to whole tiles."""
         stage, mask = self.training.graph.stages[number], np.asarray(masks.get(number, ()))
         shape = (self.batch, *stage.result_size, stage.channels)
         if mask.dtype != bfloat16 or mask.shape[::3] != shape[::3] or mask.ndim != 4:
@@ -214,7 +217,8 @@ class StepMemory:
         return self.masks[name].pack(padded[:, : self.masks[name].channels])
 
     def _transposed(self, layout, values):
-        """Returns the bytes of values (batch, height, width, channels), transposed, for the gradient of this layout."""
+        """Returns the bytes of transposed operands from values (batch, height, width, channels), for a gradient with this
+        layout."""
         batch, height, width, channels = values.shape
         whole = np.zeros((batch, blocks_of(layout) * self.n, channels + 1), bfloat16)
         positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)
@@ -223,41 +227,45 @@ class StepMemory:
         return whole.reshape(batch, -1, self.n, channels + 1).swapaxes(2, 3).tobytes()
 
     def pack_state(self, state, rank=0):
-        """Returns the image of region SCRATCH of core `rank` in a ring from a :class:`sim.golden.training.TrainingState`."""
+        """Returns the contents of region SCRATCH for core `rank` of a ring, from a :class:`sim.golden.training.TrainingState`."""
         scratch = np.zeros((self.sizes[Region.SCRATCH], self.n), "<u2")
         for one, master, slots in zip(self.planes, state.masters, state.slots):
             one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots}, rank)
         return scratch.tobytes()
 
     def unpack_states(self, data, steps=0):
-        """Returns the state of each core after `steps` updates, from the bytes of all cores' regions SCRATCH. In a correct run
-        these are equal."""
+        """Reads the state of each core after `steps` updates. `data` has the bytes of region SCRATCH of every core. With a
+        correct program, all states are equal."""
         scratches = [self._vectors(part) for part in data]
         return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
 
     def unpack_images(self, data):
-        """Returns the parameters that the last step read on a core, from bytes of its region SCRATCH: bfloat16 in the parameter's
-        shape, or None for parameters updated in place."""
+        """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Each is bfloat16 in the
+        parameter's shape, or None for parameters that the step overwrote."""
         return [one.read_image(self._vectors(data)) for one in self.planes]
 
     def _vectors(self, data):
         return np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
 
     def unpack_logits(self, data):
-        """Returns the logits, float32 (batch, classes), in the model's order, from region OUTPUT."""
+        """Reads the logits from the bytes of region OUTPUT. Returns float32 (batch, classes), in the order of the ONNX model's
+        results."""
         return self.training.graph.arrange_output(self.logits.unpack(data))
 
 
 def _state_of(found, steps):
-    """Returns the state from {name: array} of each parameter."""
+    """Returns the TrainingState for a list with {name: array} for each parameter."""
     slots = [{name: array for name, array in one.items() if name != MASTER} for one in found]
     return TrainingState([one[MASTER] for one in found], slots, steps)
 
 
 def _layouts(lowered, n, batch):
-    """Returns the layouts, by planes, of the tensors of several positions. A gradient has the pitch of its trained weights'
-    operand, and its positions are as far apart as the strides. So a kernel position is a fixed distance of vectors between
-    gradient and operand. A plane of a gradient that is summed for weights or a bias is padded with zeros to whole blocks of n."""
+    """Returns the layouts of the tensors with several positions, {name: layout}. Each tile of channels is stored as a plane.
+
+    A gradient has the same row length (pitch) as the operand of its trained weights, and its positions are as far apart as the
+    strides require. For each kernel position, the distance between gradient and operand is then constant. If a gradient is summed
+    for weights or a bias, its planes are padded with zeros to whole blocks of n positions.
+    """
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
     layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), planar=True) for name, tensor in tensors.items()}
@@ -282,19 +290,21 @@ def _layouts(lowered, n, batch):
 
 
 def _wider(layout, pitch):
-    """Returns a layout with more padding columns; the padding before the first sample has as many rows."""
+    """Returns a layout with more padding columns, so that its row length is `pitch`. The padding before the first sample has as
+    many rows as before."""
     top, left = divmod(layout.lead, layout.pitch)
     return replace(layout, beside=pitch - layout.tensor.width, lead=top * pitch + left)
 
 
 def blocks_of(layout):
-    """Returns the number of blocks of n positions from a plane's first position to its last, zeros between rows included."""
+    """Returns the number of blocks of n positions from the first to the last position of a plane, including the padding between
+    rows."""
     return -(-((layout.tensor.height - 1) * layout.pitch + layout.tensor.width) // layout.n)
 
 
 def trained_terms(lowered):
-    """Yields (source, gradient of the sums, parameter) of the trained terms of stages that are not flat. The gradient's positions
-    have the spacing of the positions that the term reads."""
+    """Yields (source, gradient of the sums, parameter) for each trained term of spatial stages. The gradient named is the version
+    whose positions have the same spacing as the positions that the term reads."""
     names = {one.stage: one.name for one in lowered.training.gradients}
     for one in lowered.training.parameters:
         if one.term is not None and one.stage not in lowered.flat:

@@ -1,8 +1,9 @@
-"""Parameters and the optimizer's state, as planes of vectors in region SCRATCH.
+"""Parameters and optimizer state, stored as planes of vectors in region SCRATCH.
 
-Binary32 numbers take two planes, for upper and lower halves; bfloat16 numbers take one. Weights are stored as `[k tile][output]
-[k lane]`, so that n consecutive vectors are a tile. In the forward pass a vector is a column of the tile; data gradients
-transpose the tile. Biases are stored as vectors of n outputs. Stages that read few input channels use the other order (Stacked).
+A plane has 16 bits of each number. Binary32 numbers take two planes, for upper and lower halves; bfloat16 numbers take one plane.
+Weights are stored as `[k tile][output][k lane]`, where a k tile has n inputs of the stage, so that n consecutive vectors are a
+weight tile. In the forward pass a vector is a column of the tile; data gradients transpose the tile. Biases are stored as vectors
+of n outputs. Stages that read few input channels store their weights transposed (Stacked).
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +19,12 @@ from .tensors import Tile
 
 __all__ = ["Planes", "Stacked", "StackedBias", "MASTER", "halves_of", "whole_of"]
 
-#: Name of the parameter itself, beside its optimizer state.
+#: Name of the parameter itself, among the names of its optimizer state.
 MASTER = "master"
 
 
 def halves_of(values):
-    """Returns uint16 arrays: the upper and lower halves of float32, or the bits of bfloat16."""
+    """Splits an array into uint16 arrays: the upper and the lower halves of float32, or the bit patterns of bfloat16."""
     if values.dtype == bfloat16:
         return [values.view(np.uint16)]
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -31,7 +32,7 @@ def halves_of(values):
 
 
 def whole_of(halves):
-    """Returns the inverse of :func:`halves_of`."""
+    """Joins uint16 arrays from :func:`halves_of` to the original array."""
     if len(halves) == 1:
         return halves[0].view(bfloat16)
     return (halves[0].astype(np.uint32) << np.uint32(16) | halves[1]).view(np.float32)
@@ -39,18 +40,19 @@ def whole_of(halves):
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Planes of one parameter.
+    """The planes of one parameter and its optimizer state.
 
     Parameters
     ----------
     parameter : Parameter
     n : int
     slots : dict of str to dtype
-        The optimizer's state for the parameter.
+        Optimizer state of the parameter: {name: number type}.
     first : int
-        First vector in region SCRATCH.
+        Index of the first vector in region SCRATCH.
     shape : tuple of int or None
-        Shape of the weights on the core, if it differs: the inputs of several kernel positions become inputs of one position.
+        Shape of the weights as used on the core, if it differs: the inputs at several kernel positions may be the inputs at one
+        position.
     """
 
     parameter: Parameter
@@ -69,12 +71,12 @@ class Planes:
 
     @property
     def outputs(self):
-        """Number of outputs of the stage."""
+        """Returns the number of outputs of the stage."""
         return self._shape[-1]
 
     @property
     def k_tiles(self):
-        """Number of tiles of n inputs, over all kernel positions; 1 for a bias."""
+        """Returns the number of k tiles: tiles of n inputs, over all kernel positions. It is 1 for a bias."""
         if self.is_bias:
             return 1
         height, width, inputs, _ = self._shape
@@ -82,22 +84,23 @@ class Planes:
 
     @property
     def rows(self):
-        """Number of vectors of a k tile: outputs, rounded up to whole tiles; for a bias, tiles."""
+        """Returns the number of vectors in a k tile: the number of outputs, rounded up to whole tiles. For a bias, it is the
+        number of tiles of outputs."""
         tiles = tiles_of(self._shape[-1], self.n)
         return tiles if self.is_bias else tiles * self.n
 
     @property
     def vectors(self):
-        """Vectors of a plane: whole tiles, so that the padding beside a bias' rows is 0."""
+        """Returns the number of vectors in a plane, rounded up to whole tiles, so that the padding after a bias is 0."""
         return -(-self.k_tiles * self.rows // self.n) * self.n
 
     @property
     def kinds(self):
-        """Number types as {name: dtype} of the parameter and its slots."""
+        """Returns the number types of the parameter and its optimizer state, {name: dtype}."""
         return {MASTER: np.float32, **self.slots}
 
     def places(self, name):
-        """Returns the first vectors of the planes under this name: one plane of bfloat16, two of float32."""
+        """Returns the first vector of each plane with this name: one plane for bfloat16, two for float32."""
         place = self.first
         for other, kind in self.kinds.items():
             count = 1 if kind == bfloat16 else 2
@@ -108,24 +111,25 @@ class Planes:
 
     @property
     def size(self):
-        """Number of vectors of all planes."""
+        """Returns the number of vectors in all planes."""
         return sum(len(self.places(name)) for name in self.kinds) * self.vectors
 
     def tile(self, k, output, transpose=0):
-        """Returns the :class:`Tile` of a k tile and a tile of outputs."""
+        """Returns the weight :class:`Tile` of k tile `k`, for the tile of outputs `output`."""
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
     def stretches(self, first, count):
-        """Returns `(first row, rows)` of the contiguous stretches of rows of a bias."""
+        """Returns the contiguous ranges of rows that contain rows `first` to `first + count` of a bias, as `(first row,
+        rows)`."""
         return [(first, count)]
 
     @property
     def row_numbers(self):
-        """Indices in a plane of the vectors that :meth:`arrange` returns."""
+        """Returns the indices, within a plane, of the vectors from :meth:`arrange`."""
         return np.arange(self.k_tiles * self.rows)
 
     def arrange(self, values):
-        """Returns (vectors, n) from an array of the parameter's shape; the padding is 0."""
+        """Arranges an array with the parameter's shape as vectors, (vectors, n). The padding is 0."""
         if self.is_bias:
             return np.pad(values, (0, self.rows * self.n - len(values))).reshape(-1, self.n)
         height, width, inputs, outputs = self._shape
@@ -134,7 +138,7 @@ class Planes:
         return padded.reshape(self.k_tiles, self.n, self.rows).swapaxes(1, 2).reshape(-1, self.n)
 
     def restore(self, vectors):
-        """Returns the inverse of :meth:`arrange`."""
+        """Restores the array from the vectors of :meth:`arrange`."""
         if self.is_bias:
             return vectors.ravel()[: self._shape[0]].copy()
         height, width, inputs, outputs = self._shape
@@ -142,34 +146,35 @@ class Planes:
         return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
     def write(self, scratch, values, rank=0):
-        """Writes {name: array} to region SCRATCH, uint16 (vectors, n), of core `rank` in a ring."""
+        """Writes the parameter and its optimizer state, {name: array}, to region SCRATCH of core `rank` in a ring, uint16
+        (vectors, n)."""
         for name in self.kinds:
             for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
                 scratch[place + self.row_numbers] = half
 
     def read(self, scratch):
-        """Returns the inverse of :meth:`write`."""
+        """Reads the parameter and its optimizer state, {name: array}, from region SCRATCH."""
         return {
             name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)]))
             for name in self.kinds
         }
 
     def read_all(self, scratches):
-        """Returns the state of each core of a ring, in the form of :meth:`read`, from all regions SCRATCH."""
+        """Reads the state in each core of a ring, in the form of :meth:`read`, from a list of all regions SCRATCH."""
         return [self.read(scratch) for scratch in scratches]
 
     def read_image(self, scratch):
-        """Returns the values that the last step read, if they survive an update; else None."""
+        """Reads the values that the last step used. Returns None, because the update has overwritten them."""
         return None
 
 
 class Stacked(Planes):
-    """Planes of the weights of one k tile and their stage's bias, as `[tile of outputs][k, then the bias]`: a vector has n
-    outputs."""
+    """Planes that contain the weights of one k tile and also the bias of their stage, as `[tile of outputs][k, then the bias]`. A
+    vector has n outputs."""
 
     @property
     def each(self):
-        """Number of vectors of a tile of outputs."""
+        """Returns the number of vectors for a tile of outputs: one per input, and one for the bias."""
         return self._shape[2] + 1
 
     @property
@@ -205,7 +210,7 @@ class Stacked(Planes):
 
 @dataclass(frozen=True, eq=False)
 class StackedBias(Planes):
-    """A bias in the planes of its stage's weights.
+    """A bias that is stored in the planes of its stage's weights.
 
     Parameters
     ----------

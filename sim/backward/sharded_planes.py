@@ -1,8 +1,10 @@
-"""Weights whose masters and slots are shared by the cores of a ring: each core owns a segment of outputs of each k tile.
+"""Weights whose masters and optimizer state are divided among the cores of a ring. Each core owns a segment of the outputs of
+every k tile.
 
-A core's region SCRATCH holds the image: the upper halves of all masters. Every core gathers the image at the beginning of a step,
-and reads it forward and backward. The planes of the core's own segment follow, `[k tile][output of its segment]`, at the same
-place on every core. After REDUCE_SCATTER core i holds segment (i + 1) mod P, which is the segment that it owns.
+The region SCRATCH of every core contains the image: the upper halves of all masters. At the beginning of a step, every core
+gathers the image, which it then reads in the forward and the backward pass. The planes of the core's own segment follow the
+image, as `[k tile][output of its segment]`, at the same address on every core. REDUCE_SCATTER leaves segment (i + 1) mod P on
+core i, so this is the segment that core i owns.
 """
 
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ __all__ = ["ShardedPlanes"]
 
 @dataclass(frozen=True, eq=False)
 class ShardedPlanes(Planes):
-    """Planes of one parameter's weights, shared by `cores` cores.
+    """The planes of one parameter's weights, divided among `cores` cores.
 
     Parameters
     ----------
@@ -33,7 +35,8 @@ class ShardedPlanes(Planes):
 
     @property
     def segment(self):
-        """Number of vectors of a k tile that a core updates; segments of the last cores may extend beyond the last output."""
+        """Returns the number of vectors in a k tile that a core updates. Segments of the last cores may extend beyond the last
+        output."""
         return segment_outputs(self.outputs, self.cores)
 
     @property
@@ -55,7 +58,7 @@ class ShardedPlanes(Planes):
         return Tile(Region.SCRATCH, self.first + k * self.rows + output * self.n, transpose)
 
     def _segments(self, vectors):
-        """Returns (cores, k tiles * segment, n) from (k tiles * rows, n)."""
+        """Splits vectors (k tiles * rows, n) into the segments of the cores, (cores, k tiles * segment, n)."""
         whole = vectors.reshape(self.k_tiles, self.rows, self.n)
         padded = np.zeros((self.k_tiles, max(self.rows, self.cores * self.segment), self.n), vectors.dtype)
         padded[:, : self.rows] = whole
@@ -63,7 +66,7 @@ class ShardedPlanes(Planes):
         return parts.swapaxes(0, 1).reshape(self.cores, -1, self.n)
 
     def _joined(self, segments):
-        """Returns the inverse of :meth:`_segments`."""
+        """Joins segments from :meth:`_segments` to the original vectors."""
         parts = segments.reshape(self.cores, self.k_tiles, -1, self.n).swapaxes(0, 1).reshape(self.k_tiles, -1, self.n)
         whole = np.zeros((self.k_tiles, self.rows, self.n), segments.dtype)
         count = min(self.rows, parts.shape[1])
@@ -84,5 +87,5 @@ class ShardedPlanes(Planes):
         return [{name: self.restore(whole_of(halves)) for name, halves in found.items()}] * self.cores
 
     def read_image(self, scratch):
-        """Returns the values that the last step read: bfloat16 in the parameter's shape."""
+        """Reads the values that the last step used: bfloat16 in the parameter's shape."""
         return self.restore(scratch[self.first : self.first + self._image_vectors].view(bfloat16))

@@ -1,12 +1,12 @@
-"""Updates on the cores of a ring: gradients of all shards are summed before they are used.
+"""Updates on the cores of a ring. The gradients of all shards are summed before an update uses them.
 
-The binary32 sums of some k tiles are written to the unified buffer as a bucket, `[k tile][segment][output]`. For weights, a core
-receives the sum of its own segment (REDUCE_SCATTER), and updates the masters and slots of that segment only. For biases, whose
-segment is 0, each core receives all sums (ALL_REDUCE), and updates all. Sums return to the accumulators through region SCRATCH,
-as bias rows from which a pass over zeros starts.
+The binary32 sums of some k tiles are written to the unified buffer as a bucket, `[k tile][segment][output]`. For weights,
+REDUCE_SCATTER gives each core the sum of its own segment, and the core updates the masters and optimizer state of that segment
+only. For biases, which are in segment 0, ALL_REDUCE gives each core all sums, and each core updates the whole bias. The sums
+return to the accumulators through region SCRATCH: they are loaded as bias rows, from which a pass over zeros starts.
 
-All cores receive the upper halves of all masters (ALL_GATHER) at the start of the next step: the array is busy then, while the
-buffer's port and the ring are idle.
+At the start of the next step, ALL_GATHER gives all cores the upper halves of all masters. This is a good time, because the array
+is busy while the buffer's port and the ring are idle.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ __all__ = ["SharedRule", "bucket_rows", "Gatherer", "GATHERED_TOGETHER"]
 
 
 def _exchange(emitter, mode, buffer, result, segment, stride):
-    """Emits RING over segments of any length, in rounds that fit the ring unit."""
+    """Emits RING instructions for segments of any length, split into rounds that fit the ring unit."""
     most = emitter.config.ring_depth
     whole = segment // most
     for first, size, rounds in ((0, most, whole), (whole * most, segment % most, 1)):
@@ -34,61 +34,62 @@ def _exchange(emitter, mode, buffer, result, segment, stride):
 
 
 def _segment(planes, cores):
-    """Returns the number of sum rows in a segment of a k tile: outputs; for a bias, which has one k tile, all rows."""
+    """Returns the number of rows in a core's segment of a k tile. For a bias, which is not divided, it is the number of all
+    rows."""
     return planes.rows if planes.is_bias else segment_outputs(planes.outputs, cores)
 
 
 def bucket_rows(planes, cores):
-    """Returns the rows of a k tile's sums in a bucket: a segment for each core; the last segments may be padding."""
+    """Returns the number of rows of a k tile in a bucket: a segment for each core. The last segments may be padding."""
     return cores * _segment(planes, cores)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of the image of weights: some k tiles."""
+    """A range of k tiles in the image of one parameter's weights, gathered together."""
 
     planes: ShardedPlanes
     first: int
     tiles: int
 
     def has(self, tile):
-        """Returns whether a tile belongs to this image."""
+        """Returns True if a weight tile is in this range of the image."""
         number = (tile.vector - self.planes.first) // self.planes.rows
         return tile.region is Region.SCRATCH and self.first <= number < self.first + self.tiles
 
     @property
     def end(self):
-        """First vector after the piece."""
+        """Returns the first vector in SCRATCH after the range."""
         return self.planes.first + (self.first + self.tiles) * self.planes.rows
 
 
 class Gatherer:
-    """The code generator of the shared weights' images: gathers the upper halves of all masters, piece by piece before they are
-    read.
+    """The code generator that gathers the images of divided weights: the upper halves of all masters. It gathers each range of
+    tiles shortly before it is read.
 
     Parameters
     ----------
     emitter : StepEmitter
     planes : list of ShardedPlanes
-        In the order of reads.
+        Planes of the weights, in the order in which they are read.
     ring : Ring
-        Places in the unified buffer, for :data:`GATHERED_TOGETHER` pieces at a time.
+        Circular buffer in the unified buffer, with space for :data:`GATHERED_TOGETHER` ranges of tiles.
     """
 
     def __init__(self, emitter, planes, ring):
         self.emitter, self.ring, self.pieces = emitter, ring, []
-        self.gathered = self.read = 0  # number of pieces
+        self.gathered = self.read = 0  # numbers of ranges gathered, and ranges read
         for one in planes:
             size = max(1, ring.size // GATHERED_TOGETHER // (bucket_rows(one, one.cores) + one.segment))
             for first in range(0, one.k_tiles, size):
                 self.pieces.append(_Piece(one, first, min(size, one.k_tiles - first)))
 
     def _number(self, tile):
-        """Returns the piece with a tile if the piece has not been read, or None."""
+        """Returns the number of the range that contains a tile. Returns None if the range has been read, or if there is none."""
         return next((number for number in range(self.read, len(self.pieces)) if self.pieces[number].has(tile)), None)
 
     def reach(self, tiles):
-        """Gathers the pieces of these tiles, and some more, if they have not been gathered."""
+        """Gathers the ranges that contain these tiles, and some more in advance, unless they have been gathered."""
         wanted = [number for number in map(self._number, tiles) if number is not None]
         self.read = max([self.read, *(number + 1 for number in wanted)])
         while wanted and self.gathered < min(len(self.pieces), self.read + GATHERED_TOGETHER - 1):
@@ -96,7 +97,8 @@ class Gatherer:
             self.gathered += 1
 
     def together(self, tile):
-        """Returns the number of tiles from this one on that arrive together: the tiles of an unread piece, or None."""
+        """Returns the number of tiles, from this one on, that are gathered together. Returns None if the tile is not in a range
+        still to be read."""
         number = self._number(tile)
         return None if number is None else (self.pieces[number].end - tile.vector) // self.emitter.n
 
@@ -115,14 +117,14 @@ class Gatherer:
             emitter.store(Region.SCRATCH, vector + tile * planes.rows, min(padded, planes.rows), result + tile * padded)
 
 
-#: Pieces of images in flight in the unified buffer.
+#: Number of ranges of image tiles in the unified buffer at a time.
 GATHERED_TOGETHER = 4
 
 
 @dataclass
 class _Bucket:
-    """A bucket: sums of `tiles` k tiles from `first` on, in the unified buffer at `place`; `ring` is the free space after
-    them."""
+    """A bucket: sums of `tiles` k tiles from tile `first` on, at address `place` of the unified buffer. `ring` is the free space
+    after them."""
 
     planes: object
     first: int
@@ -133,22 +135,23 @@ class _Bucket:
 
 
 class SharedRule:
-    """Wraps an optimizer's update with the ring's all-reduce, with the interface of :func:`sim.backward.updates.update_all`.
+    """An update rule for the cores of a ring: it sums the gradients of all cores, and then applies an optimizer's rule. It has
+    the same interface as :class:`sim.backward.updates._Rule`.
 
     Parameters
     ----------
     rule : object
-        Of the optimizer.
+        Update rule of the optimizer.
     ring : Ring
-        Places in the unified buffer.
+        Circular buffer in the unified buffer.
     slots : int
-        Buckets under way at a time.
+        Number of buckets in flight.
     staging : sequence of int
-        First vectors in region SCRATCH for sums on their way, for each of these.
+        For each bucket in flight, the first vector in region SCRATCH through which its sums return to the accumulators.
     rows : int
-        Of sums that go round the ring together, in whole k tiles.
+        Number of rows of sums per bucket, in whole k tiles.
     most : int
-        Rows that are updated at a time.
+        Largest number of rows in one update.
     """
 
     def __init__(self, rule, ring, slots, staging, rows, most):
@@ -158,11 +161,12 @@ class SharedRule:
         self.size, self.rows, self.bucket = size, rows, None
 
     def _tiles(self, planes):
-        """Returns the number of k tiles of a bucket."""
+        """Returns the number of k tiles per bucket."""
         return max(1, self.rows // planes.rows)
 
     def split(self, parts):
-        """Yields parts, consecutive k tiles or pieces of one, divided so that each belongs to one bucket."""
+        """Yields the blocks of `parts`, a sequence of :class:`.GradientBlock`, divided so that each block belongs to one
+        bucket."""
         for part in parts:
             size = self._tiles(part.planes) * part.planes.rows
             while (rest := size - part.first % size) < part.rows:
@@ -171,7 +175,7 @@ class SharedRule:
             yield part
 
     def steps(self, part, _):
-        """Yields the steps of an update as the rule does, for the parts of :meth:`split`."""
+        """Yields after each step of an update, as the optimizer's rule does. `part` is a block from :meth:`split`."""
         bucket = self.bucket = self.bucket or self._new(part)
         self._put(bucket, part)
         if part.first + part.rows < (bucket.first + bucket.tiles) * part.planes.rows:
@@ -183,7 +187,8 @@ class SharedRule:
         self.free.append(bucket.slot)
 
     def _new(self, part):
-        """Returns an empty bucket; places without a sum are +0, as long as they can be added to the state."""
+        """Returns an empty bucket for k tiles from the block `part` on. Rows without a sum are set to +0, where they could be
+        added to the state."""
         planes, slot = part.planes, self.free.pop(0)
         ring, first = Ring(self.places[slot], self.size), part.first // planes.rows
         tiles = min(self._tiles(planes), planes.k_tiles - first)
@@ -195,7 +200,8 @@ class SharedRule:
         return _Bucket(planes, first, tiles, place, ring, slot)
 
     def _put(self, bucket, part):
-        """Writes sums to the bucket. Rows of a k tile after the last segment are zeros that are not needed."""
+        """Writes the sums of a block to the bucket. Rows of a k tile after the last segment are not needed, since they are
+        zeros."""
         rows, each, done = bucket_rows(part.planes, self.cores), part.planes.rows, 0
         step = part.rows if rows == each else each
         while done < part.rows:
@@ -208,7 +214,7 @@ class SharedRule:
             done += count
 
     def _replicated(self, bucket, part):
-        """Updates all rows on all cores."""
+        """Sums the bucket over all cores with ALL_REDUCE, and updates all rows on every core."""
         planes, each = part.planes, _segment(part.planes, self.cores)
         places = [bucket.place + 2 * tile * self.cores * each for tile in range(bucket.tiles)]
         for place in places:
@@ -223,7 +229,7 @@ class SharedRule:
                 yield from self._update(bucket, part, self.staging[bucket.slot], first, rows)
 
     def _sharded(self, bucket, part):
-        """Updates on each core its segment of each k tile."""
+        """Sums the bucket over all cores with REDUCE_SCATTER, and updates on each core its segment of each k tile."""
         emitter, each, padded = self.emitter, part.planes.segment, bucket_rows(part.planes, self.cores)
         size, staging = bucket.tiles * each, self.staging[bucket.slot]
         sums = bucket.ring.take(2 * size)
@@ -238,7 +244,7 @@ class SharedRule:
             yield
 
     def _update(self, bucket, part, staging, first, rows):
-        """Applies the rule to sums at this place of region SCRATCH."""
+        """Applies the optimizer's rule to `rows` rows from `first` on, with the sums at vector `staging` of region SCRATCH."""
         emitter = self.emitter
         bias, acc = emitter.take_bias(rows), self.rule.acc.take(rows)
         emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, staging, rows, bias=bias)

@@ -1,4 +1,4 @@
-"""The instruction emitter of a training step: sums over tiles that are loaded on demand, and data transfers."""
+"""The instruction emitter of a training step. It loads the weight tiles of sums on demand, and emits data transfers."""
 
 import numpy as np
 
@@ -17,36 +17,38 @@ from .tensors import NOTHING, Tile
 
 __all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows", "runs_of"]
 
-#: Sums start from +0.
+#: Fields with which sums start from +0.
 FROM_ZERO = {"start": 1}
 
-_MOST_TILES = 65_535  # in one LOAD_WEIGHTS
+_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 
 
 def from_rows(bias):
-    """Returns fields with which sums start from bias rows, one for each row, from row `bias` on."""
+    """Returns instruction fields with which sums start from bias rows: one bias row per row of sums, from row `bias` on."""
     return {"start": 1, "bias_rows": 1, "bias": bias}
 
 
 class Constants:
-    """Constants of a step in region MODEL, in vectors from the first: zeros, tiles by name, and tiles of fixed weights.
+    """The constants of a training step, at the start of region MODEL: zeros, named tiles, function tables, and tiles of fixed
+    weights.
 
     Parameters
     ----------
     n : int
     values : dict of str to number or None
-        By name, the factors of the identity that the tiles are; None: as the optimizer says; `ones` are ones everywhere.
+        Factors of the named tiles, which are multiples of the identity. None: the optimizer determines the factor. The tile
+        `ones` has 1 everywhere.
     zeros : int
-        Vectors, at least.
+        Least number of vectors of zeros.
     functions : sequence of Function, Derivative or InverseRoot
-        By table.
+        Functions that need a function table.
 
     Members
     -------
     tables : dict
-        Of a function's `key`: its :class:`sim.golden.table_lookup.Table`, and the first vector of that.
+        By the function's `key`: its :class:`sim.golden.table_lookup.Table`, and the first vector of the table.
     fixed : dict of bytes to int
-        Tiles of fixed weights, and the first vector of each.
+        Tiles of fixed weights, and the first vector of each tile.
     """
 
     def __init__(self, n, values, zeros, functions=()):
@@ -58,27 +60,27 @@ class Constants:
             self.first_fixed += TABLE_WORDS // n
 
     def vector(self, name):
-        """Returns the first vector of a named tile."""
+        """Returns the first vector of the named tile."""
         return self.zeros + self.names.index(name) * self.n
 
     def add(self, tile):
-        """Returns the first vector of a tile of fixed weights with these bytes."""
+        """Adds a tile of fixed weights, given as bytes, unless it exists. Returns its first vector."""
         return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
 
     def pack(self):
-        """Returns the bytes of all constants, with 0 for the optimizer's factors."""
+        """Returns the bytes of all constants. The optimizer's factors are 0."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
         parts += [table.words.astype("<u2").tobytes() for table, _ in self.tables.values()]
         return b"".join([*parts, *self.fixed])
 
     def tile(self, name, value):
-        """Returns the bytes of a named tile for a factor."""
+        """Returns the bytes of the named tile for a given factor."""
         values = np.ones((self.n, self.n)) if name == "ones" else np.eye(self.n) * np.float32(value)
         return np.asarray(values, np.float32).astype(bfloat16).tobytes()
 
 
 def runs_of(tiles, n):
-    """Yields `(first tile, tiles)` of stretches of consecutive tiles."""
+    """Yields `(first tile, number of tiles)` for each sequence of tiles that are contiguous in memory."""
     first = 0
     while first < len(tiles):
         one, size = tiles[first], 1
@@ -89,14 +91,14 @@ def runs_of(tiles, n):
 
 
 class _Tiles:
-    """The weight tiles of a group, in the order of its passes."""
+    """The weight tiles of a :class:`.Group`, in the order of its passes."""
 
     def __init__(self, emitter, tiles):
         self.emitter, self.tiles, self.done = emitter, tiles, 0
 
     def fit(self, passes, count):
-        """Returns the number of passes of the next MATMUL. Its tiles must be requested before it, so they are contiguous or
-        few."""
+        """Returns the number of passes of the next MATMUL, at most `passes`. The tiles of a MATMUL are requested before it, so
+        they must be contiguous, or few enough for the weight FIFO. A pass has `count` tiles."""
         left = self.tiles[self.done : self.done + passes * count]
         _, size = next(runs_of(left, self.emitter.n))
         if self.emitter.images:
@@ -115,30 +117,30 @@ class StepEmitter(Emitter):
     ----------
     config : Config
     scratch : int
-        Vectors of region SCRATCH.
+        Size of region SCRATCH, in vectors.
     constants : Constants
 
     Members
     -------
     rows : dict of str to int
-        Places in the unified buffer of constant tiles.
+        Address in the unified buffer of each constant tile that is loaded.
     weights : dict of int to list
-        Sources of the tiles of each term, by number of the spatial stage.
+        Weight tiles of each term, by number of the spatial stage.
     biases : dict of int to Planes
-        Planes of biases, by number of the spatial stage.
+        Planes of the bias, by number of the spatial stage.
     images : sim.backward.sharing.Gatherer or None
-        Gathers images of weights before they are read.
+        Code generator that gathers the images of divided weights before they are read.
     flat_stages : int
-        Number of the first flat stage in `stage`.
+        Number of the first dense stage, in the numbering of `stage`.
     zero_rows : int
-        Number of bias rows that are zeros, from row 0 on: sums of that number of column tiles can start from +0.
+        Number of bias rows that are zero, from row 0 on. Sums of at most this number of column tiles can start from +0.
     table_ring : Ring or None
-        Places in the unified buffer through which function tables are loaded.
+        Circular buffer in the unified buffer through which function tables are loaded.
     in_table : tuple or None
-        The `key` of the loaded function table.
+        The `key` of the function table that is loaded.
     """
 
-    #: By contract, training is defined for finite numbers, and a sum that underflows to -0 may lose its sign.
+    #: Training is defined for finite numbers only, and a sum that underflows to -0 may lose its sign.
     skips_margins = True
 
     def __init__(self, config, scratch, constants, table_ring=None):
@@ -154,19 +156,19 @@ class StepEmitter(Emitter):
     # Moves
 
     def load(self, region, vector, rows, buffer, **fields):
-        """Loads vectors of host memory into the unified buffer."""
+        """Loads vectors from host memory into the unified buffer."""
         self.transfer(Opcode.LOAD, region, vector, rows, buffer=buffer, **fields)
-        if self.operands_loaded < STARTING:  # at the start, weights of one piece only
+        if self.operands_loaded < STARTING:  # at the start of the program, do not extend LOAD_WEIGHTS beyond an operand's load
             self.operands_loaded, self.bringing = self.operands_loaded + 1, None
 
     def load_rows(self, name, place, count=None):
-        """Loads vectors of a constant tile into the unified buffer."""
+        """Loads a constant tile, or its first `count` vectors, into the unified buffer at address `place`."""
         self.load(Region.MODEL, self.constants.vector(name), count or self.n, place)
         self.rows[name] = place
 
     def load_halves(self, planes, stretches, key=None):
-        """Loads bias rows of numbers whose upper and lower halves are in these planes of SCRATCH; each stretch is `(first row,
-        rows)`. Returns the first row."""
+        """Loads binary32 numbers as bias rows. `planes` are the first vectors of their upper and lower halves in SCRATCH, and
+        `stretches` the ranges `(first row, rows)`. Returns the first bias row."""
         place = first = self.take_bias(sum(count for _, count in stretches), key)
         for row, count in stretches:
             for half, plane in zip((Half.UPPER, Half.LOWER), planes):
@@ -177,7 +179,7 @@ class StepEmitter(Emitter):
     # Sums
 
     def bring(self, tiles):
-        """Emits LOAD_WEIGHTS of the tiles that the next MATMUL reads, as few as possible."""
+        """Emits as few LOAD_WEIGHTS as possible for the tiles that the next MATMUL reads."""
         if self.images:
             self.images.reach(tiles)
         for one, size in runs_of(tiles, self.n):
@@ -186,8 +188,8 @@ class StepEmitter(Emitter):
                 self.bringing = self.ops[-1]
 
     def _bring_more(self, tile, size):
-        """Extends the last LOAD_WEIGHTS by these tiles if they follow its own, unless one of the tiles waits for another unit or
-        has been stored since."""
+        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. This is impossible if the tiles do not follow the last
+        ones in memory, must wait for another unit, or have been stored since. It then returns False."""
         op = self.bringing
         if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
             return False
@@ -204,7 +206,7 @@ class StepEmitter(Emitter):
         return True
 
     def store(self, region, vector, rows, buffer):
-        """Stores vectors of the unified buffer to host memory."""
+        """Stores vectors from the unified buffer to host memory."""
         self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
 
     def transfer(self, opcode, region, vector, rows, **fields):
@@ -213,18 +215,19 @@ class StepEmitter(Emitter):
             self.bringing = None
 
     def lacks(self, function):
-        """Returns whether a function needs another function table to be loaded."""
+        """Returns True if a function needs a function table that is not loaded."""
         return function.is_table and function.key != self.in_table
 
     def load_table(self, function, operands=None):
-        """Loads a function's table, unless it is loaded, through a ring in the unified buffer, by default `table_ring`."""
+        """Loads the function table of a function, if it is not loaded. The words pass through the circular buffer `operands`, by
+        default `table_ring`."""
         if self.lacks(function):
             self.in_table = function.key
             self.put_table(*self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
-        """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles of `rows` sums each. It reads these tiles
-        in the order of passes, then columns. Sums start from bias row `bias` on; None: from +0."""
+        """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles with `rows` sums each. `tiles` are the
+        weight tiles, in the order of passes, then columns. Sums start from bias row `bias` on, or from +0 if it is None."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()
@@ -233,13 +236,16 @@ class StepEmitter(Emitter):
         return Group(self, 0, count, acc, rows, passes, whole, passes, bias=bias or 0, tiles=_Tiles(self, tiles))
 
     def add_up(self, tiles, count, places, loops, acc, rows, bias=None):
-        """Emits all passes of a group, over operands at these places."""
+        """Emits all passes of a :meth:`group` over the operands at the given addresses."""
         for _ in self.group(tiles, count, acc, rows, bias).add(places, loops):
             pass
 
     def add_product(self, name, vector, rows, acc):
-        """Adds a diagonal constant times vectors of SCRATCH to the sums at `acc`. The vectors are loaded as tiles; the operand is
-        the diagonal in the unified buffer, which keeps the buffer's port free. The padding of the last tile has to be finite."""
+        """Adds vectors of SCRATCH, multiplied by a diagonal constant, to the sums at `acc`.
+
+        The vectors are loaded as weight tiles, and the operand is the diagonal tile in the unified buffer. This keeps the
+        buffer's port free. The padding of the last tile must be finite.
+        """
         whole, rest = divmod(rows, self.n)
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
             if each and count:
@@ -247,36 +253,36 @@ class StepEmitter(Emitter):
                 self.pass_over(self.rows[name], each, acc + first, count, {})
 
     def _load_zeros(self):
-        """Loads the zero bias rows, once."""
+        """Loads the bias rows that are zero, once per program."""
         if not self.zeroed:
             self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, self.zero_rows, bias=0)
             self.zeroed = True
 
     def add_scaled(self, name, place, rows, acc, start=None):
-        """Adds a diagonal constant times vectors in the unified buffer to the sums at `acc`. `start` restarts the sums from
-        :data:`FROM_ZERO` or :func:`from_rows`."""
+        """Adds vectors of the unified buffer, multiplied by a diagonal constant, to the sums at `acc`. With `start`,
+        :data:`FROM_ZERO` or :func:`from_rows`, they start anew."""
         self.bring([Tile(Region.MODEL, self.constants.vector(name))])
         if start is FROM_ZERO:
             self._load_zeros()
         self.pass_over(place, rows, acc, 1, start or {})
 
     def pass_over(self, place, rows, acc, count, start):
-        """Emits passes over `count` tiles with the same operands; the tiles' sums are consecutive."""
+        """Emits passes of the same operands over `count` weight tiles. The sums of consecutive tiles are consecutive."""
         loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
         others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")
         self.emit(Opcode.MATMUL, {**dict.fromkeys(others, 0), **loops, "buffer": place, "acc": acc, **start})
 
-    # The interface for stages that run sample by sample
+    # Interface of StageEmitter for spatial stages
 
     def tiles(self, columns, passes, sample):
-        """Returns the weight tiles, as StageEmitter does."""
+        """Returns the weight tiles of passes, for the column tiles `columns`."""
         first, count = columns
         terms = self.weights[self.stage]
         found = (terms[index].tile(ky, kx, tile, first + c) for index, ky, kx, tile in passes for c in range(count))
         return _Tiles(self, [tile or NOTHING for tile in found])
 
     def bias(self, column, count):
-        """Returns the first bias row of column tiles of the present stage."""
+        """Returns the first bias row for column tiles of the current stage, and loads the bias if needed."""
         planes, key = self.biases.get(self.stage), (self.stage, column, count)
         if planes is None:
             self._load_zeros()
@@ -286,13 +292,13 @@ class StepEmitter(Emitter):
         return self.bias_places[key][0]
 
     def results(self, stage, wide):
-        """Returns the writer of results, as StageEmitter does."""
+        """Returns the writer of a stage's results."""
         return StepResults(self, stage, wide)
 
     # Results
 
     def activate(self, acc, buffer, rows, format=Format.BFLOAT16, function=FunctionCode.NONE, lanes=None):
-        """Writes consecutive sums to consecutive vectors."""
+        """Writes consecutive rows of sums to consecutive vectors of the unified buffer, with a function, in a format."""
         self.emit(
             Opcode.ACTIVATE,
             {"function": function, "format": format, "rows": rows, "lanes": lanes or self.n, "buffer": buffer, "acc": acc},

@@ -1,4 +1,4 @@
-"""The program of a training step, its images, and its cost."""
+"""The program of a training step, the images of its host memory, and its cost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,24 +17,24 @@ __all__ = ["StepProgram", "make_step"]
 
 @dataclass(frozen=True, eq=False)
 class StepProgram:
-    """Result of :func:`sim.backward.compile.compile_step`.
+    """The compiled program of a training step, from :func:`sim.backward.compile.compile_step`.
 
     Parameters
     ----------
     model : bytes
-        Image of region MODEL. Execution begins at offset 0.
+        Contents of region MODEL. Execution begins at offset 0.
     instructions : int
-        Instructions in it, HALT included.
+        Number of instructions, including HALT.
     batch : int
-        Samples of a core.
+        Number of samples that a core processes.
     cores : int
-        Cores of the ring. Each core runs this program with its own host memory.
+        Number of cores in the ring. Each core executes this program with its own host memory.
     useful_macs : int
-        Multiplications that the step needs on a core: forward, gradients of weights, and data gradients except the input's.
+        Multiplications that a step needs on a core: forward pass, gradients of weights, and data gradients except the input's.
     predicted_cycles : int
-        Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing.model`.
+        Cycles of a step with the default memory latency, predicted by :mod:`sim.compiler.timing.model`.
     ops : tuple of Op
-        The instructions without HALT.
+        The instructions, without HALT.
     """
 
     model: bytes
@@ -51,13 +51,13 @@ class StepProgram:
 
     @property
     def sizes(self):
-        """Sizes as {region: bytes} of all regions."""
+        """Returns the size of each region in bytes, {region: bytes}."""
         sizes = {region: vectors * self.config.vector_bytes for region, vectors in self.memory.sizes.items()}
         return {Region.MODEL: len(self.model), **sizes}
 
     def with_rate(self, rate, step=1):
-        """Returns the image of region MODEL for a learning rate and update number `step`, from 1. It differs only in the
-        optimizer's tiles."""
+        """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. Only the optimizer's
+        tiles differ."""
         first = self.instructions * self.config.instruction_bytes
         model, size = bytearray(self.model), self.config.vector_bytes
         for name, value in self.optimizer.factors(rate, self.batch * self.cores, step).items():
@@ -68,36 +68,38 @@ class StepProgram:
         return bytes(model)
 
     def pack_input(self, x, targets, masks=None):
-        """Returns the image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes) in the model's
-        order. With dropout it includes masks from :meth:`sim.golden.dropout.Dropout.masks`."""
+        """Returns the contents of region INPUT, from bfloat16 samples (batch, input size) and targets (batch, classes) in the
+        order of the ONNX model. With dropout, `masks` are from :meth:`sim.golden.dropout.Dropout.masks`."""
         return self.memory.pack_input(x, targets, masks)
 
     def pack_state(self, state, rank=0):
-        """Returns the image of region SCRATCH of core `rank` in the ring from a :class:`sim.golden.training.TrainingState`."""
+        """Returns the contents of region SCRATCH for core `rank` of the ring, from a
+        :class:`sim.golden.training.TrainingState`."""
         return self.memory.pack_state(state, rank)
 
     def unpack_states(self, data, steps=0):
-        """Returns the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, see
+        """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates; see
         :meth:`sim.backward.memory.StepMemory.unpack_states`."""
         return self.memory.unpack_states(data, steps)
 
     def unpack_images(self, data):
-        """Returns the parameters that the last step read on a core; see :meth:`sim.backward.memory.StepMemory.unpack_images`."""
+        """Reads the parameters that the last step used on a core; see :meth:`sim.backward.memory.StepMemory.unpack_images`."""
         return self.memory.unpack_images(data)
 
     @property
     def ring_words(self):
-        """Number of 32-bit words that each core sends in a step."""
+        """Returns the number of 32-bit words that each core sends in a step."""
         fields = [op.fields for op in self.ops if op.opcode is Opcode.RING]
         return sum(words_sent(one["mode"], self.cores, one["segment"] * one["rounds"], self.config.n) for one in fields)
 
     def unpack_logits(self, data):
-        """Returns the logits, float32 (batch, classes), in the model's order, from region OUTPUT."""
+        """Reads the logits from the bytes of region OUTPUT. Returns float32 (batch, classes), in the order of the ONNX model's
+        results."""
         return self.memory.unpack_logits(data)
 
 
 def make_step(training, optimizer, config, memory, constants, ops, cycles):
-    """Makes the :class:`StepProgram` of instructions in their final order, which takes `cycles` cycles."""
+    """Returns the :class:`StepProgram` with the given instructions, which are in their final order and take `cycles` cycles."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     model = b"".join([*words, constants.pack()])
     made = StepProgram(
@@ -118,7 +120,7 @@ def make_step(training, optimizer, config, memory, constants, ops, cycles):
 
 
 def useful_macs(training):
-    """Returns the number of multiplications for one sample."""
+    """Returns the number of multiplications that one sample needs in a step."""
     graph = training.graph
     total = sum(map(graph.macs, graph.stages))
     for one in training.parameters:

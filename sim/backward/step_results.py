@@ -1,4 +1,5 @@
-"""Results of a training step: writes from the accumulators, with indices of maxima and masked or spread gradients."""
+"""The writer of results in a training step: it also writes indices of maxima, masked gradients, and gradients with zeros
+inserted."""
 
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 
@@ -9,10 +10,11 @@ __all__ = ["StepResults"]
 
 
 class StepResults(Results):
-    """Results of stages that run sample by sample, forward and gradients."""
+    """The writer of results for spatial stages, both forward and backward."""
 
     def activate(self, rectangle, column, acc, result, factor):
-        """Writes results, and their indices or gradients. Results with an index have no table function."""
+        """Writes the results of a rectangle of sums: the results themselves, indices of maxima, or gradients. Results with an
+        index have no function by table."""
         made = [(result, (1, 1), False)]
         made += [(placed, extra.spread, extra.index) for placed, extra in zip(result.extras, self.stage.extras)]
         for placed, spread, index in made:
@@ -29,8 +31,8 @@ class StepResults(Results):
             self.store_area(placed, extra.tensor)
 
     def _spread(self, rectangle, column, acc, placed, spread, factor):
-        """Writes sums to their places in windows, or with zeros between: one instruction for each place in a window, and each
-        sample."""
+        """Writes sums to their positions in windows, or with zeros inserted between them. There is one instruction per sample and
+        position in the window."""
         samples, rows, columns = rectangle.sums
         select, (down, across) = self.stage.select, [a * b for a, b in zip(self.stage.window, spread)]
         for sample in range(samples):
@@ -60,6 +62,6 @@ class StepResults(Results):
                 self.emitter.emit(Opcode.SELECT, fields)
 
     def _apart(self, fields, column):
-        """Writes results with zeros between them."""
+        """Writes results with zeros inserted between them."""
         ones = {"window0": 1, "window1": 1, "window0_stride": 0, "window1_stride": 0}
         self.emitter.emit(Opcode.POOL, {**self.fields(column), **ones, **fields})

@@ -1,4 +1,4 @@
-"""Layouts of tensors in host memory, and the tiles that are read from them."""
+"""Layouts in host memory of tensors with one position per sample, and the weight tiles that are read from tensors."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ __all__ = ["Tile", "NOTHING", "Flat"]
 
 
 class Tile(NamedTuple):
-    """A weight tile: n consecutive vectors for the weight FIFO, columns of the tile or its rows (`transpose`)."""
+    """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile, or its
+    rows if `transpose`."""
 
     region: Region
     vector: int
@@ -29,18 +30,19 @@ NOTHING = Tile(Region.MODEL, 0)
 
 @dataclass(frozen=True)
 class Flat:
-    """A tensor of one position, for all samples: `[stretch][tile][sample]`.
+    """A tensor with one position per sample, for all samples. It is stored as `[chunk][tile][sample]`, where a chunk is a range
+    of samples.
 
     Parameters
     ----------
     channels, n : int
-    starts : tuple of int
+    First sample of each chunk, a multiple of n, and the end of the last chunk.
         First samples of the stretches, multiples of n, and the end of the last one.
     region : Region or None
     first : int
-        First vector in the region.
+        Index of the first vector in the region.
     size : int
-        Vectors of a value: 2 of binary32.
+        Vectors per n values: 1 for bfloat16, 2 for binary32.
     """
 
     channels: int
@@ -52,7 +54,7 @@ class Flat:
 
     @cached_property
     def layouts(self):
-        """Layouts of the stretches, each a :class:`sim.compiler.memory.layout.Layout`."""
+        """Returns the layout of each chunk, a :class:`sim.compiler.memory.layout.Layout`."""
         widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
         return [
             Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, along_x=True) for width in widths
@@ -68,30 +70,30 @@ class Flat:
 
     @property
     def vectors(self):
-        """Total number of vectors."""
+        """Returns the total number of vectors."""
         return self._firsts[-1] * self.size
 
     def at(self, region, first):
-        """Returns the same tensor at this place."""
+        """Returns the same tensor at another location: vector `first` of a region."""
         return replace(self, region=region, first=first)
 
     def vector(self, tile, sample):
-        """Returns the place of a sample's vector in a tile."""
+        """Returns the index in the region of the vector with tile `tile` of a sample."""
         stretch = bisect_right(self.starts, sample, hi=len(self.starts) - 1) - 1
         position = self.layouts[stretch].position(0, 0, tile, sample - self.starts[stretch])
         return self.first + (self._firsts[stretch] + position) * self.size
 
     def tile(self, tile, sample, transpose=0):
-        """Returns the :class:`Tile` of n samples from this one on."""
+        """Returns the :class:`Tile` whose vectors are tile `tile` of n samples, from `sample` on."""
         return Tile(self.region, self.vector(tile, sample), transpose)
 
     def pack(self, values):
-        """Returns the bytes of bfloat16 (batch, channels)."""
+        """Returns the bytes of the tensor from bfloat16 values (batch, channels)."""
         stretches = zip(self.layouts, self.starts, self.starts[1:])
         return b"".join(layout.pack(values[None, None, first:end]) for layout, first, end in stretches)
 
     def unpack(self, data, dtype="<f4"):
-        """Returns float32 (batch, channels) from the bytes of the tensor."""
+        """Reads values from the bytes of the tensor. Returns float32 (batch, channels)."""
         each = self.n * np.dtype(dtype).itemsize
         stretches = zip(self.layouts, self._firsts)
         return np.concatenate([layout.unpack(data[first * each :], dtype)[0, 0] for layout, first in stretches])

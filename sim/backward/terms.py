@@ -1,4 +1,4 @@
-"""Sources of a term's tiles of weights: its parameter, or region MODEL for fixed weights."""
+"""The weight tiles of a term: tiles of its parameter in SCRATCH, or tiles in region MODEL for fixed weights."""
 
 import numpy as np
 
@@ -11,27 +11,28 @@ __all__ = ["ParameterTiles", "FixedTiles"]
 
 
 class ParameterTiles:
-    """Tiles of a trained term.
+    """The weight tiles of a trained term.
 
     Parameters
     ----------
     planes : Planes
     kernel : (int, int)
     inputs : int
-        Tiles of the source's channels, in the forward pass.
+        Number of channel tiles of the source, in the forward pass.
     transposed : bool
-        Whether it is the data gradient's term: kernel positions last to first, inputs and outputs changed.
+        True for the term of a data gradient: the kernel positions are reversed, and inputs and outputs exchanged.
     """
 
     def __init__(self, planes, kernel, inputs, transposed=False):
         self.planes, self.kernel, self.inputs, self.transposed = planes, kernel, inputs, transposed
 
     def number(self, ky, kx, tile):
-        """Returns the index of a k tile."""
+        """Returns the index of the k tile for a kernel position and a channel tile of the source."""
         return (ky * self.kernel[1] + kx) * self.inputs + tile
 
     def tile(self, ky, kx, tile, column):
-        """Returns the :class:`Tile` of a pass over a tile of the source, for a column tile of the sums."""
+        """Returns the weight :class:`Tile` of a pass: kernel position (ky, kx), channel tile `tile` of the source, column tile
+        `column` of the sums."""
         height, width = self.kernel
         if self.transposed:
             ky, kx, tile, column = height - 1 - ky, width - 1 - kx, column, tile
@@ -39,7 +40,7 @@ class ParameterTiles:
 
 
 class FixedTiles:
-    """Tiles of a term with fixed weights.
+    """The weight tiles of a term with fixed weights.
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ class FixedTiles:
         self.places = {}
 
     def tile(self, ky, kx, tile, column):
-        """Returns the tile as ParameterTiles does; None if all weights are zero."""
+        """Returns the weight tile of a pass like :meth:`ParameterTiles.tile`, or None if all its weights are zero."""
         key = ky, kx, tile, column
         if key not in self.places:
             dense = dense_weights(self.term, column, 1, self.n)[ky, kx, tile * self.n : (tile + 1) * self.n]
-            values = np.where(dense & 0x7FFF, dense, 0).T  # a column a vector
+            values = np.where(dense & 0x7FFF, dense, 0).T  # each column of the tile is a vector
             self.places[key] = self.constants.add(values.astype("<u2").tobytes()) if values.any() else None
         place = self.places[key]
         return place if place is None else Tile(Region.MODEL, place)

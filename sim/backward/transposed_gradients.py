@@ -1,6 +1,8 @@
-"""Transposed gradients: one row per output, whose lanes are n samples or positions. They are the operands of weight gradients.
+"""Transposed gradients, which are the operands of weight gradients. Each row belongs to an output, and its lanes are n samples or
+positions.
 
-A transposition is a pass of the identity's rows over a tile whose columns are the n vectors; in a core with `transpose`, a LOAD.
+A core with `transpose` transposes vectors in a LOAD. Otherwise a pass transposes them: the operands are the rows of the identity,
+and the columns of the weight tile are the n vectors.
 """
 
 from dataclasses import dataclass
@@ -14,17 +16,17 @@ __all__ = ["TransposedGradient", "transposing"]
 
 @dataclass
 class TransposedGradient:
-    """One transposed gradient, `[block][output]`.
+    """A transposed gradient, stored as `[block of n samples][output]`.
 
     Parameters
     ----------
     rows : int
-        Outputs, up to whole tiles.
+        Number of outputs, rounded up to whole tiles.
     blocks : int
     place : int or None
-        In the unified buffer; None if it is too large for that.
+        Address in the unified buffer. None if the gradient is too large for the buffer.
     vector : int or None
-        In SCRATCH, then.
+        First vector in SCRATCH, if `place` is None.
     """
 
     rows: int
@@ -33,7 +35,7 @@ class TransposedGradient:
     vector: int | None = None
 
     def write(self, emitter, tiles, block, acc, ring):
-        """Writes blocks from `block` on."""
+        """Transposes the gradient's tiles, and writes the blocks from number `block` on."""
         rows = len(tiles) * self.rows
         place = ring.take(rows) if self.place is None else self.place + block * self.rows
         for _ in transposing(emitter, tiles, place, acc):
@@ -42,7 +44,8 @@ class TransposedGradient:
             emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
 
     def read(self, emitter, first, size, ring):
-        """Yields places of `size` rows from row `first` on, block after block, in pieces; rows in SCRATCH are loaded."""
+        """Yields the addresses of `size` rows from row `first` on, one address per block, for several blocks at a time. Rows in
+        SCRATCH are loaded into the circular buffer `ring`."""
         if self.place is not None:
             yield [self.place + block * self.rows + first for block in range(self.blocks)]
             return
@@ -59,8 +62,8 @@ class TransposedGradient:
 
 
 def transposing(emitter, tiles, place, acc):
-    """Transposes the `tiles` tiles of each block into the unified buffer from `place` on, through the ring `acc` of accumulator
-    rows, as many blocks at once as it has room for. A generator, which yields after each group."""
+    """Transposes tiles into the unified buffer from address `place` on. `tiles` has the tiles of each block. It is a generator
+    that yields after each group of tiles; the size of a group is limited by `acc`, a circular buffer of accumulator rows."""
     flat = [tile for block in tiles for tile in block]
     if emitter.config.transpose:
         for tile, count in runs_of(flat, emitter.n):

@@ -1,7 +1,7 @@
-"""Updates: the optimizers of :mod:`sim.ir.optimizers` as instructions on a part of a parameter's gradient.
+"""Code of the updates: the optimizers of :mod:`sim.ir.optimizers` as instructions on one block of a parameter's gradient.
 
-An update is a sequence of steps. The steps up to the last one that reads the gradient come before the next part's gradient. The
-other steps are interleaved with that gradient, which hides their latency through the activation unit.
+An update consists of steps. The steps up to the last one that reads the gradient precede the sums of the next block. The
+remaining steps are interleaved with these sums, which hides their latency through the activation unit.
 """
 
 from collections import deque
@@ -16,42 +16,43 @@ from .step_emitter import FROM_ZERO, from_rows
 
 __all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
-IN_FLIGHT = 3  # most parts in flight
-BUCKET_PARTS = 2  # parts that the ring reduces together
-_PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a part
+IN_FLIGHT = 3  # largest number of blocks in flight
+BUCKET_PARTS = 2  # number of blocks that the ring reduces together
+_PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer per row of a block
 
 
 def rows_in_flight(optimizer, planes=(), cores=1):
-    """Returns the number of buffer vectors that updates take for each row of a part; on the cores of a ring, for these planes."""
+    """Returns the number of unified-buffer vectors that updates need per row of a block. On the cores of a ring, it depends on
+    the planes of the parameters."""
     places = _PLACES[type(optimizer)]
-    if cores > 1:  # sums of the gradient, one core's sums, and the updated values
+    if cores > 1:  # sums of the gradient, sums of one core's segment, and updated values
         padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
         places = padded * BUCKET_PARTS * (2 + -(-(2 + places) // cores))
     return IN_FLIGHT * places
 
 
 def rows_of_factors(optimizer):
-    """Returns the names of the update factors that are operands, besides the identity."""
+    """Returns the names of the update factors that are loaded as operands, in addition to the identity."""
     return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
 
 
 def places_of_sums(optimizer):
-    """Returns the number of places in the accumulators for the sums of updates. Adam computes several sums for a part, one after
-    the other. Sums of one part are computed while sums of another are read."""
+    """Returns the number of accumulator areas for the sums of updates. Adam computes several sums per block, one after the other;
+    one area is written while the other is read."""
     return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
 def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0):
-    """Emits the updates of all parts, in the order of the parts.
+    """Emits the updates of all blocks, in order.
 
     Parameters
     ----------
-    parts : iterable of Part
-        Each is yielded once the instructions for its sums have been emitted.
+    parts : iterable of GradientBlock
+        Blocks of gradients. Each is yielded after the instructions for its sums have been emitted.
     ring, acc : Ring
-        Places in the unified buffer and in the accumulators.
+        Circular buffers of unified-buffer vectors, and of accumulator rows.
     staging, rows, most :
-        On the cores of a ring, see :class:`sim.backward.sharing.SharedRule`.
+        Only on the cores of a ring; see :class:`sim.backward.sharing.SharedRule`.
     """
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
     if emitter.cores > 1:
@@ -71,14 +72,14 @@ def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0)
 
 
 def _go_on(under_way):
-    """Advances each update in flight by a step."""
+    """Advances each update in flight by one step, and removes updates that have ended."""
     for steps in [*under_way]:
         if next(steps, True) is True:
             under_way.remove(steps)
 
 
 class _Rule:
-    """The update rule of an optimizer.
+    """The update rule of an optimizer, as code generator.
 
     Parameters
     ----------
@@ -91,27 +92,31 @@ class _Rule:
         self.emitter, self.decays, self.acc = emitter, bool(optimizer.weight_decay), acc
 
     def steps(self, part, ring):
-        """Yields after each step of the instructions for a part, with these vectors of the unified buffer. The yielded value is
-        False, then True once when the part's sums are free, later None."""
+        """Emits the update of a block, and yields after each step. `ring` is a circular buffer in the unified buffer.
+
+        The yielded value is False as long as the sums of the block are needed, then once True, then None.
+        """
         raise NotImplementedError
 
     def _places(self, part, name):
-        """Returns the first vectors of a part in SCRATCH, for each plane under this name."""
+        """Returns the first vector of a block in SCRATCH, for each plane with this name."""
         return [place + part.first for place in part.planes.places(name)]
 
     def _from_halves(self, planes, rows):
-        """Returns the fields of sums that start from numbers in two planes."""
+        """Loads binary32 numbers from two planes as bias rows. Returns the instruction fields with which sums start from these
+        rows."""
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
-        """Writes the halves of sums to `place` and following vectors, and to SCRATCH."""
+        """Writes the upper and lower halves of sums to `place` in the unified buffer, and from there to two planes in SCRATCH."""
         self.emitter.activate(acc, place, rows, Format.PLANES)
         for index, vector in enumerate(planes):
             self.emitter.store(Region.SCRATCH, vector, rows, place + index * rows)
 
 
 class _Sgd(_Rule):
-    """The update V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W); W' = W - r V'."""
+    """The update rule of SGD: V' = bf16(G + mu V), or bf16((G + mu V) + decay * upper half of W) with weight decay; W' = W - r
+    V'."""
 
     def steps(self, part, ring):
         emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
@@ -128,8 +133,8 @@ class _Sgd(_Rule):
 
 
 class _Adam(_Rule):
-    """Implements :class:`sim.ir.optimizers.Adam`. M' is read from the unified buffer where the formula has A, its rounded value,
-    so that the sums are free for the next part."""
+    """The update rule of :class:`sim.ir.optimizers.Adam`. Its product u = bf16(M' p) does not read the accumulators A, as in the
+    class, but loads M' = bf16(A) back from the unified buffer. The accumulators are then free for the next block."""
 
     def steps(self, part, ring):
         emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
@@ -167,6 +172,6 @@ class _Adam(_Rule):
         self._store_halves(acc, master, rows, ring.take(2 * rows))
 
     def _multiply(self, acc, place, rows):
-        """Multiplies rounded sums by vectors, and writes the products over the vectors."""
+        """Rounds sums, multiplies them by vectors at address `place`, and overwrites the vectors with the products."""
         fields = {"rows": rows, "lanes": self.emitter.n, "acc": acc, "operand": place, "buffer": place}
         self.emitter.emit(Opcode.MULTIPLY, fields)
