@@ -1,4 +1,4 @@
-"""Tests write neither into the home nor into the environment that they run in: `tests/support/own_home.py`."""
+"""Tests that tests write neither into the user's home nor into their environment (`tests/support/own_home.py`)."""
 
 import os
 import shutil
@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: Tests of programs that keep bytecode, fonts, compiled functions or a device id, and one whose files are cut short.
+#: Tests of programs that write bytecode, fonts, compiled functions or a device id, and one whose files are truncated.
 _TESTS = (
     "scripts/test_train_command.py::test_a_full_disk[--log-l]",
     "scripts/test_train_command.py::test_log_has_each_step",
     "scripts/test_pictures.py::test_labels_do_not_collide",
     "sim/frontend/test_upsampling.py::test_residual_of_pixels",
 )
-#: Variables of the present tests that would have the same effect as the fixture.
+#: Variables of the running tests that would hide a missing fixture.
 _OF_TESTS = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "ORT_DISABLE_TELEMETRY")
 
 
 def files(folder):
-    """Path to size and time of modification, of all files in the folder."""
+    """Returns {path: (bytes, time of modification in ns)} of all files in the folder."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -33,7 +33,7 @@ def files(folder):
 
 
 def test_tests_leave_home_and_environment_alone(tmp_path):
-    """One package is as after its installation, without bytecode."""
+    """A subset of tests leaves the home directory and the installed packages unchanged, and writes no bytecode into them."""
     package = find_spec("tensorboardX")
     if package is None:
         pytest.skip("tensorboardX is not installed")

@@ -1,5 +1,5 @@
-"""Rooms, the folders of `hw`, `sim` and `scripts`: a room imports only from rooms below it, and files do not import each other in
-a circle."""
+"""Tests that a room (a folder of `hw`, `sim` or `scripts`) imports only from rooms below it, and that files have no circular
+imports."""
 
 import ast
 import functools
@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: A line's rooms import from lines below it alone, not from each other.
+#: Rooms in a line import only from rooms in lines below it, not from each other.
 ORDER = """
     scripts/start scripts/docs
     scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat scripts/train
@@ -58,7 +58,7 @@ def levels(order):
 
 
 LEVEL, INNER_LEVEL = levels(ORDER), levels(INNER)
-#: The examples are users of the whole.
+#: The examples may import from any room.
 FILES = {
     "amaranth_tpu." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for top in ("hw", "sim", "scripts")

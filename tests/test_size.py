@@ -1,4 +1,4 @@
-"""Functions short enough to be read in one go."""
+"""Tests that functions are short enough to be read at once."""
 
 import ast
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: Lines of a function. An `elaborate` describes one circuit, and may be longer.
+#: Limit of lines of a function. An `elaborate` describes a whole circuit, and may be longer.
 MOST = 60
 
 
 def functions(path):
-    """`(name, lines)` of each function in a file, without its parameters and its docstring."""
+    """Yields `(name, lines)` of each function in a file, not counting its parameters and docstring."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0]

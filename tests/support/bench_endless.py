@@ -1,4 +1,4 @@
-"""cocotb bench that never ends, for the runner's tests."""
+"""A cocotb bench that never ends, for the tests of the simulation runner."""
 
 import cocotb
 from cocotb.triggers import Timer

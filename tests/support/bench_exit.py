@@ -1,4 +1,4 @@
-"""cocotb bench that passes, in a simulator that then ends with a status of its own, for the runner's tests."""
+"""A cocotb bench that passes although the simulator then exits with status 3, for the tests of the simulation runner."""
 
 import atexit
 import os

@@ -1,4 +1,4 @@
-"""The C driver of `hw/driver`, compiled, as a library of this process; and the bundle of a network for it."""
+"""The C driver of `hw/driver`, compiled into a library that this process loads, with the bundle of a network for it."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ from stand_in_registers import Registers
 
 SOURCES = Path(__file__).parents[2] / "hw" / "driver"
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffreestanding"]
-#: Where the shared memory begins for the core, so that an address is not an offset.
+#: Start address of the shared memory for the core; it differs from 0 so that addresses and offsets cannot be confused.
 BASE = 0x1_2000_0000
 
 U32 = ctypes.c_uint32
@@ -32,7 +32,7 @@ const tpu_model *the_model(void) { return &model; }
 
 
 def compile_c(compiler, *arguments):
-    """Runs a compiler; a failure shows its output."""
+    """Runs a compiler with `arguments`, and fails with the compiler's output if it fails."""
     done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -57,7 +57,7 @@ class Counters(ctypes.Structure):
 
 @functools.cache
 def _objects():
-    """The driver's objects, compiled once, and the folder that goes with this process."""
+    """Compiles the driver once per process. Returns its object files, and the temporary folder that holds them."""
     folder = tempfile.TemporaryDirectory(prefix="c-driver-")
     objects = [Path(folder.name) / f"{unit}.o" for unit in ("tpu", "tpu_data")]
     for path in objects:
@@ -66,14 +66,15 @@ def _objects():
 
 
 def objects_of(folder):
-    """Builds object files of the driver and of `the_model()`, which returns a pointer to the model in a folder's model.h."""
+    """Compiles `the_model()`, which returns a pointer to the model in `folder`/model.h. Returns its object file and the
+    driver's."""
     (folder / "shim.c").write_text(_SHIM)
     compile_c("gcc", *FLAGS, "-fPIC", f"-I{SOURCES}", f"-I{folder}", "-c", folder / "shim.c", "-o", folder / "shim.o")
     return [folder / "shim.o", *_objects()[0]]
 
 
 def build_library(folder, header):
-    """The driver as a library, with the text of a model.h."""
+    """Compiles the driver as a library with the text `header` of a model.h, and loads it."""
     folder.mkdir(exist_ok=True)
     (folder / "model.h").write_text(header)
     compile_c("gcc", "-shared", *objects_of(folder), "-o", folder / "driver.so")
@@ -83,7 +84,7 @@ def build_library(folder, header):
     return library
 
 
-#: Values of `enum tpu_error`, written down a second time: programs compare with these numbers.
+#: Values of `enum tpu_error`, repeated here because programs compare with these numbers.
 ERRORS = {
     "OK": 0, "NO_CORE": 1, "VERSION": 2, "CONFIGURATION": 3, "HEADER": 4, "IMAGE": 5, "ADDRESS": 6, "ARGUMENT": 7, "BUSY": 8,
     "NOT_RECOVERED": 9, "LIMIT": 10, "DEAD_BUS": 11, "DEAD_MEMORY": 12, "LINK": 13, "FAULT": 32, "ILLEGAL": 33, "RANGE": 34,
@@ -93,7 +94,7 @@ _NAMES = {number: name for name, number in ERRORS.items()}
 
 
 class Session:
-    """The driver with a core of :class:`stand_in_registers.Registers`; functions return the names of errors."""
+    """The driver with a core of :class:`stand_in_registers.Registers`. Calls return the names of errors."""
 
     def __init__(self, host, registers, interrupts=False):
         self.host, self.registers, self.library, self.core = host, registers, host.library, Core()
@@ -105,7 +106,7 @@ class Session:
         self.fences += 1
 
     def __call__(self, function, *arguments):
-        """`tpu_FUNCTION(core, arguments)`."""
+        """Calls `tpu_FUNCTION(core, arguments)` of the driver, and returns the name of its error."""
         return _NAMES[getattr(self.library, f"tpu_{function}")(ctypes.byref(self.core), *arguments)]
 
     def open(self):
@@ -121,7 +122,7 @@ class Session:
         )
 
     def prepare(self):
-        """Everything up to the first run."""
+        """Calls `open`, `check` and `place`, so that the next call may start a run. Returns the session."""
         for step in (self.open, self.check, self.place):
             assert (error := step()) == "OK", error
         return self
@@ -132,9 +133,9 @@ class Session:
 
 @dataclass
 class DriverHost:
-    """A network on a core through the C driver: the bundle, the library, and memory that both sides see.
+    """A network on a core, used through the C driver: bundle, library, and the memory that CPU and core share.
 
-    `places` has the offset of each region in `memory`.
+    `places` maps each region's name to its offset in `memory`.
     """
 
     bundle: object
@@ -148,24 +149,24 @@ class DriverHost:
         return ctypes.c_void_p(self.library.the_model())
 
     def region(self, name):
-        """A pointer to a region, as the CPU sees it."""
+        """Returns a ctypes pointer to the region `name` in the CPU's memory."""
         return ctypes.byref(self.memory, self.places[name])
 
     def bytes_of(self, name, size):
         return bytes(self.memory[self.places[name] : self.places[name] + size])
 
     def registers(self, **options):
-        """A core of the configuration that the network was compiled for."""
+        """Returns a core's registers. Default: of the configuration that the network was compiled for."""
         return Registers(options.pop("config", self.config), self.memory, BASE, **options)
 
     def pack(self, samples):
-        """Fills region INPUT from float32 (count, values)."""
+        """Fills region INPUT from a float32 array (count, values)."""
         self.library.tpu_clear_input(self.model, self.region("input"))
         for number, sample in enumerate(np.ascontiguousarray(samples, np.float32)):
             assert self.library.tpu_pack(self.model, self.region("input"), number, sample.ctypes.data_as(ctypes.c_void_p)) == 0
 
     def unpack(self):
-        """float32 (batch, values) from region OUTPUT."""
+        """Returns region OUTPUT as a float32 array (batch, values)."""
         results = np.zeros((self.bundle.model.batch, self.bundle.model.output_values), np.float32)
         for number, row in enumerate(results):
             place = row.ctypes.data_as(ctypes.c_void_p)
@@ -174,7 +175,7 @@ class DriverHost:
 
 
 def host_of(network, config, samples, folder, batch=None):
-    """The :class:`DriverHost` of a network, with its image in place and the rest of memory full of ones."""
+    """Returns the :class:`DriverHost` of a network compiled for `batch` samples. Its memory has the image, and 0xFF elsewhere."""
     program = compile_network(network, config, batch or len(samples))
     bundle = make_bundle(network, program, samples)
     sizes = [("model", bundle.model.image_bytes), ("input", bundle.model.input_bytes)]

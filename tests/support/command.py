@@ -1,4 +1,4 @@
-"""The command `tpu` in a process of its own, and small models and digits for it."""
+"""The command `tpu` in a separate process, and small models and digits for it."""
 
 import gzip
 import os
@@ -38,12 +38,8 @@ tpu.main()
 
 
 def tpu_on_full_disk(*arguments):
-    """Runs :func:`tpu` where no file can be written. The limit applies to a process of its own, without bytecode: under the limit
-    Python writes a truncated file for a module imported for the first time, and later takes the file for complete.
-
-    The limit holds for a process of its own, without bytecode: Python writes the file of a module that is imported for the
-    first time as far as it comes, and takes it for whole from then on.
-    """
+    """Runs :func:`tpu` with a limit of 300 bytes per file. Bytecode is disabled, because Python would write truncated files and
+    later take them for complete."""
     return subprocess.run(
         [sys.executable, "-c", _FULL_DISK, *map(str, arguments)],
         capture_output=True,
@@ -54,7 +50,7 @@ def tpu_on_full_disk(*arguments):
 
 
 def refused(done, *said):
-    """One line that names the cause, a status, no result."""
+    """Checks that a command failed without output and with one line `error: ...` that contains each text of `said`."""
     assert done.returncode != 0 and not done.stdout, done.stdout
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr

@@ -33,7 +33,8 @@ def random_network(rng, specials, most=40):
 
 
 def network_runs(rng, config, host, count, most=40, largest=10):
-    """Runs of random networks, and a check of their results."""
+    """Compiles `count` random networks into host memory. Returns their runs, and a function that checks the results against the
+    golden model."""
     runs, checks = [], []
     for index in range(count):
         network = random_network(rng, 0.03 if index % 2 else 0.0, most)

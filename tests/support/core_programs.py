@@ -1,4 +1,4 @@
-"""Random programs for tests of the core, on small buffers, with the results of the instruction-level model."""
+"""Random programs for tests of the core, with small buffers and the results of the instruction-level model."""
 
 import functools
 
@@ -28,13 +28,13 @@ from ring_loop import looped
 
 
 class Case:
-    """A program with regions of its own, and its results on the machine model."""
+    """A program with its own memory regions, and its results on the instruction-level model."""
 
     #: Bytes of INPUT, OUTPUT and SCRATCH.
     sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
 
     def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000, ring=None):
-        """`ring` : `(rank, size)` of a core that is its own neighbour, with a size of 1 or 2."""
+        """Runs the program on `machine`. If `ring` is `(rank, size)` with a size of 1 or 2, the core is its own neighbour."""
         self.program, self.pc = program, pc
         contents = {name: (rng.normal(size=size // 2) / 4).astype(bfloat16).tobytes() for name, size in self.sizes.items()}
         contents["MODEL"] = image_of(machine.config, program)[:model_bytes]
@@ -52,14 +52,14 @@ class Case:
         self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
 
     def write(self, memory):
-        """Writes the expected memory after the run into an image."""
+        """Writes the expected contents of the regions into the memory image `memory`."""
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
             memory[base : base + size] = data
 
 
 def run_looped(machine, pc=0):
-    """Runs a machine whose ring leads back to it."""
+    """Runs a machine whose ring link leads back to itself."""
     run, got = machine.exchanges(pc), None
     try:
         while True:
@@ -70,7 +70,7 @@ def run_looped(machine, pc=0):
 
 
 def least_fields(opcode, rows=1, lanes=1):
-    """Fields with which every core that has it executes the instruction by itself."""
+    """Returns the smallest valid fields with which the instruction `opcode` runs without another instruction."""
     record = INSTRUCTIONS[opcode]
     fields = dict.fromkeys(record.counts, 1) | {"rows": rows, "rows0": rows, "rows0_stride": int(rows > 1)}
     fields |= {"lanes": lanes, "region": Region.SCRATCH, "keep": 1}
@@ -78,7 +78,8 @@ def least_fields(opcode, rows=1, lanes=1):
 
 
 def initialisation(config):
-    """Gives every row on the chip a value."""
+    """Returns instructions that write every row of the buffer, the accumulators and the biases, which are undefined after
+    power-up."""
     n, depth = config.n, config.unified_buffer_depth
     rows = min(depth, Case.sizes["INPUT"] // (2 * n))
     assert config.accumulator_depth <= rows == depth
@@ -91,8 +92,8 @@ def initialisation(config):
 
 
 def whole_table(config, known):
-    """Fills the function table, which is as undefined after power-up as the rest, but is kept from run to run. Of one that is
-    `known` the last rows only, which sets where it begins."""
+    """Yields instructions that fill the function table, which is undefined after power-up but kept between runs. If the table's
+    contents are `known`, fills only its last rows, which sets its first entry."""
     n, rows = config.n, min(config.unified_buffer_depth, Case.sizes["INPUT"] // (2 * config.n))
     for word in range(TABLE_WORDS - rows * n if known else 0, TABLE_WORDS, rows * n):
         offset = word // (rows * n) % (Case.sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
@@ -101,8 +102,8 @@ def whole_table(config, known):
 
 
 def with_known_table(verilog, machine):
-    """A core whose function table is known at power-up, and so is the model's: to fill it takes 10,000 cycles, which are seconds
-    in Icarus."""
+    """Returns Verilog of a core whose function table is initialised, and gives `machine` the same table. Filling the table takes
+    10,000 cycles, which are seconds in Icarus Verilog."""
     entries = np.arange(TABLE_ENTRIES)
     values, slopes = 0x3C00 ^ (entries * 0x9E37 & 0x83FF), entries * 0xB5C5 & 0xFFFF
     machine.table = Table(0, 0, 0, np.stack([values, slopes], axis=-1).astype(np.uint16).ravel())
@@ -118,7 +119,7 @@ def with_known_table(verilog, machine):
 
 
 def revelation(config):
-    """Stores every row on the chip in OUTPUT; biases by way of a product."""
+    """Returns instructions that store every row of the buffer, the accumulators and (through a product) the biases in OUTPUT."""
     n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
     whole = dict(format=Format.BINARY32, lanes=n)
     assert 2 * sums <= depth and 2 * n * (depth + 2 * sums + 2 * config.bias_depth) <= Case.sizes["OUTPUT"]
@@ -134,15 +135,15 @@ def revelation(config):
     ]
 
 
-#: Fields that select the operation, not its place or size.
+#: Fields that select an operation rather than an address or a size.
 _KINDS = ("format", "function", "condition")
 
-#: How often instructions of the activation unit come, but for the usual 3.
+#: Weights with which instructions of the activation unit are drawn; 3 for the others.
 _RESULT_WEIGHTS = {Opcode.ACTIVATE: 6, Opcode.POOL: 4, Opcode.LOAD_TABLE: 1}
 
 
 class Hazards:
-    """Random legal programs with many dependencies: every instruction can touch the rows of every other."""
+    """A generator of random valid programs with many dependencies: every instruction may access the rows of every other."""
 
     def __init__(self, rng, config, known_table=False):
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
@@ -158,7 +159,7 @@ class Hazards:
         return bool(self.rng.random() < probability)
 
     def host(self, region, row_bytes, most=6):
-        """A random place in a region: region, offset, rows."""
+        """Returns `(region, offset, rows)` of a random range of rows of `row_bytes` bytes in a region."""
         size, bus = Case.sizes[region.name], self.config.bus_bytes
         rows = 1 + self.below(min(most, size // row_bytes))
         return dict(region=region, rows=rows, offset=self.below((size - rows * row_bytes) // bus + 1) * bus)
@@ -238,8 +239,7 @@ class Hazards:
         self.program.append(op(Opcode.MATMUL, **f))
 
     def draw(self, opcode, **given):
-        """Fields of an instruction of the activation unit with bfloat16 results, drawn but for those `given`; None if it does not
-        fit."""
+        """Returns random fields of an activation-unit instruction with bfloat16 results, except for `given`; None if none fit."""
         config, record = self.config, self.records[opcode]
         fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
@@ -257,13 +257,14 @@ class Hazards:
         return fields
 
     def result(self, opcode):
-        """An instruction of the activation unit with bfloat16 results; none if it does not fit."""
+        """Appends an instruction of the activation unit with bfloat16 results, unless none fits."""
         fields = self.draw(opcode)
         if fields:
             self.program.append(op(opcode, **fields))
 
     def select_by_index(self):
-        """Indices of maxima must not be used as numbers: a SELECT uses them, then they are overwritten."""
+        """Appends a POOL that writes indices and a SELECT that uses them. Indices must not be used as numbers, so they are
+        overwritten afterwards."""
         function = FunctionCode.RELU if self.chance(0.5) else FunctionCode.NONE
         pool = self.draw(Opcode.POOL, format=Format.INDEX, function=function, buffer_step=self.below(2))
         if not pool:
@@ -280,7 +281,8 @@ class Hazards:
             ]
 
     def activate_in_two(self):
-        """Halves of binary32 must not be used as numbers: they are stored and overwritten at once."""
+        """Appends an ACTIVATE with binary32 results. Halves of binary32 must not be used as numbers, so they are stored and
+        overwritten."""
         config = self.config
         rows = 1 + self.below(2)
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
@@ -300,7 +302,7 @@ class Hazards:
         self.store_and_load(buffer, 2 * rows)
 
     def store_and_load(self, buffer, rows):
-        """Stores rows that must not be used as numbers, and loads others in their place."""
+        """Appends a STORE of rows that must not be used as numbers, and a LOAD that overwrites them."""
         offset = self.below((Case.sizes["OUTPUT"] - 2 * self.config.n * rows) // self.config.bus_bytes) * self.config.bus_bytes
         self.program += [
             op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=rows, buffer=buffer),
@@ -308,7 +310,8 @@ class Hazards:
         ]
 
     def ring(self):
-        """Sums in place, or results apart from the operands. Sums of binary32 must not be used as numbers."""
+        """Appends a RING, in place or with separate results. Binary32 sums must not be used as numbers, so they are overwritten
+        afterwards."""
         depth, mode = self.config.unified_buffer_depth, RingMode(self.below(len(RingMode)))
         segment, rounds = 1 + self.below(min(3, self.config.ring_depth)), 1 + self.below(2)
         own = segment * rounds
@@ -335,7 +338,7 @@ class Hazards:
         self.program.append(op(Opcode.SYNC))
 
     def make(self, length, cores=1):
-        """Draws a program for a core in a ring of `cores`."""
+        """Returns a random program of about `length` instructions for a core in a ring of `cores` cores."""
         self.cores = cores
         table = [] if self.has_table else whole_table(self.config, self.known_table)
         self.tiles, self.program = 0, [*table, *initialisation(self.config)]

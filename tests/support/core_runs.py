@@ -1,4 +1,4 @@
-"""Runs of the whole core, and programs for it, for the tests of the core."""
+"""Configurations, memory images and runs of the whole core, shared by its tests."""
 
 import tempfile
 from pathlib import Path
@@ -13,10 +13,10 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from seeds import seed
 
-#: Small buffers, so that everything collides.
+#: Small buffers, so that instructions often access the same rows.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 SMALL = Config(**TINY)
-#: With everything that is optional.
+#: A core with every optional feature.
 FULL = Config(
     **TINY
     | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "transpose": True, "bias_depth": 16}
@@ -36,9 +36,9 @@ SIZES = [
     dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
     dict(softmax=True, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
-#: The core of the fast suite: the smallest array, with a bus and queues unlike `SMALL` and `FULL`.
+#: The core of the fast suite: the smallest array, with bus and queues different from `SMALL` and `FULL`.
 MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2)
-#: Each value of a field above at least once, in half as many cores.
+#: Each value of the fields above occurs at least once, in half as many cores.
 FEW_SIZES = [
     dict(cell_stages=1, in_flight=4),
     dict(cell_stages=8, bus_width=32, pooling=True),
@@ -46,23 +46,23 @@ FEW_SIZES = [
     MIXED,
     dict(n=8, weight_fifo_depth=2, table_lanes=1),
 ]
-#: The smallest array and queues: its runs are simulated fastest.
+#: The smallest array and queues, which simulate fastest.
 NARROW = dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4)
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
-MEMORY = 1 << 21  # equal for most runs, since the size is compiled into the build
-BAD = MEMORY - 0x1000  # where an erroneous bus has its bad addresses
+MEMORY = 1 << 21  # the same for most tests, because the build depends on the size
+BAD = MEMORY - 0x1000  # first address at which the memory responds with errors
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 
 
 class MemoryBuilder:
-    """Host memory under construction: full of random bytes, so that a stray write shows."""
+    """Host memory under construction. It is full of random bytes, so that a stray write is detected."""
 
     def __init__(self, rng, size=MEMORY):
         self.bytes = bytearray(rng.bytes(size))
         self.end = 64
 
     def place(self, data, gap=64):
-        """`[base, size]` of a fresh window with these bytes in it, on a boundary of 256 bytes."""
+        """Copies `data` to unused memory at a multiple of 256 bytes. Returns `[base, size]`."""
         base = -(-self.end // 256) * 256
         self.end = base + len(data) + gap
         assert self.end <= len(self.bytes), "the host memory of the test is too small"
@@ -71,12 +71,13 @@ class MemoryBuilder:
 
 
 def usual_simulator(config, verilog=None):
-    """Verilator for a model that many tests share; else Icarus, which is built in no time."""
+    """Returns Verilator for configurations that many tests share, else Icarus Verilog, whose builds take no time."""
     return "verilator" if config in (SMALL, FULL) and verilog is None else "icarus"
 
 
 def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=900, bench="bench_core"):
-    """Runs on the core, one after the other, in the :func:`usual_simulator` or another; the memory afterwards is in `memory`."""
+    """Runs programs on the core one after the other, in `simulator` (default: :func:`usual_simulator`). The result's `memory` is
+    the memory afterwards."""
     simulator = simulator or usual_simulator(config, verilog)
     simulation = Simulation.of_core(
         verilog or verilog_of(config), config, simulator=simulator, memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY

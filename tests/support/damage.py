@@ -1,4 +1,4 @@
-"""Files of models, damaged at random: bytes, or fields of the message in them."""
+"""Model files with random damage: changed bytes, or changed fields of the protobuf message."""
 
 import onnx
 from onnx import helper
@@ -7,7 +7,7 @@ from onnx_mutations import bases
 
 __all__ = ["HOSTILE", "originals", "damaged"]
 
-#: Names that would do something to a terminal, hide, or fill it.
+#: Names that would control a terminal, hide text, or fill the screen.
 HOSTILE = (
     "\x1b[31mred\x1b]0;title\x07",
     "two\nlines\r",
@@ -26,7 +26,7 @@ _NUMBERS = (0, 1, -1, 2, 3, 7, 255, 4097, 1 << 20, (1 << 31) - 1, -(1 << 31), (1
 
 
 def originals(rng):
-    """Models, as messages: :func:`.onnx_mutations.bases`, and one model with a local function and external data."""
+    """Returns model messages: :func:`.onnx_mutations.bases`, and one model with a local function and external data."""
     models = bases(rng)
     model = onnx.ModelProto.FromString(models[0].SerializeToString())
     opsets = [helper.make_opsetid("", 13)]
@@ -42,7 +42,7 @@ def originals(rng):
 
 
 def damaged(model, rng):
-    """The bytes of a model, damaged in one of several ways."""
+    """Returns the bytes of a model with random damage: a changed field, a cut end, missing, inserted or flipped bits."""
     number = int(rng.integers(5))
     if number == 0:
         model = onnx.ModelProto.FromString(model.SerializeToString())
@@ -64,7 +64,7 @@ def damaged(model, rng):
 
 
 def _messages(message):
-    """Returns all messages inside a message, except descriptions of values."""
+    """Yields all messages inside a message, except descriptions of values."""
     yield message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
@@ -73,7 +73,7 @@ def _messages(message):
 
 
 def _change_field(model, rng):
-    """One field of one message gets another value, loses an element, or has one twice."""
+    """Changes one random field of one message: another value, a removed element, or a repeated one."""
     messages = list(_messages(model))
     message = messages[rng.integers(len(messages))]
     fields = message.ListFields()
@@ -90,7 +90,7 @@ def _change_field(model, rng):
             message.ClearField(field.name)
         return
     if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
-        new = HOSTILE[rng.integers(len(HOSTILE) - 1)]  # half a pair can't be in a message
+        new = HOSTILE[rng.integers(len(HOSTILE) - 1)]  # an unpaired surrogate cannot be stored in a message
         new = new.encode() if field.type == field.TYPE_BYTES else new
     elif field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
         new = (0.0, -1.0, float("nan"), float("inf"), 1e30)[rng.integers(5)]

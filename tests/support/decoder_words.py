@@ -1,4 +1,4 @@
-"""The decoder's bench: words with the expected decoding on each core, written down a second time."""
+"""The bench of the decoder: random words, and their expected decoding on each core, computed independently of the model."""
 
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
@@ -30,7 +30,7 @@ UNITS = {
 
 
 def touched(opcode, fields, config, cores):
-    """Returns the first and last row that an instruction reads or writes, by space, with 'r' or 'w'."""
+    """Returns {space: ('r' or 'w', first row, last row)} of the rows that an instruction reads or writes."""
     rows, spans = fields.get("rows", 0), {}
     if "region" in fields:
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
@@ -106,7 +106,7 @@ def touched(opcode, fields, config, cores):
 
 
 def operation(opcode, fields, config, pc):
-    """Returns the operation for the unit: its name and fields."""
+    """Returns `(unit, fields)` of the operation that the decoder must send to the unit."""
     tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
@@ -182,13 +182,13 @@ def operation(opcode, fields, config, pc):
 
 
 async def words(ports, rng, *, config, count, kinds, make, calm=False):
-    """Checks `count` words of `make(rng, config, sizes, cores)`, and more if not all `kinds` of outcomes have come by then, up to
-    ten times as many. Unless `calm`, some were not read, or come to a core that is in no ring.
+    """Checks the decoding of at least `count` words of `make(rng, config, sizes, cores)`, and up to ten times as many until all
+    `kinds` of outcomes have occurred. Unless `calm`, some words have read errors, or the core is in no ring.
 
     Returns
     -------
     dict
-        Opcode or fault to the number of words that ended so.
+        {opcode or fault: number of words with this outcome}.
     """
     sizes = [rng.randrange(1, 200) * 16 * config.n for _ in Region]
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
@@ -266,7 +266,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         if kind:
             got = unpack(layouts[kind], found[kind])
             widths = {field: layouts[kind][field].width for field, _ in layouts[kind]}
-            # A stride that is too large for the chip belongs to a loop of one: it is never used.
+            # A stride that exceeds the memory belongs to a loop of one pass, so it is not used.
             always = {
                 field: value for field, value in right.items() if kind != "matmul" or "stride" not in field and field != "bias"
             }
@@ -283,7 +283,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
                     assert got[stride] == right[stride] < 1 << widths[stride]
             if kind == "matmul" and right["start"]:
                 assert got["bias"] == right["bias"]
-        # The next word comes in the cycle in which this one goes, or some cycles later.
+        # The next word arrives in the cycle in which this one leaves, or some cycles later.
         if opcode is not Opcode.HALT and rng.getrandbits(1):
             taken = 1
             continue

@@ -1,4 +1,4 @@
-"""Networks with depthwise convolutions, and how they are compiled with positions in the lanes."""
+"""Networks with depthwise convolutions, and a patch of the compiler that maps them with positions in the lanes."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from graphs import random_values
 
 __all__ = ["NETWORKS", "network", "turn_all"]
 
-#: n, height, width and channels of the input, and the layers of :func:`network`.
+#: Array size n; height, width and channels of the input; and the layers of :func:`network`.
 NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
     "rows in a vector": (8, 6, 4, 8, [(1, 1), (1, 1)]),
@@ -24,7 +24,8 @@ NETWORKS = {
 
 
 def network(rng, height, width, channels, layers, kernel=3):
-    """A convolution, pairs of a depthwise convolution of this `(stride, padding)` and a pointwise one, and a dense layer."""
+    """Returns a graph of a convolution, then for each `(stride, padding)` of `layers` a depthwise and a pointwise convolution,
+    then a dense layer."""
     tensors, stages = [Tensor("x", 2, height, width)], []
 
     def add(term, size, function=RELU):
@@ -47,7 +48,8 @@ def network(rng, height, width, channels, layers, kernel=3):
 
 
 def turn_all(monkeypatch, graph, n, batch):
-    """Makes the compiler put positions into the lanes wherever it can, whether the timing model finds it faster or not."""
+    """Patches the compiler to map every depthwise convolution that allows it with positions in the lanes, even if that is
+    slower."""
     monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
     found = map_depthwise(graph, graph.tensors, n, batch)
     assert found is not None

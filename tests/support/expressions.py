@@ -1,5 +1,5 @@
-"""Expressions of one number drawn at random: written-out functions, as they are and slightly wrong, and anything else; as ONNX
-models, in binary64, and compared with the golden model on inputs that are chosen against it.
+"""Random scalar expressions: functions written out, exactly or slightly wrong, and arbitrary trees; as ONNX models, in binary64,
+and in a comparison with the golden model on adversarial inputs.
 
 An expression is "x", a number, or a tuple of an ONNX operator and its operands.
 """
@@ -30,7 +30,7 @@ def _hard(*bounds):
     return ("Clip", ("Add", "x", 3.0), *bounds)
 
 
-#: name of a function -> expressions of it; None: expressions that are not a function.
+#: {name of a function: expressions of it}; None: expressions that are not a function.
 FORMS = {
     "gelu": [
         ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
@@ -125,7 +125,7 @@ def show(e):
 
 
 def value(e, x, disturb=lambda values: values):
-    """In binary64, each result through `disturb`."""
+    """Returns the value of expression `e` at `x` in binary64, with `disturb` applied to each intermediate result."""
     if not isinstance(e, tuple):
         return x if e == "x" else np.float64(np.float32(e))
     with np.errstate(all="ignore"):
@@ -134,7 +134,7 @@ def value(e, x, disturb=lambda values: values):
 
 
 def formula_of(e):
-    """Returns the formula of an expression, without a model around it."""
+    """Returns the formula of an expression, without a model."""
     if not isinstance(e, tuple):
         return VARIABLE if e == "x" else constant(np.float32(e))
     names = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(e[0], ())
@@ -155,7 +155,7 @@ def emit(b, e, x, made):
     return made[e]
 
 
-# Drawing
+# ---- drawing
 
 
 def constants(e):
@@ -163,7 +163,7 @@ def constants(e):
 
 
 def _changed(e, count, change):
-    """The expression with its constant number `count` changed."""
+    """Returns the expression with its constant number `count` replaced by `change(constant)`."""
     seen = iter(range(1 << 30))
 
     def walk(e):
@@ -233,7 +233,7 @@ def _tree(rng, depth):
 
 
 def _spoilt(rng, e):
-    """With a bend, a jump, a plateau, a bump, or a constant that is a little wrong."""
+    """Returns the expression with a random defect: a bend, jump, plateau or bump, or a slightly wrong constant."""
     t, c = _number(rng), _number(rng)
     wide = float(np.float32(t * (1 + 10 ** rng.uniform(-6.5, -1))))
     kind = rng.integers(8)
@@ -258,7 +258,7 @@ def _spoilt(rng, e):
 
 
 def draw(rng):
-    """`(expression, name of the function that it is, or None)`."""
+    """Returns a random `(expression, name of the function that it equals, or None)`."""
     if rng.random() < 0.3:
         return _tree(rng, int(rng.integers(1, 4))), None
     name = str(rng.choice(list(FORMS)))
@@ -266,11 +266,11 @@ def draw(rng):
     return (e, name) if rng.random() < 0.15 else (_spoilt(rng, e), None)
 
 
-# Comparing
+# ---- comparing
 
 
 def _parts(numbers):
-    """Three bfloat16 whose sum, the second / 2^8 and the third / 2^16, is each of these numbers, to 24 bits."""
+    """Returns three bfloat16 columns a, b, c for each number, with a + b / 2^8 + c / 2^16 equal to the number in 24 bits."""
     first = round_bfloat16(numbers.astype(np.float32))
     rest = numbers - first.astype(float)
     second = round_bfloat16((rest * 2.0**8).astype(np.float32))
@@ -279,7 +279,8 @@ def _parts(numbers):
 
 
 def inputs(rng, e, every=1):
-    """Numbers: bfloat16 of every size (or one in `every`), numbers between them, and those around every constant."""
+    """Returns adversarial inputs: bfloat16 of every size (one in `every`), numbers between them, and numbers around each constant
+    of `e`."""
     bits = np.arange(0x0400, 0x7F00, dtype=np.uint32)
     bits = bits[rng.integers(every) :: every] << np.uint32(16)
     between = bits + rng.integers(0, 1 << 16, bits.size, dtype=np.uint32)
@@ -292,8 +293,8 @@ def inputs(rng, e, every=1):
 
 
 def check(e, rng, folder, every=1, dense=True, strict=False):
-    """Compiles `e` of a dense layer's sums (or of the input), and compares. The functions of the stages, or None if it is
-    refused; AssertionError if it is wrong. `strict`: it must be one function, also where its operators overflow on the way."""
+    """Compiles expression `e` of a dense layer's sums (or of the input), and compares it with binary64. Returns the functions of
+    the stages, or None if it is refused. If `strict`, it must become one function, even where its operators overflow."""
     b = Builder(["n", 3 if dense else 1], opset=18)
     x = b("MatMul", np.array([[1], [2.0**-8], [2.0**-16]], np.float32)) if dense else "x"
     b.last = emit(b, e, x, {})
@@ -326,7 +327,7 @@ def _rounded(values):
 
 
 def _lost(e, x, rng):
-    """Returns the error that binary32 may have at numbers x."""
+    """Returns the largest error that binary32 rounding may cause at numbers `x`."""
 
     def lose(values):
         return values * (1 + 2.0**-21 * rng.uniform(-1, 1, np.shape(values)))
@@ -336,7 +337,8 @@ def _lost(e, x, rng):
 
 
 def _wrong(e, x, got, want, one_stage, strict, rng):
-    """Returns where the result differs from the reference, an exact value rounded to bfloat16."""
+    """Returns True where the result `got` differs from `want`, the exact value rounded to bfloat16, by more than rounding
+    allows."""
     exact = np.broadcast_to(value(e, x), x.shape).astype(float)
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
@@ -348,27 +350,27 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
         spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
         allowed = 2.0**-7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
     if not strict:
-        # Every intermediate result is rounded, or its scale in the weights; both effects are tried.
+        # Each intermediate result is rounded, or its scale in the weights; both effects are tried.
         error, times = (2.0**-8, 1) if one_stage else (2.0**-7, 3)
         largest = np.abs(x)
 
         def disturb(values):
             if np.ndim(values):
                 values = values * (1 + error * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape))
-                # The core has no subnormal numbers, and later operators may multiply such a value by thousands.
+                # The core flushes subnormals, and later operators may multiply such a value by thousands.
                 values = np.where((np.abs(values) < 2.0**-126) & (rng.random(values.shape) < 0.5), 0, values)
             np.fmax(largest, np.abs(values), out=largest)
             return values
 
         tried = [np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)]
-        if not one_stage:  # only rounded numbers fall into ranges narrower than the spacing of numbers
+        if not one_stage:  # only rounded numbers fall into ranges narrower than the spacing of bfloat16
             tried.append(np.broadcast_to(value(e, _rounded(x), _rounded), x.shape))
         tried = np.array(tried)
         spread = times * (tried.max(axis=0) - tried.min(axis=0))
         allowed = allowed + 2.0**-6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
-        scale = max([1, *map(abs, constants(e))])  # it may precede a sum in the weights
+        scale = max([1, *map(abs, constants(e))])  # the constant may be merged into weights before a sum
         allowed = np.where(largest * scale > 1e37, np.inf, allowed)
-    # Where binary32 overflows on the way, the exact value counts, if there is one.
+    # Where an intermediate binary32 value overflows, the exact value counts, if there is one.
     want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)
     near = (np.abs(got - want) <= allowed + 2.0**-115) | np.isinf(allowed)
     infinite = (np.abs(want) > 3.38e38) & (np.abs(got) > 3.38e38) & (np.sign(got) == np.sign(want))
@@ -377,7 +379,7 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
 
 
 def _has_no_value(e, x, rng):
-    """True where an expression is NaN without an overflow on the way, also with a little rounding."""
+    """Returns True where the expression is NaN without overflow, even with small rounding errors."""
     numbers = np.zeros(x.shape, bool)
 
     def disturb(values):

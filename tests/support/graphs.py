@@ -1,4 +1,4 @@
-"""Graphs of stages drawn at random, for tests of the compiler and of the core."""
+"""Random graphs of stages, for tests of the compiler and of the core."""
 
 from collections import Counter
 
@@ -16,17 +16,17 @@ from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
 
-#: The core on which the shipped networks run; tests share its model.
+#: The core on which the shipped networks run; tests share its build.
 SHARED = Config(n=8, table_lanes=2, softmax=False)
 
 
 def random_values(random, shape, scale=1.0):
-    """bfloat16, normally distributed."""
+    """Returns normally distributed bfloat16 of `shape`, multiplied by `scale`."""
     return round_bfloat16((random.normal(size=shape) * scale).astype(np.float32))
 
 
 def _axis(random, have, most_kernel=3):
-    """A window along an axis of a source: `(count, kernel, stride, dilation, padding)`."""
+    """Returns a random window along an axis of `have` elements: `(count, kernel, stride, dilation, padding)`."""
     kernel, stride, dilation = (int(random.integers(1, high + 1)) for high in (min(most_kernel, have), 2, 2))
     padding = int(random.integers(0, kernel))
     reach = have + padding + int(random.integers(0, kernel))
@@ -36,7 +36,7 @@ def _axis(random, have, most_kernel=3):
 
 
 def _convolution(random, source, channels):
-    """A term over the whole of a source, and its size."""
+    """Returns a random convolution term that covers `source`, and its size (height, width)."""
     axes = [_axis(random, size) for size in (source.height, source.width)]
     size, kernel, stride, dilation, padding = zip(*axes)
     groups = int(random.choice([g for g in (1, 1, 1, 2, 4) if source.channels % g == channels % g == 0]))
@@ -48,7 +48,7 @@ def _convolution(random, source, channels):
 def _pool(random, size):
     axes = [_axis(random, have) for have in size]
     counts, window, stride, dilation, padding = zip(*axes)
-    # A window inside the padding alone would have no maximum.
+    # A window that covers only padding would have no maximum.
     for count, w, s, d, p, have in zip(counts, window, stride, dilation, padding, size):
         if any(all(not 0 <= i * s - p + k * d < have for k in range(w)) for i in range(count)):
             return None
@@ -56,7 +56,7 @@ def _pool(random, size):
 
 
 def _joined(random, source, term, size, channels):
-    """Terms with a second convolution of the same size over the same source: of one position, with this stride."""
+    """Returns the term alone, or with a 1 x 1 convolution of the same source and size."""
     if random.random() < 0.6 or any(
         span(count, stride, 1, 1) > have for count, stride, have in zip(size, term.stride, (source.height, source.width))
     ):
@@ -65,7 +65,8 @@ def _joined(random, source, term, size, channels):
 
 
 def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=(NONE, RELU)):
-    """A chain of stages with branches into one sum, and the last one a dense layer; `split` lets two stages write one tensor."""
+    """Returns a random chain of stages with branches that are summed, ending in a dense layer. If `split`, two stages may write
+    halves of one tensor."""
     source = Tensor("x", int(random.integers(1, channels)), int(random.integers(1, size)), int(random.integers(1, size)))
     tensors, made = {source.name: source}, []
     for number in range(stages):
@@ -77,7 +78,7 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
         name = f"t{number}"
         common = {"output": name, "bias": bias, "function": functions[random.integers(len(functions))]}
         if split and pool is None and area[1] > 1 and random.random() < 0.3:
-            # Two halves, each with its own stage.
+            # Two halves, each written by its own stage.
             left = area[1] // 2
             for part, (first, count) in enumerate(((0, left), (left, area[1] - left))):
                 moved = tuple(
@@ -97,7 +98,7 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 
 def execute(program, config, samples, random):
-    """Results by the instruction-level model; memory with undefined contents is filled with noise."""
+    """Returns a program's results on the instruction-level model, with noise in memory whose contents are undefined."""
 
     def noise(size):
         return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
@@ -115,8 +116,7 @@ def execute(program, config, samples, random):
 
 
 def check_order(program):
-    """Checks that every instruction follows the instructions of other units that it waits for. Waits do not count
-    LOAD_WEIGHTS."""
+    """Checks that every instruction follows the instructions of other units that it waits for, except LOAD_WEIGHTS."""
     issued = Counter()
     for op in program.ops:
         assert all(issued[unit] >= need for unit, need in op.waits if unit != WEIGHTS), op.opcode

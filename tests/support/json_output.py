@@ -1,4 +1,4 @@
-"""The output of `--json`, checked against the documented schema."""
+"""A parser of `--json` output that checks it against the documented schema."""
 
 import json
 import warnings
@@ -16,7 +16,7 @@ _KINDS = {}
 
 
 def printed(kind, text):
-    """The object that a text holds, which must be one of this kind: a name among the schema's definitions."""
+    """Parses the JSON `text`, checks that it matches definition `kind` of the schema, and returns it."""
     value = json.loads(text)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # jschon's of rfc3986
         if kind not in _KINDS:

@@ -1,4 +1,4 @@
-"""Short programs for tests of the instruction-level model, and the expected result of a pass, cell by cell."""
+"""Short programs for tests of the instruction-level model, and the expected result of a pass, computed cell by cell."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ HALT = (Opcode.HALT, {})
 
 
 def program(config, *words):
-    """Image of a program of instruction words, each an int or an opcode and its fields."""
+    """Returns the image of a program; each word is an int or (opcode, fields)."""
     words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in words]
     return b"".join(word.to_bytes(config.instruction_bytes, "little") for word in words)
 
@@ -39,12 +39,12 @@ def random_bfloat16(rng, shape):
 
 
 def random_binary32(rng, shape):
-    """Bits of usual numbers."""
+    """Returns bit patterns of normally distributed binary32."""
     return rng.normal(size=shape).astype(np.float32).view(np.uint32)
 
 
 def cell_by_cell(x, tile, acc):
-    """One pass, one multiply-accumulate at a time: sums run down the rows k of the tile."""
+    """Returns the accumulators after one pass, computed by one multiply-accumulate at a time down the rows k of the tile."""
     acc = acc.copy()
     for row in range(len(x)):
         for column in range(tile.shape[1]):
@@ -54,7 +54,8 @@ def cell_by_cell(x, tile, acc):
 
 
 def fault_in(config, word, **more):
-    """`(cause, pc)` of a run in which this is the second of two instructions; refused, it may have no effect."""
+    """Runs `word` as the second of two instructions. Returns `(cause, pc)` of its fault or (None, None), and checks that a
+    refused word has no effect."""
     m = machine_of(config, [(Opcode.SYNC, {}), word, HALT], **more)
     before = [m.buffer.copy(), m.sums.copy(), m.bias.copy(), bytes(m.regions[Region.SCRATCH])]
     try:

@@ -1,10 +1,11 @@
-"""Random MATMULs and their meaning by the instruction set, for tests of the matrix multiply unit and its parts."""
+"""Random MATMULs, and the passes and rows that the instruction set defines for them, for tests of the matrix multiply unit."""
 
 __all__ = ["random_matmul", "passes", "rows", "bias_rows"]
 
 
 def random_matmul(rng, config, *, loops=None, **fixed):
-    """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields.
+    """Returns a random MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed`
+    sets other fields.
 
     With `start`, the operation of a core with training has `bias_rows` in one of two cases, if there are rows enough.
     """
@@ -45,7 +46,7 @@ def random_matmul(rng, config, *, loops=None, **fixed):
 
 
 def passes(operation):
-    """By the loops of the instruction set. The bias of a pass that does not start from it is left out."""
+    """Yields the passes of a MATMUL as the instruction set defines them. A pass that continues earlier sums has no bias."""
     names = ("start", "keep", "bias_rows", "rows", "rows0", "rows0_stride", "rows1_stride")
     copied = {name: operation[name] for name in names if name in operation}
     for t1 in range(operation["tiles1"]):
@@ -64,12 +65,12 @@ def passes(operation):
 
 
 def rows(pass_):
-    """`(buffer, acc)` of each row of a pass, in order."""
+    """Yields the `(buffer row, accumulator row)` of each row of a pass, in order."""
     for row in range(pass_["rows"]):
         r1, r0 = divmod(row, pass_["rows0"])
         yield pass_["buffer"] + r1 * pass_["rows1_stride"] + r0 * pass_["rows0_stride"], pass_["acc"] + row
 
 
 def bias_rows(pass_):
-    """The bias row that each row of a pass starts from, in order."""
+    """Returns the bias row that each row of a pass starts from, in order."""
     return [pass_["bias"] + row * pass_.get("bias_rows", 0) for row in range(pass_["rows"])]

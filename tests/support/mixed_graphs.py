@@ -1,5 +1,5 @@
-"""Graphs in which everything is mixed: shapes, dense layers, windows, pools, functions, written-out ones, gates and reductions,
-on numbers of several magnitudes; compared with onnxruntime as closely as bfloat16 on the way allows.
+"""Random graphs that mix all kinds of operators and magnitudes, compared with onnxruntime as closely as bfloat16 intermediate
+values allow.
 
 How far that is, the model itself says: with noise of bfloat16's size multiplied into each of its values.
 """
@@ -21,12 +21,12 @@ __all__ = ["MixedGraph", "check"]
 
 _NOISE = 2.0**-8
 _TRIALS = 18
-_LARGEST = 1e15  # of values on the way
+_LARGEST = 1e15  # limit of intermediate values
 
 
 class MixedGraph(ShapeGraph):
-    """A :class:`ShapeGraph` with all kinds of operators. `safe` keeps most operators away from the first axis, so that more
-    graphs are accepted."""
+    """A :class:`ShapeGraph` with all kinds of operators. If `safe`, most operators avoid the first axis, so that more graphs are
+    accepted."""
 
     DRAWS = (
         "transpose",
@@ -185,7 +185,7 @@ def _session(model):
 
 
 def _noisy(model, values, trial):
-    """The model with noise in each of its float values."""
+    """Returns the model with a random relative error of bfloat16's size in each of its float32 values."""
     noisy, nodes = onnx.ModelProto.FromString(model.SerializeToString()), []
     for node in noisy.graph.node:
         nodes.append(node)
@@ -215,8 +215,8 @@ def _golden(network, x):
 
 
 def check(rng, folder):
-    """Draws a graph: "refused", or "accepted" if the golden model is right for batches of several sizes, and samples do not
-    depend on each other."""
+    """Draws a graph. Returns "refused", or "accepted" after checking the golden model for several batch sizes and that samples
+    are independent."""
     samples, first = int(rng.choice([2, 3, 4])), str(rng.choice(["open", "open", "open", "fixed"]))
     graph = MixedGraph(rng, samples, first, safe=rng.random() < 0.8)
     with np.errstate(all="ignore"):
@@ -234,7 +234,7 @@ def check(rng, folder):
         x = graph.sample(count)
         try:
             want = exact(x)
-        except Exception as error:  # a batch that some Reshape fixes
+        except Exception as error:  # a batch that a Reshape fixes
             assert "onnxruntime" in type(error).__module__ and count != samples, error
             continue
         got = _golden(network, x).reshape(want.shape)

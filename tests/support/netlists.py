@@ -1,4 +1,4 @@
-"""Netlists as text, for tests of their parsers."""
+"""Texts of netlists, for tests of their parsers."""
 
 __all__ = ["VERILOG"]
 

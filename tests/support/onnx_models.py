@@ -1,4 +1,4 @@
-"""ONNX models built a node at a time, and onnxruntime's results for them."""
+"""A builder of ONNX models node by node, and comparisons with onnxruntime."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def weights(rng, *shape):
 
 
 class Builder:
-    """A graph, a node at a time; each call returns the output's name."""
+    """A builder of an ONNX graph, node by node; each call returns the name of the output."""
 
     def __init__(self, shape, opset=13, kind=TensorProto.FLOAT):
         self.nodes, self.constants, self.last = [], [], "x"
@@ -39,7 +39,7 @@ class Builder:
         return name
 
     def __call__(self, operator, *inputs, name=None, **attributes):
-        """Adds a node. `...` among the inputs is the last node's output. Default: the last node's output is the first input."""
+        """Adds a node. An input `...` stands for the last node's output, which is also the first input by default."""
         inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
         inputs = [self.last if i is ... else i for i in inputs] if ... in inputs else [self.last, *inputs]
         return self.node(operator, inputs, name=name, **attributes)
@@ -51,7 +51,7 @@ class Builder:
         return self.last
 
     def model(self, outputs=None, ir_version=8, kinds=(), **options):
-        """`kinds` are the types of the outputs, float32 where there are none."""
+        """Returns the model. `kinds` are the types of the outputs. Default: float32."""
         outputs = [
             helper.make_tensor_value_info(o, kind, None)
             for o, kind in itertools.zip_longest(outputs or [self.last], kinds, fillvalue=TensorProto.FLOAT)
@@ -70,7 +70,7 @@ def reference(path, x):
     onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 1  # more wait for each other on a busy machine
+    options.intra_op_num_threads = 1  # more threads would wait for each other on a busy machine
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: x})[0]

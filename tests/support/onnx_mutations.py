@@ -1,4 +1,4 @@
-"""Small models of many operators, and changes to one node, tensor or version of a model, drawn at random."""
+"""Small models of many operators, and random changes to one node, tensor or version of a model."""
 
 import numpy as np
 import onnx
@@ -64,7 +64,7 @@ _WORDS = (
 
 
 def bases(rng):
-    """Models that ONNX, onnxruntime and the reader accept, of most of the operators that are supported."""
+    """Returns models with most of the supported operators, which ONNX, onnxruntime and the reader accept."""
 
     def dense():
         b = Builder(["n", 12])
@@ -156,7 +156,7 @@ def bases(rng):
         return b.model()
 
     models = [make() for make in (dense, image, shapes, functions, parts, computed)]
-    for model in models:  # ONNX wants the output's rank
+    for model in models:  # ONNX needs the rank of the output
         output = model.graph.output[0]
         output.CopyFrom(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph.output[0])
         if not output.type.tensor_type.HasField("shape"):

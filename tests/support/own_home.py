@@ -1,4 +1,4 @@
-"""A home for each test, and folders for the caches of Python and tools: tests write neither into the user's home nor into the
+"""A private home for each test, and cache folders for Python and tools, so that tests change neither the user's home nor the
 environment."""
 
 import itertools
@@ -14,16 +14,16 @@ from amaranth_tpu.hw.tools.process import build_directory
 
 __all__ = ["enter", "for_installing", "leave", "next_home"]
 
-#: Each would lead past `HOME`.
+#: Each of these variables would override `HOME`.
 _ELSEWHERE = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR")
-#: The folder with homes. Processes that the tests start have theirs in it, so that the first process removes all.
+#: The folder of all homes. Child processes use it too, so that the first process removes everything.
 _FOLDER = "TPU_TEST_HOMES"
 _numbers = itertools.count()
 _settings = {}
 
 
 def enter():
-    """Changes the environment of this process, and of those that it starts."""
+    """Sets the environment of this process and its children: private homes, and cache folders in the build folder."""
     build = build_directory()  # before HOME changes, which it may be in
     # Of pip, which may name another index; it has them in one of these places.
     folder = Path(platformdirs.user_config_dir("pip", appauthor=False))
@@ -37,24 +37,24 @@ def enter():
         os.environ.pop(name, None)
     # Bytecode too: a file cut short by a full disk would stay in the environment for good.
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(build / "pycache")
-    os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not beside the sources
-    os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # compiled in minutes
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before a test imports onnxruntime by itself
+    os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not in the source folders
+    os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # takes minutes to compile
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before a test imports onnxruntime
     os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tpu-test-homes-", dir=os.environ.get(_FOLDER))
     next_home()
 
 
 def next_home():
-    """Makes an empty home, and makes it this process's."""
+    """Makes an empty home directory, and sets HOME to it."""
     os.environ["HOME"] = os.path.join(os.environ[_FOLDER], str(next(_numbers)))
     os.mkdir(os.environ["HOME"])
 
 
 def for_installing():
-    """Environment variables for tests that install packages: the user's settings of pip, and caches that stay."""
+    """Returns environment variables for tests that install packages: the user's pip settings, and persistent caches."""
     return dict(_settings)
 
 
 def leave():
-    """Removes all homes."""
+    """Removes all private home directories."""
     shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)

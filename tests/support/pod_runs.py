@@ -17,7 +17,7 @@ __all__ = ["POD", "ring_program", "run_pod", "play_pod", "run_machines"]
 
 POD = Config(n=2, unified_buffer_depth=256, accumulator_depth=16, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
 _ROWS = POD.unified_buffer_depth
-#: Places of the regions, in bytes: each core has the same ones.
+#: Offsets of the regions in bytes, equal for all cores.
 _BASES = {"MODEL": 0, "INPUT": 0x1000, "OUTPUT": 0x2000, "SCRATCH": 0x3000}
 _SIZE = 0x4000
 
@@ -29,7 +29,8 @@ def _simulation(config, cores, link_latency):
 
 
 def ring_program(rng, size, count):
-    """Returns loads, RINGs and stores with frequent dependencies, between a load and a store of everything."""
+    """Returns `count` random RINGs with loads and stores that depend on them, between a LOAD of all rows and a STORE of all
+    rows."""
     vector = POD.vector_bytes
     words = [(Opcode.LOAD, dict(region=Region.INPUT, rows=_ROWS, buffer=0))]
     for _ in range(count):
@@ -48,16 +49,16 @@ def ring_program(rng, size, count):
 
 
 def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apart=False):
-    """Runs programs in a pod.
+    """Runs programs on the simulated pod.
 
     Parameters
     ----------
     runs : list of lists of (words, dict)
         For each run, the program of every core, with further options of :mod:`sim.benches.bench_pod`.
     recover : list of str
-        As the bench takes it. Default: `flush` after every run.
+        Recovery after each run, "reset" or "flush", as in the bench. Default: "flush".
     apart : bool
-        Each run has an OUTPUT and a SCRATCH of its own, of 0x400 bytes.
+        True to give each run a separate OUTPUT and SCRATCH of 0x400 bytes.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
 
 
 def run_pod(rng, tmp_path, runs, *, check=True, **options):
-    """Runs :func:`play_pod`; returns the reports. With `check`, all memory must equal the machines' afterwards."""
+    """Runs :func:`play_pod`, and returns the reports. If `check`, all memory must equal the machine models' afterwards."""
     results, memories, after, placed = play_pod(rng, tmp_path, runs, **options)
     if check:
         for regions in placed:
@@ -108,7 +109,7 @@ def run_pod(rng, tmp_path, runs, *, check=True, **options):
 
 
 def run_machines(memories, regions):
-    """Executes the same run on machines, which start from the cores' memory. Returns how each ended."""
+    """Executes one run on machine models, starting from and writing to `memories`. Returns the fault of each core, or None."""
     places = {Region[name]: slice(base, base + size) for name, (base, size) in regions.items()}
     owns = [{region: bytearray(memory[place]) for region, place in places.items()} for memory in memories]
     ring = MachineRing(POD, owns)

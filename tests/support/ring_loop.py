@@ -1,4 +1,4 @@
-"""A ring unit whose link leads back to it, or carries prepared vectors: the bench of its runs, and their invariants."""
+"""A bench of one ring unit whose link leads back to itself, or carries prepared vectors, with checks of the unit's invariants."""
 
 import functools
 from collections import deque
@@ -35,23 +35,23 @@ class RingLoop:
         The bench's ports and random generator.
     config : Config
     size : int
-        Cores of the ring: 1 or 2, as a core in a ring of two has a neighbour that is like itself.
+        Cores of the ring: 1 or 2. In a ring of two the neighbour sends what the core itself would send.
 
     Attributes
     ----------
     memory : uint16 (rows, n)
     link : deque
-        Vectors on their way to the unit, with their marks.
+        Vectors in flight to the unit, each with its marks (`tuser`, `tlast`).
     loop : bool
-        Sent vectors come back.
+        True if sent vectors return to the unit.
     stale : bool
-        The next vector does not come back.
+        True if the next sent vector is dropped.
     faulty : bool
-        A fault may come, and ends a run: then its cause and pc are in `fault`.
+        True if faults are allowed. A fault ends the run; its cause and pc are stored in `fault`.
     taken : int
-        Vectors that the unit has taken from the link.
+        Number of vectors that the unit has accepted from the link.
     came : list
-        All vectors taken from the link.
+        The accepted vectors.
     """
 
     def __init__(self, ports, rng, config, size):
@@ -63,7 +63,8 @@ class RingLoop:
         self.grant = self.moves = 1.0
 
     async def cycle(self, running, **inputs):
-        """Goes through one cycle, and returns the names of the events in it: `taken`, an operation; `done`."""
+        """Simulates one clock cycle. Returns the names of its events: "taken" if an operation was accepted, "done" if it
+        ended."""
         ports, rng, width = self.ports, self.rng, self.config.vector_width
         self.idle = 0 if running else self.idle + 1
         comes, leaves = bool(self.link), rng.random() < self.moves
@@ -103,8 +104,8 @@ class RingLoop:
         return {name for name, now in events.items() if now}
 
     async def run(self, fields, rank, *, start=0, length=None, limit=2000, pc=0):
-        """Runs one operation, which is there from cycle `start` on, and ends the run with it, or after `length` cycles. Returns
-        whether the operation was done."""
+        """Runs one operation, offered from cycle `start` on, until it ends or for `length` cycles. Returns True if the operation
+        ended."""
         op = pack(ring_layout(self.config), tag={"slot": 1, "pc": pc}, **fields)
         waits = True
         for cycle in range(limit if length is None else length):
@@ -116,13 +117,13 @@ class RingLoop:
             if self.fault:
                 return False
         assert length is not None, f"{fields} hangs"
-        # It is still offered in the first cycle that belongs to no run.
+        # It is still offered in the first cycle outside the run.
         events = await self.cycle(0, port__op__valid=waits and length >= start)
         self.ports.set(port__op__valid=0)
         return "done" in events
 
     async def rest(self, cycles, flush=False):
-        """Goes through cycles outside a run."""
+        """Simulates `cycles` cycles outside a run."""
         for _ in range(cycles):
             await self.cycle(0, flush=flush, port__op__valid=0)
         self.ports.set(flush=0)

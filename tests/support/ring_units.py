@@ -1,4 +1,4 @@
-"""Ring units in a ring, each with a memory, over links with latency: the runs of the unit's tests."""
+"""A simulated ring of ring units, each with a memory, over links with latency."""
 
 from collections import deque
 
@@ -30,7 +30,7 @@ class RingUnits(wiring.Component):
 
 
 class _Unit:
-    """Memory, port and link of one unit, as the bench sees them."""
+    """Memory, vector port and link of one unit, as the bench models them."""
 
     def __init__(self, name, memory):
         self.name, self.memory, self.operand = name, memory, 0
@@ -40,20 +40,20 @@ class _Unit:
 
 
 def _sent(ports, unit):
-    """Data, user bits and end of a segment that a unit offers."""
+    """Returns `(tdata, tuser, tlast)` of the vector that a unit offers."""
     return tuple(ports.get(f"{unit.name}__sent__{channel}") for channel in ("tdata", "tuser", "tlast"))
 
 
 async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
     """Runs one operation in all units, which may start up to `late` cycles apart.
 
-    A vector takes `latency` cycles more than a wire; `stall` is the share of cycles in which a link does not move, and `grant`
-    that of cycles in which the port is free.
+    A link delays each vector by `latency` cycles. `stall` is the probability that a link stalls in a cycle, and `grant` the
+    probability that the vector port is free.
 
     Returns
     -------
     cycles, units
-        From the first start to the last end; None if nothing moves for `limit` cycles.
+        Cycles from the first start to the last end (None if nothing moves for `limit` cycles), and the units.
     """
     size = bucket.size
     units = [_Unit(f"unit_{rank}", memory.copy()) for rank, memory in enumerate(bucket.memories)]
@@ -79,7 +79,7 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
             if latency == 0 and not unit.link and ports.get(f"{before.name}__sent__tvalid"):
                 unit.link.append((now, *_sent(ports, before)))
         for rank, unit in enumerate(units):
-            # An offered vector stays offered.
+            # A vector stays offered until it is accepted.
             offered[rank] = bool(unit.link) and unit.link[0][0] <= now and (offered[rank] or rng.random() >= stall)
             drawn = (rng.getrandbits(width) for width in (config.vector_width, 8, 1))
             data, user, last = unit.link[0][1:] if offered[rank] else drawn

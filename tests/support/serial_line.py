@@ -1,4 +1,4 @@
-"""A component's serial line in Amaranth's simulator: sends and receives bit by bit, with faults."""
+"""A bit-level serial line to a component in Amaranth's simulator, with faults."""
 
 from collections import deque
 
@@ -12,16 +12,16 @@ class Line:
     ----------
     ports : of :mod:`sim.rtl.ports`.
     period : int
-        Cycles of a bit.
+        Cycles per bit.
     clock : int
-        Cycles of a second.
+        Cycles per second.
     every : callable
         Called in each cycle, before its end.
 
     Attributes
     ----------
     sending, receiving : callables
-        Faults of the line: functions from a list of bytes to a list of bytes.
+        Faults of each direction, as functions from the list of sent bytes to the list of arriving bytes.
     """
 
     def __init__(self, ports, *, period, clock, every=lambda: None):
@@ -32,7 +32,7 @@ class Line:
         ports.set(rx=1)
 
     async def tick(self):
-        """One cycle, with an eye on `tx`."""
+        """Simulates one clock cycle, and samples a bit of `tx` if it is due."""
         await self.ports.settle()
         level = self.ports.get("tx")
         if self._phase is None and not level:
@@ -55,7 +55,7 @@ class Line:
 
     async def send(self, data):
         for byte in self.sending(list(data)):
-            if byte is None:  # a byte that is damaged: no stop bit
+            if byte is None:  # a damaged byte has no stop bit
                 for level in (0, *[1] * 8, 0, 1, 1):
                     await self.bit(level)
             else:

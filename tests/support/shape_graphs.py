@@ -1,5 +1,5 @@
-"""Graphs of operators that move, join and reduce axes, drawn at random so that their sizes coincide: the batch, the channels and
-the height are often the same number, which nothing may conclude anything from."""
+"""Random graphs of operators that move, join and reduce axes. Batch, channels and height often have the same size, so that the
+reader cannot tell axes apart by size."""
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -14,7 +14,7 @@ __all__ = ["ShapeGraph", "compare", "golden"]
 
 
 def golden(network, x):
-    """Results of the golden model, with the softmax that is left to the host."""
+    """Returns the golden model's results for `x`, with the softmax that the host computes."""
     results = run_network(network, x.reshape(-1, network.input_size))
     if network.softmax:
         results = np.exp(results - results.max(1, keepdims=True))
@@ -53,14 +53,15 @@ def compare(path, inputs, scale=1.0):
 
 
 class ShapeGraph:
-    """
+    """A random graph of operators that move, join and reduce axes.
+
     Parameters
     ----------
     rng : numpy.random.Generator
     samples : int
-        The batch with which shapes are worked out.
+        Batch size used to compute shapes.
     first : "open", "fixed" or "absent"
-        Whether the input's batch is open, this number, or not there: then the first axis is one of the only sample's.
+        The input's batch axis: open, fixed to `samples`, or absent. If absent, the first axis belongs to the only sample.
     """
 
     def __init__(self, rng, samples, first):
@@ -72,12 +73,12 @@ class ShapeGraph:
         self.b = Builder(["n" if first == "open" else samples, *shape[1:]], opset=int(rng.choice([13, 18])))
         self.x = self.sample(samples)
         self.values = {"x": self.x}
-        self.scaled, self.scale = {"x"}, 3.0  # values made from the input, and their size
+        self.scaled, self.scale = {"x"}, 3.0  # values that depend on the input, and their magnitude
 
     def sample(self, samples):
         return self.rng.integers(-3, 4, (samples, *self.shape[1:])).astype(np.float32)
 
-    # One node
+    # ---- one node
 
     def add(self, operator, *inputs, **attributes):
         """Adds a node if ONNX accepts it. Returns the name of its output, or None."""
@@ -100,7 +101,7 @@ class ShapeGraph:
         return name
 
     def grow(self, name):
-        """A node, or a few, after the value of this name; the name of the new one."""
+        """Appends one or a few random nodes that read the value `name`. Returns the name of their result."""
         draw = self.rng.choice(self.DRAWS) if self.values[name].ndim else "unsqueeze"
         return getattr(self, f"_{draw}")(name, self.values[name]) or name
 
@@ -157,12 +158,12 @@ class ShapeGraph:
         return int(self.rng.integers(-value.ndim - beyond, value.ndim + beyond))
 
     def _some(self, value):
-        """A few axes, some counted from the end."""
+        """Returns the numbers of a few random axes of a value, some of them negative."""
         axes = self.rng.permutation(value.ndim)[: self.rng.integers(1, value.ndim + 1)]
         return np.array([axis - value.ndim * int(self.rng.random() < 0.3) for axis in axes])
 
     def _like(self, value):
-        """A shape that can be broadcast with this one, most of the time."""
+        """Returns a shape that can usually be broadcast with the value's shape."""
         shape = [int(size) if self.rng.random() < 0.5 else 1 for size in value.shape]
         cut = int(self.rng.integers(0, len(shape) + 1)) if self.rng.random() < 0.5 else 0
         extra = [int(self.rng.choice([1, 1, self.samples]))] if self.rng.random() < 0.2 else []
@@ -172,7 +173,7 @@ class ShapeGraph:
         return self.add("Transpose", name, perm=self.rng.permutation(value.ndim).tolist())
 
     def _target(self, value):
-        """Another shape of as many values."""
+        """Returns another shape with as many elements as the value."""
         shape = list(value.shape)
         for _ in range(self.rng.integers(1, 3)):
             at = int(self.rng.integers(0, len(shape) + 1))
@@ -195,7 +196,7 @@ class ShapeGraph:
         return self.add("Reshape", name, np.array(shape, np.int64))
 
     def _reshape_computed(self, name, value):
-        """One entry from a Shape, as x.view(x.size(0), -1) is written."""
+        """Appends a Reshape with one entry read from a Shape, as in x.view(x.size(0), -1)."""
         shape = self._target(value)
         other = str(self.rng.choice([name, "x"]))
         read, at = int(self.rng.integers(max(1, self.values[other].ndim))), int(self.rng.integers(len(shape) + 1))
@@ -249,7 +250,7 @@ class ShapeGraph:
             return None
         cut = int(self.rng.integers(1, size))
         made = self.add("Split", name, np.array([cut, size - cut]), axis=axis)
-        if made:  # the interpreter wants the second output, too
+        if made:  # the interpreter needs the second output, too
             self.b.nodes[-1].output.append(made + "b")
         return made
 
@@ -296,7 +297,7 @@ class ShapeGraph:
         constant = np.where(constant == 0, 1, constant) if operator == "Div" else constant
         return self.add(operator, *((name, constant) if self.rng.random() < 0.8 or operator == "Div" else (constant, name)))
 
-    # Functions that need no table, which takes a second to make.
+    # Functions without a table, because a table takes a second to compute.
 
     def _bounded(self, name, value):
         if self.rng.random() < 0.3:
@@ -345,7 +346,7 @@ class ShapeGraph:
         return self.add(operator, name, **(attributes if operator == "MaxPool" else {}))
 
     def _size(self, name, value):
-        """A size as data, as a bound, or as a ratio in which the batch cancels out."""
+        """Appends an operator that uses a size as data, as a bound, or in a ratio in which the batch cancels."""
         other = str(self.rng.choice([name, "x"]))
         size = self.add("Size", other)
         if self.rng.random() < 0.7:
@@ -358,7 +359,7 @@ class ShapeGraph:
         return self.add(str(self.rng.choice(["Div", "Add", "Mul"])), name, number)
 
     def _zeros(self, name, value):
-        """Numbers in the shape of a tensor, joined with it."""
+        """Appends a constant in the shape of the value, concatenated with it or added to it."""
         shape = self.add("Shape", name)
         fill = float(self.rng.choice([0, 0, 1]))
         made = self.add("ConstantOfShape", shape, value=helper.make_tensor("v", TensorProto.FLOAT, [1], [fill]))

@@ -1,8 +1,5 @@
-"""A minimal core: it has the ports and the main registers of `tpu`, and copies region INPUT to region OUTPUT. The tests of
-runner, driver and memory use it, so that they do not depend on the TPU.
-
-The runner's, driver's and memory's tests use it, so that they depend on nothing but themselves.
-"""
+"""A minimal core with the ports and main registers of `tpu` that copies region INPUT to OUTPUT. The tests of runner, driver and
+memory use it to be independent of the TPU."""
 
 from string import Template
 
@@ -113,7 +110,7 @@ endmodule
 
 
 def stand_in(config, body=""):
-    """Returns Verilog of the stand-in; `body` becomes part of its module."""
+    """Returns the Verilog of this core; `body` is inserted into its module."""
 
     def word(name):
         return REGISTER[name].offset // 4

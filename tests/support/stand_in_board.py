@@ -1,4 +1,4 @@
-"""A board that is none: frames on a pseudo-terminal, a memory, registers, and the instruction-level model for a core."""
+"""An emulated board: frames on a pseudo-terminal, memory, registers, and the instruction-level model as its core."""
 
 import contextlib
 import os
@@ -22,15 +22,16 @@ from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 
 
 class StandInBoard:
-    """A board that answers at the port `name` while its context is active.
+    """An emulated board that responds on the serial port `name` while its context is active.
 
     Parameters
     ----------
-    config, memory : configuration and memory of the board.
+    config, memory : Config, int
+        Configuration of the core, and bytes of the board's memory.
     damage : callable
-        Function of an answer's bytes and the number of earlier answers; returns the bytes to send.
+        Function from a response's bytes and the number of earlier responses to the bytes that are sent.
     registers : dict
-        Values that differ from a right core's.
+        Register values that differ from a correct core's, {name: value}.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""A core behind its registers, without its timing: the C driver's reads and writes, and failures."""
+"""The registers of a core without its timing, backed by the instruction-level model, for the C driver's reads and writes and for
+failures."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, REGISTERS, STALLS
@@ -9,7 +10,7 @@ RUNNING, DONE, FAULT, QUIET = 1, 2, 4, 8
 
 
 def built(config):
-    """Returns the registers of a core with this configuration that no run changes."""
+    """Returns the constant registers of a core with configuration `config`, {name: value}."""
     features = REGISTER["features"].pack(**{name: getattr(config, name) for name in REGISTER["features"].fields})
     sizes = {name: getattr(config, name) for name in REGISTER["config"].fields}
     depths = ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth")
@@ -23,20 +24,21 @@ def built(config):
 
 
 class Registers:
-    """
+    """Registers of a core that executes programs on the instruction-level model, or fails as requested.
+
     Parameters
     ----------
     config : Config
     memory : ctypes array of bytes
-        From address `base` on.
+        Memory that the core sees from address `base` on.
     polls : int
         Status reads during which a run is active.
     quiet_after : int
-        Reads of the status, from the end of a run or a reset on, until the bus is at rest.
+        Status reads after the end of a run or a reset until the bus is idle.
     cause : Fault or int
-        Cause of a fault instead of a run.
+        Cause of the fault with which a run ends instead of executing.
     override : dict
-        Constant values of registers, for a broken bus.
+        Constant register values {name: value} that emulate a broken bus.
     """
 
     def __init__(self, config, memory, base=0, *, polls=0, quiet_after=0, cause=None, override=None):
@@ -67,7 +69,7 @@ class Registers:
             self.values[name] = value
 
     def wait(self, context):
-        """Plays the system until the interrupt: the run ends, which is visible only if the interrupt is enabled."""
+        """Emulates waiting for an interrupt: the run ends. Fails if the interrupt is not enabled."""
         assert self.values["interrupt"] & 1, "waiting for an interrupt that is not enabled"
         self.waited += 1
         self.left = 0
@@ -101,7 +103,7 @@ class Registers:
         self.values["interrupt"] |= 2
 
     def _run(self):
-        """`(cause, pc)` of a run on the instruction-level model."""
+        """Executes the program on the instruction-level model. Returns `(cause, pc)` of its fault, or `(0, 0)`."""
         places = {}
         for region in Region:
             low, high, size = (self.values[f"{region.name.lower()}_{part}"] for part in ("base_low", "base_high", "size"))

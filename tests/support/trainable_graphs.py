@@ -1,4 +1,4 @@
-"""Graphs that can be trained, drawn at random: for tests of gradients, of the backward compiler and of the core."""
+"""Random graphs that can be trained, for tests of gradients, of the backward compiler and of the core."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from graphs import random_values
 
 __all__ = ["random_trainable_graph", "KINDS", "TABLES"]
 
-#: Functions by table: with tails, kinks, a jump, and not monotone.
+#: Table functions: with tails, kinks, a jump, and not monotone.
 TABLES = [*map(Function, ("tanh", "sigmoid", "leaky_relu", "gelu", "hard_swish", "softplus")), Function("clip", (-1, 2))]
 
 
@@ -19,7 +19,7 @@ def _convolution(random, source, channels, kernel, padding, stride=(1, 1), dilat
 
 
 def _shape(random, source):
-    """Kernel, padding above and to the left, stride, dilation, and size of a convolution, each axis by itself."""
+    """Returns random kernel, padding before, stride, dilation and size of a convolution, each as (vertical, horizontal)."""
     axes = []
     for have in (source.height, source.width):
         kernel, stride = int(random.integers(1, min(3, have) + 1)), int(random.choice([1, 1, 2, 3]))
@@ -43,34 +43,34 @@ def _average(name, source, output, window):
 
 
 def _same(random, source):
-    """A convolution of a tensor that keeps its size and channels."""
+    """Returns a random convolution of `source` that keeps its size and channels."""
     kernel = tuple(1 if have < 2 else int(random.choice([1, 3])) for have in (source.height, source.width))
     return _convolution(random, source, source.channels, kernel, tuple(side // 2 for side in kernel))
 
 
-#: Of stages before the dense ones.
+#: Kinds of the stages before the dense layers.
 KINDS = ("plain", "pool", "average", "residual", "shortcut")
 
 
 def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=KINDS, tables=0.0):
-    """A network for classification: a chain of convolutions of any stride and dilation, with pooling, averages and residual sums
-    among them, and dense layers at its end.
+    """Returns a random classification network: convolutions of any stride and dilation with pooling, averages and residual sums,
+    then dense layers.
 
     Parameters
     ----------
     random : numpy.random.Generator
     stages : int
-        Before the dense ones.
+        Number of stages before the dense layers.
     channels, size : int
-        No tensor has as many channels, no side is as long.
+        Exclusive limits of the channels and of the height and width of a tensor.
     classes : int or None
-        None: at random.
+        Number of outputs. Default: random.
     kinds : tuple of str
-        To choose from for each stage: `"plain"` a convolution, `"pool"` one with pooling, `"average"` an average over windows,
-        whose weights are fixed, `"residual"` a convolution plus its operand, maybe scaled, `"shortcut"` a convolution
-        plus, where shapes fit, a 1 x 1 convolution of the same operand. () for dense layers alone.
+        Kinds of stages to choose from. `"plain"`: a convolution. `"pool"`: a convolution with pooling. `"average"`: an average
+        over windows with fixed weights. `"residual"`: a convolution plus its operand, which may be scaled. `"shortcut"`: a
+        convolution plus, if the shapes match, a 1 x 1 convolution of the same operand. (): only dense layers.
     tables : float
-        Share of the stages with a function that have one of :data:`TABLES` in place of relu.
+        Probability that a stage's function is one of :data:`TABLES` instead of ReLU.
     """
     draw = random.integers
     source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))

@@ -1,4 +1,4 @@
-"""A network's loss in binary64, written down a second time and without any rounding, and its finite differences."""
+"""The loss of a network in binary64, computed independently without rounding, and its finite differences."""
 
 import numpy as np
 
@@ -6,7 +6,8 @@ __all__ = ["loss", "differences"]
 
 
 def _term(values, weights, term, size):
-    """Loops over kernel positions; values (batch, height, width, channels), any padding, stride, dilation, groups."""
+    """Returns a term's sums (batch, *size, outputs) of `values` (batch, height, width, channels), by loops over kernel
+    positions."""
     batch, height, width, _ = values.shape
     down, across, inputs, outputs = weights.shape
     total = np.zeros((batch, *size, outputs))
@@ -27,17 +28,17 @@ def _term(values, weights, term, size):
 
 
 def loss(graph, parameters, x, targets, choices, masks):
-    """Sum over the batch of the cross-entropy, in binary64.
+    """Returns the cross-entropy, summed over the batch, in binary64.
 
     Parameters
     ----------
     graph : sim.ir.training.TrainingGraph
     parameters : list of float64 array
     choices : dict
-        Filled at the first call, obeyed at later ones: which places are the largest of windows, which results are above 0. So
-        maxima and relu stay the straight lines that they are at the first call's parameters.
+        Positions of the maxima of windows and signs of ReLU's operands. The first call stores them and later calls reuse them,
+        so that maxima and ReLU are linear around the first call's parameters.
     masks : dict of int to array
-        Of dropout, by number of stage.
+        Dropout masks, {index of the stage: mask}.
     """
     tensors = {graph.graph.input: x.astype(float).reshape(len(x), *graph.graph.tensors[graph.graph.input].shape)}
     values = {(one.stage, one.term): array for one, array in zip(graph.parameters, parameters)}
@@ -71,12 +72,12 @@ def loss(graph, parameters, x, targets, choices, masks):
 
 
 def differences(graph, parameters, x, targets, masks, places, step=1e-4):
-    """Central differences of :func:`loss` by some numbers of each parameter.
+    """Returns central differences of :func:`loss` with respect to selected elements of each parameter.
 
     Parameters
     ----------
     places : list of int array
-        For each parameter, which of its numbers, flattened.
+        For each parameter, the flat indices of the elements to differentiate.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Small networks and samples that can be told apart, for tests of training."""
+"""Small networks, and samples of separable classes, for tests of training."""
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -20,14 +20,14 @@ INPUTS, HIDDEN, CLASSES = 10, 8, 4
 
 
 def clusters(rng, count, inputs=INPUTS, classes=CLASSES):
-    """`(float32 (count, inputs), int64 (count,))`: normal numbers around a point for each class."""
+    """Returns samples, float32 (count, inputs), and labels, int64 (count,): normal noise around a centre for each class."""
     labels = rng.integers(0, classes, count)
     centres = np.random.default_rng(7).normal(0, 1.5, (classes, inputs))
     return (centres[labels] + rng.normal(0, 0.7, (count, inputs))).astype(np.float32), labels
 
 
 def dense_network(rng):
-    """A :class:`sim.ir.training.TrainingGraph` of two dense layers."""
+    """Returns a :class:`sim.ir.training.TrainingGraph` of two dense layers."""
     layers = [
         ("hidden", random_values(rng, (INPUTS, HIDDEN), 0.4), np.zeros(HIDDEN, np.float32), "relu"),
         ("output", random_values(rng, (HIDDEN, CLASSES), 0.4), np.zeros(CLASSES, np.float32), "none"),
@@ -36,7 +36,8 @@ def dense_network(rng):
 
 
 def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, optimizer=None, **plan):
-    """A :class:`Training` from fresh weights, on clusters. `validation`: number of held-out samples."""
+    """Returns a :class:`Training` from fresh weights on `count` samples of :func:`clusters`, with `validation` held-out
+    samples."""
     network = network or dense_network(np.random.default_rng(5))
     optimizer = optimizer or Sgd()
     rows, labels = clusters(rng, count + validation, inputs)
@@ -48,7 +49,7 @@ def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, op
 
 
 def write_dense_model(path, rng, last=None):
-    """An ONNX file of the same network, with a `last` operator behind it."""
+    """Writes an ONNX file of two dense layers, followed by operator `last` if given. Returns its path."""
     shapes = {"first.weight": (INPUTS, HIDDEN), "first.bias": (HIDDEN,)}
     shapes |= {"second.weight": (HIDDEN, CLASSES), "second.bias": (CLASSES,)}
     tensors = [numpy_helper.from_array(rng.normal(0, 0.3, shape).astype(np.float32), name) for name, shape in shapes.items()]
@@ -71,7 +72,7 @@ def write_dense_model(path, rng, last=None):
 
 
 def write_samples(folder, rng, count=60, name="train"):
-    """`.npy` files of clusters and their classes; their paths."""
+    """Writes `count` samples of :func:`clusters` and their labels as `.npy` files. Returns both paths."""
     rows, labels = clusters(rng, count)
     paths = folder / f"{name}.npy", folder / f"{name}-labels.npy"
     np.save(paths[0], rows)
@@ -80,6 +81,6 @@ def write_samples(folder, rng, count=60, name="train"):
 
 
 def parameters(path):
-    """{name: array} of the numbers in a checkpoint."""
+    """Returns {name: array} of the master weights in a checkpoint file."""
     with safe_open(path, "np") as file:
         return {name: file.get_tensor(name) for name in file.keys() if name.startswith("master/")}  # noqa: SIM118

@@ -15,7 +15,7 @@ __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of"
 
 
 def chain(rng, sizes, biased=True):
-    """Dense layers with relu between them."""
+    """Returns a graph of dense layers with the widths `sizes` and ReLU between them."""
     layers = []
     for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
         weights = round_bfloat16(rng.normal(0, (2 / inputs) ** 0.5, (inputs, outputs)).astype(np.float32))
@@ -25,7 +25,7 @@ def chain(rng, sizes, biased=True):
 
 
 def convolutions(rng, channels, size=28, classes=10, hidden=128):
-    """Network a: two convolutions of 3 x 3, each with pooling by 2, and two dense layers."""
+    """Returns a graph like network `a`: two 3 x 3 convolutions with 2 x 2 pooling, and two dense layers."""
 
     def weights(*shape):
         return round_bfloat16(rng.normal(0, (2 / np.prod(shape[:-1])) ** 0.5, shape).astype(np.float32))
@@ -48,13 +48,13 @@ def convolutions(rng, channels, size=28, classes=10, hidden=128):
 
 
 def with_function(graph, function):
-    """The network with another function in place of relu."""
+    """Returns the graph with `function` in place of each ReLU."""
     stages = (replace(stage, function=function) if stage.function == RELU else stage for stage in graph.stages)
     return replace(graph, stages=tuple(stages))
 
 
 def started_state(training, optimizer, rng):
-    """A state as if steps had gone before: masters of full precision, and slots that are not 0."""
+    """Returns a training state as after some steps: master weights of full precision, and non-zero slots."""
     masters = [one.initial * np.float32(rng.uniform(0.9, 1.1)) for one in training.parameters]
     state = initial_state(training, optimizer, masters)
     for slots in state.slots:
@@ -65,7 +65,7 @@ def started_state(training, optimizer, rng):
 
 
 def batch_of(training, batch, rng):
-    """Samples and targets."""
+    """Returns `batch` random samples, bfloat16 (batch, inputs), and one-hot targets (batch, outputs)."""
     graph = training.graph
     x = round_bfloat16(rng.random((batch, graph.input_size)).astype(np.float32))
     return x, one_hot(rng.integers(0, graph.output_size, batch), graph.output_size)
@@ -76,7 +76,7 @@ def _bits(values):
 
 
 def differences(training, found, wanted):
-    """{name: numbers whose bits differ} of two states, without those that have none."""
+    """Returns {name: number of differing elements} of two states, only for arrays that differ."""
     pairs = {}
     for index, one in enumerate(training.parameters):
         pairs[one.name] = found.masters[index], wanted.masters[index]
@@ -87,7 +87,7 @@ def differences(training, found, wanted):
 
 
 def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None):
-    """Runs steps on all cores, and asserts that every parameter, slot and logit has the golden step's bits."""
+    """Runs `steps` steps on all cores, and checks that every parameter, slot and logit has the golden step's bits."""
     state, cores = started_state(training, optimizer, rng), program.cores
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
     for rank, regions in enumerate(memories):
