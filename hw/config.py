@@ -34,7 +34,9 @@ class Config:
     """
 
     n: int = _parameter(16, "Rows and columns of the systolic array: a power of two, 2 to 128. A vector is n bfloat16.")
-    cell_stages: int = _parameter(3, "Pipeline stages of a cell, 1 to 9. More stages give a faster clock.")
+    cell_stages: int = _parameter(
+        3, "Pipeline stages of each multiply-accumulate cell of the array, 1 to 9. More stages give a faster clock."
+    )
     unified_buffer_depth: int = _parameter(4096, "Vectors in the unified buffer: a power of two, 2 n to 32768.")
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
     bias_depth: int | None = _parameter(
@@ -53,16 +55,20 @@ class Config:
     pooling: bool = _parameter(True, "Add POOL: max pooling of accumulator rows.")
     table_lanes: int | None = _parameter(
         None,
-        "Throughput of the function table and of MULTIPLY, in lanes a cycle: a power of two up to n. "
-        "0: no TABLE, LOAD_TABLE and MULTIPLY. Default: 4, at most n.",
+        "Values a cycle that pass through the function table (sigmoid, tanh, GELU, ...) and through MULTIPLY: a power of two up "
+        "to n. 0 leaves out the instructions TABLE, LOAD_TABLE and MULTIPLY. Default: 4, at most n.",
     )
     softmax: bool = _parameter(True, "Add SOFTMAX: softmax over accumulator rows.")
     training: bool = _parameter(
         False,
-        "Add the hardware for gradients and parameter updates: SELECT, transposed tiles, a bias row for each row of sums, halves "
-        "of binary32, indices of maxima. Needs `pooling` and `softmax`.",
+        "Add the hardware that `tpu train --rtl-steps` needs: the instruction SELECT, transposed weight tiles, binary32 operands "
+        "in two halves, and indices of maxima. Needs `pooling` and `softmax`.",
     )
-    transpose: bool = _parameter(False, "Add LOAD of transposed tiles, which maps positions to lanes instead of channels.")
+    transpose: bool = _parameter(
+        False,
+        "Let LOAD transpose tiles of n x n, so that convolutions with few channels fill the array "
+        "with pixels instead of channels.",
+    )
     ring: bool = _parameter(False, "Add RING: all-reduce over a ring of up to 8 cores with AXI4-Stream links.")
     ring_depth: int = _parameter(
         64,

@@ -16,11 +16,12 @@ from amaranth_tpu.sim.data.whole_files import write_file
 from .cli import compile_command, run_command, sweep_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
+from .cli.flags import FlagCommand, FlagGroup
 from .cli.json_output import print_json
 from .cli.outputs import Output, check_outputs
 from .show.terminal import show_synthesis, spinner
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(cls=FlagGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def _show_version(asked: bool):
@@ -52,6 +53,7 @@ def commands(
 
 
 @app.command(
+    cls=FlagCommand,
     epilog="""
 Examples:
 
@@ -64,7 +66,7 @@ Examples:
 `tpu generate --n 4 --name edge -o edge.v`: module `edge`, beside another core in one design
 
 `tpu generate --cores 4 --n 8 --training -o pod.v`: four cores in a ring
-"""
+""",
 )
 @takes_core()
 def generate(
@@ -73,9 +75,7 @@ def generate(
     cores: Annotated[
         int,
         typer.Option(
-            min=1,
-            max=MOST_CORES,
-            help="Number of cores. Several are connected in a ring, with `--ring` set, in module `tpu_pod`.",
+            min=1, max=MOST_CORES, help="Number of cores. More than one switches `--ring` on; the top module is then `tpu_pod`."
         ),
     ] = 1,
     link_latency: Annotated[int, typer.Option(min=0, max=64, help="Pipeline registers in each link between cores.")] = 0,
@@ -117,10 +117,10 @@ def generate(
         )
 
 
-app.command(epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
-app.command(epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
-app.command(epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
-app.command("compile", epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
+app.command(cls=FlagCommand, epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
+app.command(cls=FlagCommand, epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
+app.command(cls=FlagCommand, epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
+app.command("compile", cls=FlagCommand, epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
 
 
 def _targets():
@@ -130,6 +130,7 @@ def _targets():
 
 
 @app.command(
+    cls=FlagCommand,
     epilog="""
 Examples:
 
@@ -140,7 +141,7 @@ Examples:
 `tpu synth --target ulx3s-85f --pnr`: bitstream of the board's core
 
 `tpu synth --target ecp5-85 --cores 2 --preset ulx3s-45f --pnr`: two cores in a ring on the part of the ULX3S-85F
-"""
+""",
 )
 @takes_core(default="the board's, or `default`")
 def synth(
@@ -152,17 +153,27 @@ def synth(
         ),
     ] = "ecp5-85",
     cores: Annotated[
-        int, typer.Option(min=1, max=MOST_CORES, help="Number of cores, connected in a ring with `--ring` set. Not for boards.")
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_CORES,
+            help="Number of cores, connected in a ring. More than one switches `--ring` on. Not for boards.",
+        ),
     ] = 1,
     pnr: Annotated[bool, typer.Option("--pnr", help="Also place and route: Fmax, critical path, bitstream.")] = False,
     across_blocks: Annotated[
         bool,
         typer.Option(
-            "--across-blocks", help="With --pnr: let Yosys optimize across blocks. Counts per block are then approximate."
+            "--across-blocks",
+            help="With --pnr: flatten the hierarchy before mapping, for a smaller and "
+            "faster netlist. Counts per block are then approximate.",
         ),
     ] = False,
     seed: Annotated[int, typer.Option(min=1, help="Seed of place and route.")] = 1,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs and bitstream.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for reports, logs and bitstream. Default: a new one in build/synth."),
+    ] = None,
     as_json: Json = False,
 ):
     """Synthesize a core with Yosys and report resources per block; with `--pnr`, place and route with nextpnr.

@@ -69,7 +69,7 @@ def _option(entry, several=False):
     else:
         kind, names = int, _flag(entry.name)
     if entry.default is not None:
-        text += f" In preset `default`: {entry.default if entry.type is not bool else 'on' if entry.default else 'off'}."
+        text += f" Preset `default`: {entry.default if entry.type is not bool else 'on' if entry.default else 'off'}."
     option = typer.Option(names, help=text, rich_help_panel=PANEL, show_default=False)
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 

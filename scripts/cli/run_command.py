@@ -39,8 +39,8 @@ Examples:
 def run(**options):
     """Run a model on the simulated core, a software model of the core, or a board; check every bit and compare with ONNX.
 
-    Exits with 0 if all outputs match the golden model bit for bit, no AXI rule was broken, and sampled outputs agree with an ONNX
-    interpreter within rounding error. The golden model is the bit-exact reference in numpy.
+    Exits with 0 if all outputs match the golden model bit for bit, every AXI handshake obeyed the protocol, and
+    sampled outputs agree with an ONNX interpreter within rounding error. The golden model is the bit-exact reference in numpy.
     """
     from .run_data import choose_data
 

@@ -90,7 +90,8 @@ class RunOptions:
         typer.Option(
             min=1,
             rich_help_panel=_DATA,
-            help="Batch size of a run. Default: at most 128 (32 for a CNN, the memory's limit on a board), evenly filled.",
+            help="Batch size of a run. Default: at most 128 (32 for a CNN, the memory's limit on a board), divided so that "
+            "all batches have nearly the same size.",
         ),
     ] = None
     probabilities: Annotated[
@@ -170,7 +171,7 @@ class RunOptions:
         typer.Option(
             "--layers",
             rich_help_panel=_RESULTS,
-            help="Also measure each layer: cycles, stalls, bus words, and the error against an ONNX interpreter.",
+            help="Also measure each layer: cycles, stalls, words on the AXI bus, and the error against an ONNX interpreter.",
         ),
     ] = False
     operators: Annotated[

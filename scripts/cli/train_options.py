@@ -100,7 +100,8 @@ class TrainOptions:
             min=0,
             max=0.9,
             rich_help_panel=_DATA,
-            help="Fraction of the training set held out as the validation set, which then replaces the test set in each epoch.",
+            help="Fraction of the training set held out for validation. Each epoch is then evaluated on it; "
+            "the test set is evaluated once, at the end.",
         ),
     ] = 0.0
     epochs: Annotated[int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="Number of epochs.")] = 5
@@ -143,7 +144,8 @@ class TrainOptions:
         typer.Option(
             min=1,
             rich_help_panel=_STEPS,
-            help="With --validation: stop after this many epochs without a lower validation loss, and keep the best epoch.",
+            help="With --validation: stop after this many epochs without a lower validation loss. Keep the weights of "
+            "the epoch with the lowest loss.",
         ),
     ] = None
     seed: Annotated[
@@ -159,13 +161,17 @@ class TrainOptions:
         str,
         typer.Option(
             rich_help_panel=_WHERE,
-            help="Number of steps, or `all`, that also run on the core and are compared bit for bit: the first steps, or with "
+            help="Number of steps, or `all`, that `--simulator` repeats and compares bit for bit: the first steps, or with "
             "--resume the next.",
         ),
     ] = "0"
     simulator: Annotated[
         StepSimulator,
-        typer.Option(rich_help_panel=_WHERE, help="verilator, icarus: RTL simulation. model: instruction-level model."),
+        typer.Option(
+            rich_help_panel=_WHERE,
+            help="Repeats the steps of --rtl-steps. verilator, icarus: RTL simulation. model: instruction-level "
+            "model in Python, faster.",
+        ),
     ] = StepSimulator.VERILATOR
     latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
         HOST_LATENCY
@@ -198,7 +204,8 @@ class TrainOptions:
             "-o",
             "--output",
             rich_help_panel=_RESULTS,
-            help="Write the trained model to this ONNX file: the original graph with new weights, if they map one to one.",
+            help="Write the trained model to this ONNX file: the original graph with new weights, or an equivalent "
+            "graph if the compiler fused operators.",
         ),
     ] = None
     as_json: Json = False

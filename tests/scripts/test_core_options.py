@@ -85,4 +85,4 @@ def test_help():
     assert "--other" not in panel and "Default: the other one." in panel
     for entry in fields(Config):
         assert f"--{entry.name.replace('_', '-')} " in panel
-    assert "--no-pooling" in panel and "Bits of an AXI4 address, 32 to 64. In preset `default`: 32." in panel
+    assert "--no-pooling" in panel and "Bits of an AXI4 address, 32 to 64. Preset `default`: 32." in panel

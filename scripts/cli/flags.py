@@ -1,0 +1,23 @@
+"""Commands whose `--help` shows no type beside a flag: `--json`, not `--json <bool>`."""
+
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["FlagCommand", "FlagGroup"]
+
+
+class _WithoutTypes:
+    def get_params(self, ctx):
+        """Returns the parameters, including `--help`; flags have an empty type."""
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class FlagCommand(_WithoutTypes, TyperCommand):
+    """One command."""
+
+
+class FlagGroup(_WithoutTypes, TyperGroup):
+    """A command with subcommands."""
