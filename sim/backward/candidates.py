@@ -136,7 +136,8 @@ class StepCandidate:
                 emitter.biases[index] = bias
 
     def _spatial(self, backward):
-        """Emits the spatial stages of the forward pass, or of the backward pass."""
+        """Emits the spatial stages, which have several positions per sample: the forward pass, or the backward pass if
+        `backward`."""
         numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
         if not numbers:
             return
@@ -203,7 +204,8 @@ class StepCandidate:
 
     @property
     def _others(self):
-        """Returns True if dense stages after the first read host memory, or if gradients are stored from the unified buffer."""
+        """Returns True if dense stages after the first must load operands from host memory, or if gradients are stored from the
+        unified buffer. The circular buffer `others` is then needed."""
         lowered, stages = self.lowered, self.training.graph.stages
         there = {stages[number].output for number in lowered.flat}
         read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
@@ -211,8 +213,8 @@ class StepCandidate:
 
     @property
     def _gathered(self):
-        """Returns the buffer vectors of one gathered k tile, the largest of all divided weights, including the core's own segment
-        of it."""
+        """Returns the number of unified-buffer vectors needed to gather a k tile of divided weights: the whole tile, and the
+        core's own segment. The largest k tile determines the number."""
         return max((bucket_rows(one, one.cores) + one.segment for one in self._shared), default=0)
 
     @property
@@ -221,7 +223,7 @@ class StepCandidate:
 
     @property
     def _spare(self):
-        """Returns the buffer vectors for gradients that are transposed before they are stored to SCRATCH."""
+        """Returns the number of unified-buffer vectors for gradients that are transposed before they are stored to SCRATCH."""
         return 2 * max((one.rows for one in self.transposed.values() if one.place is None), default=0)
 
     def _forward_and_back(self):
@@ -277,8 +279,8 @@ class StepCandidate:
             self.emitter.load_rows(name, (2 + place) * self.n)
 
     def _flat_gradients(self):
-        """Emits the gradients of the dense stages' parameters, and their updates. The operands are the transposed gradients
-        already in the buffer."""
+        """Emits the gradients of the dense stages' parameters, and their updates. They use the unified buffer beyond the
+        transposed gradients, which are their operands."""
         streamed = max((one.rows * one.blocks for one in self.transposed.values() if one.place is None), default=0)
         space = self.config.unified_buffer_depth - self.base
         self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))

@@ -190,8 +190,8 @@ class ChunkCode:
         yield
 
     def _sums(self, chunk, number, column, count, acc):
-        """Emits the computation of a stage's sums, for `count` column tiles from `column` on, into accumulator row `acc` and
-        following."""
+        """Emits the computation of a stage's sums, for `count` column tiles from `column` on. The sums are then in the
+        accumulators from row `acc` on."""
         bias = self.memory.planes_of(number, None)
         row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)
@@ -206,8 +206,8 @@ class ChunkCode:
             self.prepare = None
 
     def _add(self, chunk, found, count, acc, row=None):
-        """Emits the passes over tiles of operands. `found` has, for each pass, the tensor, the tile of the tensor, and the weight
-        tile of each column or None. Passes with only zero weights are omitted. `row` is the first bias row, or None."""
+        """Emits passes over tiles of operands. `found` has, for each pass, the tensor, the tile of the tensor, and the weight
+        tile for each column, or None. Passes with only zero weights are omitted. `row` is the first bias row, or None."""
         found = [one for one in found if any(one[2])] or found[:1]
         tiles = [tile or NOTHING for _, _, tiles in found for tile in tiles]
         group = self.emitter.group(tiles, count, acc, chunk.rows, row)
@@ -216,8 +216,8 @@ class ChunkCode:
                 yield from group.add(places, loops)
 
     def _operands(self, chunk, name, wanted):
-        """Yields `(addresses, loops over rows)` for the wanted tiles of a tensor, loading them from host memory in several
-        portions if they are not in the unified buffer."""
+        """Yields `(addresses, loops)` for the wanted tiles of a tensor. `loops` are the `(count, stride)` of MATMUL's two row
+        loops. If the tensor is not in the unified buffer, its tiles are loaded from host memory in several portions."""
         tensor = self.memory.flat[name]
         if name in chunk.places:
             yield self._blocks(chunk, tensor.tiles, chunk.places[name], wanted)
@@ -233,8 +233,8 @@ class ChunkCode:
             wanted = wanted[count:]
 
     def _loaded(self, chunk, tensor, wanted, ring):
-        """Loads the wanted tiles of a tensor from host memory into a circular buffer. Returns their addresses and the loops over
-        rows."""
+        """Loads the wanted tiles of a tensor from host memory into the circular buffer `ring`. Returns `(addresses, loops)` as
+        :meth:`_operands` does."""
         count, (low, high) = max(wanted) + 1 - wanted[0], chunk.samples
         place = ring.take(count * chunk.rows)
         if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
@@ -246,8 +246,8 @@ class ChunkCode:
         return self._blocks(chunk, count, place, [tile - wanted[0] for tile in wanted])
 
     def _blocks(self, chunk, tiles, place, wanted):
-        """Returns the addresses of the wanted tiles of a tensor, which is stored block by block in the unified buffer, and the
-        loops over rows."""
+        """Returns `(addresses, loops)`, as :meth:`_operands` does, for tiles of a tensor that is stored block by block at `place`
+        in the unified buffer."""
         loops = [(1, 0), (chunk.rows, 1)] if tiles == 1 or chunk.blocks == 1 else [(chunk.blocks, tiles * self.n), (self.n, 1)]
         return [place + tile * self.n for tile in wanted], loops
 
@@ -324,7 +324,7 @@ class ChunkCode:
             acc += chunk.rows
 
     def _transposed(self, chunk, one):
-        """Transposes the blocks of a gradient, which are then the operands of weight gradients."""
+        """Emits the transposition of a gradient. The transposed gradient is the operand of weight gradients."""
         transposed, tensor, first = self.transposed.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
         if transposed is None:
             return

@@ -28,12 +28,13 @@ class FlatTerm:
     tiles: object
 
     def tile(self, place, column):
-        """Returns the weight :class:`.Tile` of a pass for a column tile, or None if all its weights are zero."""
+        """Returns the weight :class:`.Tile` that a pass multiplies for a column tile of the sums. Returns None if all its weights
+        are zero."""
         return self.tiles.tile(*place[1:], column)
 
     def transposed(self, source, output):
-        """Returns the weight tile of the data gradient, transposed, from column tile `output` to tile `source` of the operand.
-        Returns None if the term does not read the tile, or if all weights are zero."""
+        """Returns the weight tile for the data gradient: from output tile `output` to tile `source` of the operand. It is the
+        forward pass's tile, transposed. Returns None if the term does not read that operand tile, or if all weights are zero."""
         place = next((place for place in self.passes if place[0] == source), None)
         tile = place and self.tile(place, output)
         return tile and tile._replace(transpose=1)

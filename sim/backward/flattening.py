@@ -53,8 +53,8 @@ class Mover:
         self.emitter.emit(Opcode.SELECT, fields)
 
     def flatten(self, name):
-        """Emits the layout change of the tensor `name` from several positions to its flat tensor. Dropout, if any, is applied
-        too."""
+        """Emits instructions that copy the tensor `name` from its layout with several positions to its flat layout. If there is
+        dropout, they apply it too."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
         mask = self.memory.masks.get(flat_name(name))
@@ -81,7 +81,8 @@ class Mover:
             self._store_flat(flat, samples, y * tensor.width * layout.tiles, vectors // self.n, made)
 
     def put_back(self, name):
-        """Emits the layout change of the gradient of the tensor `name` from flat to several positions."""
+        """Emits instructions that copy the gradient of the tensor `name` from its flat layout back to the layout with several
+        positions."""
         name = back_name(name)
         layout, flat = self.memory.layouts[name], self.memory.flat[flat_name(name)]
         width, (region, first) = layout.tensor.width, self.memory.regions[name]
@@ -105,8 +106,8 @@ class Mover:
                     self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
 
     def _parts(self, layout, count=2):
-        """Yields `(samples, first row y, rows)`: portions of a tensor that fit the unified buffer `count` times, for operands,
-        results and masks."""
+        """Divides a tensor into portions for which operands, results and masks fit the unified buffer: `count` times the size of
+        a portion. Yields `(samples, first row y, rows)`."""
         tensor, batch = layout.tensor, self.memory.batch
         each = layout.tiles * self.n * (layout.pitch + (count - 1) * tensor.width)
         rows = min(tensor.height, self.ring.size // each)
@@ -118,7 +119,8 @@ class Mover:
                 yield (first, min(batch, first + self.n)), y, min(rows, tensor.height - y)
 
     def _rows(self, rows, most, each):
-        """Returns `(first row, rows)` of groups of rows that are permuted together. A row has `each` sums."""
+        """Divides `rows` rows into groups that are permuted together, with at most `most` rows. A row has `each` sums. Returns
+        `(first row, rows)` of each group."""
         size = max(1, min(most, self.acc.size // 2 // each))
         return [(row, min(size, rows - row)) for row in range(0, rows, size)]
 

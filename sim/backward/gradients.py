@@ -79,8 +79,8 @@ class GradientCode:
             yield from self._spatial(planes, one)
 
     def _parameters(self, flat):
-        """Yields the planes of each parameter and the gradient of its stage's sums. Stages are in order from last to first; the
-        bias precedes the weights."""
+        """Yields `(planes, gradient)` for each parameter: its planes, and the gradient of its stage's sums. Stages are in order
+        from last to first. The bias precedes the weights."""
         stages = len(self.memory.training.graph.stages)
         for one in self.memory.training.gradients:
             if (one.stage in self.memory.lowered.flat) == flat:

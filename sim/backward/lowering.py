@@ -64,7 +64,7 @@ def flat_name(source):
 
 
 def back_name(source):
-    """Returns the name of the gradient of a flattened tensor in the tensor's original layout."""
+    """Returns the name of a flattened tensor's gradient after it has been copied back to the original layout."""
     return f"gradient of results {source}"
 
 
@@ -78,13 +78,14 @@ def slope_name(tensor):
 
 
 def _scaled_name(gradient):
-    """Returns the name of a gradient that has only been multiplied by the derivative."""
+    """Returns the name of the tensor that has a gradient after multiplication by the derivative, and before any other
+    operation."""
     return f"{gradient}, scaled"
 
 
 def apart_name(gradient, stretch):
-    """Returns the name of a gradient with zeros inserted between its positions. With the stretch (1, 1), it is the gradient
-    itself."""
+    """Returns the name of a gradient into which zeros have been inserted between positions. If the stretch is (1, 1), no zeros
+    are inserted, and the name is that of the gradient itself."""
     return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
@@ -223,8 +224,8 @@ def _identity(source, stage):
 
 
 def _scaled(made, stage, tensors):
-    """Returns the stages that compute a gradient, `made`. If the stage's function is by table, the gradient is first multiplied
-    by the derivative of the function."""
+    """Returns the stages that replace `made`, the stage that computes a gradient. If the function of the forward stage is by
+    table, the gradient is multiplied by the function's derivative first."""
     if not stage.function.is_table:
         return [made]
     times = slope_name(stage.output)
@@ -237,14 +238,16 @@ def _scaled(made, stage, tensors):
 
 
 def _mirrored(training, part):
-    """Returns the term that computes one contribution to a data gradient, from the contribution's operand in memory."""
+    """Returns the term that adds the contribution of one reader to a data gradient. It reads the reader's gradient in the form
+    that is in memory, with zeros inserted if needed."""
     term = training.mirrored(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
     return replace(term, source=apart_name(part.source, stretch))
 
 
 def _stretches(training, terms, one):
-    """Returns the stretches with which a gradient is read: by its readers, and by the weight gradients of its own stage."""
+    """Returns the stretches, (1, 1) excluded, with which a gradient is read: by terms of data gradients, and by the weight
+    gradients of its own stage. A stretch is the distance between positions after zeros are inserted."""
     parts = (part for other in training.gradients for part in other.terms if part.source == one.name)
     size = training.graph.stages[one.stage].sums_size
     trained = {term.stretch(size) for number, term in enumerate(terms) if training.parameter(one.stage, number)}

@@ -86,8 +86,8 @@ class StepMemory:
             self.take(region, reach)
 
     def _reach(self, source, gradient, parameter):
-        """Returns the number of vectors, from the start of a source plane, up to the last vector that the gradient of a weight
-        reads."""
+        """Returns the number of vectors that the gradient of a weight may read, counted from the start of a plane of the
+        source."""
         term, layout = self.lowered.terms[parameter.stage][parameter.term], self.layouts[source]
         y, x = ((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
         return max(0, y * layout.pitch + x) + blocks_of(self.layouts[gradient]) * self.n
@@ -254,7 +254,7 @@ class StepMemory:
 
 
 def _state_of(found, steps):
-    """Returns the TrainingState for a list with {name: array} for each parameter."""
+    """Returns the :class:`.TrainingState` after `steps` updates. `found` has {name: array} for each parameter."""
     slots = [{name: array for name, array in one.items() if name != MASTER} for one in found]
     return TrainingState([one[MASTER] for one in found], slots, steps)
 
@@ -303,8 +303,9 @@ def blocks_of(layout):
 
 
 def trained_terms(lowered):
-    """Yields (source, gradient of the sums, parameter) for each trained term of spatial stages. The gradient named is the version
-    whose positions have the same spacing as the positions that the term reads."""
+    """Yields `(source, gradient, parameter)` for each trained term of a spatial stage. The first two are names of tensors. The
+    gradient is the version, with zeros inserted if needed, whose positions have the same spacing as the positions that the term
+    reads."""
     names = {one.stage: one.name for one in lowered.training.gradients}
     for one in lowered.training.parameters:
         if one.term is not None and one.stage not in lowered.flat:

@@ -91,7 +91,7 @@ class Planes:
 
     @property
     def vectors(self):
-        """Returns the number of vectors in a plane, rounded up to whole tiles, so that the padding after a bias is 0."""
+        """Returns the number of vectors in a plane. It is rounded up to whole tiles, and the padding is 0."""
         return -(-self.k_tiles * self.rows // self.n) * self.n
 
     @property
@@ -119,7 +119,7 @@ class Planes:
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
     def stretches(self, first, count):
-        """Returns the contiguous ranges of rows that contain rows `first` to `first + count` of a bias, as `(first row,
+        """Returns the ranges of rows that contain `count` rows of a bias from row `first` on, as a list of `(first row,
         rows)`."""
         return [(first, count)]
 
@@ -169,8 +169,8 @@ class Planes:
 
 
 class Stacked(Planes):
-    """Planes that contain the weights of one k tile and also the bias of their stage, as `[tile of outputs][k, then the bias]`. A
-    vector has n outputs."""
+    """Planes that contain the weights of one k tile and also the bias of their stage. For each tile of n outputs, there is one
+    vector per input, and then one vector of the bias."""
 
     @property
     def each(self):

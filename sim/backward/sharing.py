@@ -40,7 +40,7 @@ def _segment(planes, cores):
 
 
 def bucket_rows(planes, cores):
-    """Returns the number of rows of a k tile in a bucket: a segment for each core. The last segments may be padding."""
+    """Returns the number of rows that the sums of one k tile take in a bucket: one segment per core, including padding."""
     return cores * _segment(planes, cores)
 
 
@@ -187,8 +187,8 @@ class SharedRule:
         self.free.append(bucket.slot)
 
     def _new(self, part):
-        """Returns an empty bucket for k tiles from the block `part` on. Rows without a sum are set to +0, where they could be
-        added to the state."""
+        """Returns an empty bucket that begins with the k tile of the block `part`. Rows that will get no sum are set to +0 if an
+        update may read them."""
         planes, slot = part.planes, self.free.pop(0)
         ring, first = Ring(self.places[slot], self.size), part.first // planes.rows
         tiles = min(self._tiles(planes), planes.k_tiles - first)
@@ -200,8 +200,8 @@ class SharedRule:
         return _Bucket(planes, first, tiles, place, ring, slot)
 
     def _put(self, bucket, part):
-        """Writes the sums of a block to the bucket. Rows of a k tile after the last segment are not needed, since they are
-        zeros."""
+        """Writes the sums of a block to the bucket. Rows of a k tile after the last segment are omitted, since they are zeros and
+        not needed."""
         rows, each, done = bucket_rows(part.planes, self.cores), part.planes.rows, 0
         step = part.rows if rows == each else each
         while done < part.rows:

@@ -60,15 +60,15 @@ class Constants:
             self.first_fixed += TABLE_WORDS // n
 
     def vector(self, name):
-        """Returns the first vector of the named tile."""
+        """Returns the first vector, in region MODEL, of the named tile."""
         return self.zeros + self.names.index(name) * self.n
 
     def add(self, tile):
-        """Adds a tile of fixed weights, given as bytes, unless it exists. Returns its first vector."""
+        """Adds a tile of fixed weights, given as bytes, unless it exists. Returns its first vector in region MODEL."""
         return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
 
     def pack(self):
-        """Returns the bytes of all constants. The optimizer's factors are 0."""
+        """Returns all constants as bytes. The optimizer's factors are 0 in them."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
         parts += [table.words.astype("<u2").tobytes() for table, _ in self.tables.values()]
         return b"".join([*parts, *self.fixed])
@@ -282,7 +282,7 @@ class StepEmitter(Emitter):
         return _Tiles(self, [tile or NOTHING for tile in found])
 
     def bias(self, column, count):
-        """Returns the first bias row for column tiles of the current stage, and loads the bias if needed."""
+        """Returns the first bias row for column tiles of the current stage. Loads the bias if it is not loaded."""
         planes, key = self.biases.get(self.stage), (self.stage, column, count)
         if planes is None:
             self._load_zeros()
@@ -292,13 +292,14 @@ class StepEmitter(Emitter):
         return self.bias_places[key][0]
 
     def results(self, stage, wide):
-        """Returns the writer of a stage's results."""
+        """Returns the object that writes the results of a stage."""
         return StepResults(self, stage, wide)
 
     # Results
 
     def activate(self, acc, buffer, rows, format=Format.BFLOAT16, function=FunctionCode.NONE, lanes=None):
-        """Writes consecutive rows of sums to consecutive vectors of the unified buffer, with a function, in a format."""
+        """Applies a function to `rows` consecutive rows of sums, and writes the results, in a format, to consecutive vectors of
+        the unified buffer."""
         self.emit(
             Opcode.ACTIVATE,
             {"function": function, "format": format, "rows": rows, "lanes": lanes or self.n, "buffer": buffer, "acc": acc},

@@ -13,8 +13,8 @@ class StepResults(Results):
     """The writer of results for spatial stages, both forward and backward."""
 
     def activate(self, rectangle, column, acc, result, factor):
-        """Writes the results of a rectangle of sums: the results themselves, indices of maxima, or gradients. Results with an
-        index have no function by table."""
+        """Writes everything that a stage computes from a rectangle of sums: results, indices of maxima, and gradients. Indices
+        are written without a function by table."""
         made = [(result, (1, 1), False)]
         made += [(placed, extra.spread, extra.index) for placed, extra in zip(result.extras, self.stage.extras)]
         for placed, spread, index in made:
@@ -31,8 +31,8 @@ class StepResults(Results):
             self.store_area(placed, extra.tensor)
 
     def _spread(self, rectangle, column, acc, placed, spread, factor):
-        """Writes sums to their positions in windows, or with zeros inserted between them. There is one instruction per sample and
-        position in the window."""
+        """Writes sums to positions in windows, or with zeros inserted between them. This takes one instruction for each sample
+        and each position in the window."""
         samples, rows, columns = rectangle.sums
         select, (down, across) = self.stage.select, [a * b for a, b in zip(self.stage.window, spread)]
         for sample in range(samples):

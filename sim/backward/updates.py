@@ -79,13 +79,14 @@ def _go_on(under_way):
 
 
 class _Rule:
-    """The update rule of an optimizer, as code generator.
+    """The update rule of an optimizer: a generator of instructions.
 
     Parameters
     ----------
     emitter : StepEmitter
     optimizer : Sgd or Adam
     acc : Ring
+        Circular buffer of accumulator rows, for the sums of updates.
     """
 
     def __init__(self, emitter, optimizer, acc):
@@ -103,8 +104,8 @@ class _Rule:
         return [place + part.first for place in part.planes.places(name)]
 
     def _from_halves(self, planes, rows):
-        """Loads binary32 numbers from two planes as bias rows. Returns the instruction fields with which sums start from these
-        rows."""
+        """Loads binary32 numbers, whose upper and lower halves are in two planes, as bias rows. Returns the instruction fields
+        with which sums start from these rows."""
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
