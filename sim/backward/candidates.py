@@ -148,7 +148,7 @@ class StepCandidate:
             Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
 
     def _mover(self):
-        """Returns the :class:`.Mover` of tensors between spatial and dense stages."""
+        """Returns the :class:`.Mover`, which copies tensors between the layouts of spatial and dense stages."""
         ring = Ring(self.constant_rows, self.config.unified_buffer_depth - self.constant_rows)
         return Mover(self.emitter, self.memory, ring, Ring(0, self.config.accumulator_depth))
 

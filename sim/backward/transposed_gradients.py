@@ -44,8 +44,9 @@ class TransposedGradient:
             emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
 
     def read(self, emitter, first, size, ring):
-        """Yields the addresses of `size` rows from row `first` on, one address per block, for several blocks at a time. Rows in
-        SCRATCH are loaded into the circular buffer `ring`."""
+        """Yields lists of addresses in the unified buffer, for several blocks at a time. Each address is the first of `size` rows
+        of a block, from the block's row `first` on. If the gradient is in SCRATCH, its rows are first loaded into the circular
+        buffer `ring`."""
         if self.place is not None:
             yield [self.place + block * self.rows + first for block in range(self.blocks)]
             return

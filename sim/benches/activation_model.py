@@ -122,8 +122,8 @@ class ActivationModel:
                     yield False, row + offset, lanes
 
     def vectors(self, op, values):
-        """Returns the one or two vectors to which a row of sums is written, after the activation function, in the format of the
-        operation."""
+        """Applies the activation function of an operation to a row of results. Returns them in the operation's format: one or two
+        vectors."""
         if op["function"] == FunctionCode.TABLE:
             values = [int(lookup(value, self.table)) << 16 for value in values]
         elif op["function"] == FunctionCode.RELU:

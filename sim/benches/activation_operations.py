@@ -31,7 +31,7 @@ def table_loads(rng, config, part):
 
 
 def table_settings(rng):
-    """Returns random settings of a function table, mostly with binades that contain most of the random numbers."""
+    """Returns random settings of a function table. Its binades usually contain most of the random numbers."""
     return {
         "first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))),
         "linear_low": rng.getrandbits(2),

@@ -84,8 +84,8 @@ def de_bruijn(symbols, length):
 
 
 async def every_window(ports, rng, *, n, length):
-    """Feeds every word of `length` symbols. Each word starts after every number of vectors of a tile, and in each orientation of
-    the storage."""
+    """Feeds every word of `length` symbols from every state of the transposer: after each number of vectors of a tile, and in
+    each orientation of its storage."""
     ring = de_bruijn(3, length)
     for diagonal in range(2):
         for number in range(n):

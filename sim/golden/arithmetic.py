@@ -132,8 +132,8 @@ def _least_bit(values, fraction_bits):
 
 
 def _never_subnormal(x, w, start):
-    """Returns True if no product and no sum can be subnormal. This holds if all operands are multiples of numbers large
-    enough."""
+    """Returns True if no product and no sum can be subnormal: all products and all initial sums are multiples of one normal power
+    of two."""
     bit_x, bit_w, bit_start = _least_bit(x, 7), _least_bit(w, 7), _least_bit(start, 23)
     least = [] if bit_start is None else [bit_start]
     if bit_x is not None and bit_w is not None:

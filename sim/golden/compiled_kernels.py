@@ -164,9 +164,9 @@ def by_channels(values, weights, sums, first, last):
 
 @_fused
 def correlate(values, gradient, total, exact, ky, first, last):
-    """Adds the weight gradient of kernel row `ky` to rows `first` to `last` of `total`, (kernel width * channels, outputs). The
-    gradient of a weight is a sum over samples and positions: operand of the convolution of stride 1, times `gradient` (batch,
-    height, width, outputs)."""
+    """Adds the weight gradient of kernel row `ky`, for a convolution of stride 1, to rows `first` to `last` of `total`, (kernel
+    width * channels, outputs). The gradient of a weight is a sum over samples and positions: the operand at the weight's kernel
+    position, times `gradient` (batch, height, width, outputs)."""
     batch, height, width, _ = gradient.shape
     channels = values.shape[3]
     for b in range(batch):

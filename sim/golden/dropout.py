@@ -46,7 +46,8 @@ class Dropout:
         return np.float32(256 / (256 - self._edge)).astype(bfloat16)
 
     def stages(self, graph):
-        """Returns the numbers of the stages whose results get a mask, for a :class:`sim.ir.training.TrainingGraph`."""
+        """Returns the indices of the stages whose results get a mask, in the graph of a
+        :class:`sim.ir.training.TrainingGraph`."""
         if self.share == 0:
             return ()
         stages = graph.graph.stages

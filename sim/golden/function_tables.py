@@ -108,8 +108,8 @@ def _frozen(first, linear_low, linear_high, words):
 
 
 class _Entries:
-    """The exact results of one function at all bfloat16 numbers, and the candidates for table entries at both ends of a table.
-    The entries of the first and last binade also represent all binades outside the table."""
+    """The search for the entries in the first and the last binade of a function's table. These entries also represent all binades
+    outside the table, so they are chosen from several candidates."""
 
     def __init__(self, function):
         x, self._number = _inputs()

@@ -49,8 +49,8 @@ def is_broadcast(sums, values, term):
 
 
 def _broadcast(sums, values, term, scaled):
-    """Computes :meth:`Sums.add_term` for a term that :func:`is_broadcast` accepts, from the only product that matters. Products
-    of padding are +0 or -0: a sum of -0 becomes +0 if one of these products is +0."""
+    """Computes :meth:`Sums.add_term` for a term that :func:`is_broadcast` accepts. It multiplies only the one operand that is not
+    padding. Products of padding are +0 or -0: a sum of -0 becomes +0 if one of these products is +0."""
     weights = term.weights[:, :, 0]
     positive = ~np.signbit(weights.astype(np.float32)).reshape(-1, weights.shape[2])
     before = np.cumsum(positive, axis=0) - positive  # is there a +0 among the products before, or after, the kernel position?
@@ -75,8 +75,8 @@ class Sums:
         return np.concatenate([add_term(sums[part], values[part], term) for part in _blocks(len(sums), each)])
 
     def weight_gradient(self, values, term, gradient):
-        """Returns the gradient of a term's weights, float32 in their shape. The gradient of a weight is the sum over samples and
-        positions of its operand in `values`, times `gradient`, D of the stage."""
+        """Computes the gradient of a term's weights, float32 in the shape of the weights. It is the sum, over samples and
+        positions, of the operand of each weight in `values`, times the stage's gradient D in `gradient`."""
         groups, outputs = term.groups, gradient.shape[3] // term.groups
         size, inputs = gradient.shape[1:3], term.weights.shape[2]
         rows = term.kernel[0] * term.kernel[1] * inputs

@@ -12,8 +12,8 @@ __all__ = ["InverseRoot", "inverse_root_table"]
 
 class InverseRoot:
     """The function of the table. T is `TABLE_MIDDLE`. For s from 2^-14 T to T, f(s) = sqrt(T / s), and f(-s) = sqrt(T / (2^14
-    s)). Outside this range, the nearer end is used. The class has the interface that :func:`sim.golden.function_tables.table_of`
-    needs."""
+    s)). Outside this range, the function has the value at the nearer end. The class has the interface that
+    :func:`sim.golden.function_tables.table_of` needs."""
 
     is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 

@@ -106,8 +106,8 @@ class Machine:
         self._tile = np.zeros((config.n, config.n), np.uint16)  # weights in the array, [row, column]
 
     def run(self, pc=0):
-        """Executes the program at offset `pc` of region MODEL up to HALT. Raises MachineFault: TIMEOUT if a RING waits for
-        another core."""
+        """Executes the program at offset `pc` of region MODEL up to HALT. Raises MachineFault, with the cause TIMEOUT if a RING
+        waits for another core."""
         for _ in self.exchanges(pc):
             pass
 

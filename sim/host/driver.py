@@ -26,7 +26,8 @@ class CoreTimeout(RuntimeError):
 
 
 def fault_of(error, batch):
-    """Returns a fault as a dict for reports: `cause`, `pc` and `batch`. `error` has the attributes `cause` and `pc`."""
+    """Returns a fault as a dict for reports: `cause`, `pc`, and the number of the batch. `error` is an exception with the
+    attributes `cause` and `pc`."""
     return {"cause": error.cause.name, "pc": error.pc, "batch": batch}
 
 

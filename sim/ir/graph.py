@@ -188,8 +188,8 @@ class Stage:
     extras : tuple of Extra
         Additional results. Only in a training step.
     reflow : bool
-        True if the results fill the output position by position, regardless of its row length, as far as the output has
-        positions.
+        True if the results fill the positions of the output one after the other, although rows of results and rows of the output
+        have different lengths. Results beyond the last position are not written.
     """
 
     name: str
@@ -215,8 +215,8 @@ class Stage:
 
     @property
     def beside(self):
-        """Returns the name of the tensor that is read, with the shape of the results, when results are computed: of `select` or
-        `times`. Returns None if there is no such tensor."""
+        """Returns the name of the tensor that is an operand of each result, with the shape of the results: the tensor of
+        `select`, or `times`. Returns None if there is no such tensor."""
         return self.select.tensor if self.select else self.times
 
     @property

@@ -104,8 +104,9 @@ class TrainingGraph:
         return next((one for one in self.parameters if (one.stage, one.term) == (stage, term)), None)
 
     def mirrored(self, part, weights):
-        """Returns the :class:`sim.ir.graph.Term` of a :class:`GradientTerm`, with the reader's weights mirrored in y and x. It is
-        a convolution of stride 1 over the gradient of the reader's sums, into which :meth:`stretch` inserts zeros."""
+        """Returns the :class:`sim.ir.graph.Term` that computes the contribution of a :class:`GradientTerm`. Its weights are the
+        reader's, mirrored in y and x. It is a convolution of stride 1 over the gradient of the reader's sums, with zeros inserted
+        as :meth:`stretch` describes."""
         term = self.graph.stages[part.stage].terms[part.term]
         height, width, inputs, outputs = weights.shape
         kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
@@ -114,8 +115,8 @@ class TrainingGraph:
         return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
 
     def stretch(self, part):
-        """Returns the stride in y and x of the reader, :meth:`sim.ir.graph.Term.stretch`. The term from :meth:`mirrored` reads
-        stride - 1 zeros between two adjacent positions of the gradient. These zeros do not change a sum, so they need not be
-        multiplied."""
+        """Returns the distance, along y and x, between positions of the reader's gradient for the term of :meth:`mirrored`:
+        distance - 1 zeros are inserted between two positions. It is :meth:`sim.ir.graph.Term.stretch` of the reader. The zeros do
+        not change a sum, so they need not be multiplied."""
         stage = self.graph.stages[part.stage]
         return stage.terms[part.term].stretch(stage.sums_size)

@@ -1,8 +1,8 @@
 """Bounded proofs for whole rings: after a reset, stalls of links and ports during some cycles cannot cause a deadlock.
 
 The SMT-LIB text describes all ring units and link FIFOs of the RTL. It is satisfiable only if stalls can lead to a state in which
-an operation is in progress and nothing moves, although nothing stalls any more. Symbolic, so that they take all values, are:
-vectors, stalls, the mode, the rows, and the cycles in which the cores start their operations.
+an operation is in progress and nothing moves, although nothing stalls any more. Vectors, stalls, the mode, the rows, and the
+cycles in which the cores start are symbolic, so the proof holds for all of their values.
 """
 
 from amaranth import Const, Module, Signal

@@ -73,7 +73,7 @@ def cocotb_runners():
         def _create_iverilog_dump_file(self):
             """Writes the module that dumps waveforms: all signals outside the core, and the signals in `dumped` inside it.
 
-            cocotb's own module contains the name of the folder, so it needs a name in ASCII.
+            cocotb's own version of this module contains the path of the build folder, and fails if the path is not in ASCII.
             """
             top = self.hdl_toplevel
             parts = [(1, top), (1, f"{top}.texts"), *((0, name) for name in self.dumped)] if self.dumped else [(0, top)]

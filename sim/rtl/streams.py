@@ -65,10 +65,7 @@ def _ports(component):
 
 def compile_block(component, main):
     """Compiles a component, as Verilator's class `Vtop`, and the C++ text `main` into a program. Returns the program's path.
-    Raises ToolError.
-
-    Raises ToolError.
-    """
+    Raises ToolError."""
     return _compile(component_to_verilog(component, name="top"), main)
 
 

@@ -92,7 +92,7 @@ class StepComparison:
 
     @property
     def failure(self):
-        """Returns the first check that failed, in one line, or None."""
+        """Returns a message of one line about the first check that failed, or None."""
         if self.fault:
             step = self.steps + self.fault["batch"] + 1
             return f"the core stopped in step {step} with fault {self.fault['cause']} at pc {self.fault['pc']:#x}"

@@ -41,7 +41,7 @@ class TrainingRun:
 
     @property
     def failure(self):
-        """Returns the check of the steps on the core that failed, in one line, or None."""
+        """Returns a message of one line if a check of the steps on the core has failed, else None."""
         return self.comparison and self.comparison.failure
 
     def __call__(self):
