@@ -55,7 +55,8 @@ class StepCandidate:
 
     Raises
     ------
-    If the configuration is too small for this candidate.
+    NothingFits
+        If the configuration is too small for this candidate.
     """
 
     def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False):

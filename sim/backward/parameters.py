@@ -84,8 +84,8 @@ class Planes:
 
     @property
     def rows(self):
-        """Returns the number of vectors in a k tile: the number of outputs, rounded up to whole tiles. For a bias, it is the
-        number of tiles of outputs."""
+        """Returns the number of vectors in a k tile, which is the number of outputs, rounded up to whole tiles. A bias has one
+        vector for each tile of outputs."""
         tiles = tiles_of(self._shape[-1], self.n)
         return tiles if self.is_bias else tiles * self.n
 

@@ -36,8 +36,8 @@ class Flat:
     Parameters
     ----------
     channels, n : int
-    First sample of each chunk, a multiple of n, and the end of the last chunk.
-        First samples of the stretches, multiples of n, and the end of the last one.
+    starts : tuple of int
+        First sample of each chunk, a multiple of n, and the end of the last chunk.
     region : Region or None
     first : int
         Index of the first vector in the region.

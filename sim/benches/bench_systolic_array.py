@@ -12,7 +12,7 @@ from ..rtl.ports import bfloat16_bits, binary32_bits, play
 
 
 def schedule(rng, n, tiles):
-    """Returns the cycles at row 0 of the array in which each tile's mark, its switch and its rows of operands arrive.
+    """Returns, for each tile, the cycles in which its mark, its switch and its rows of operands arrive at row 0 of the array.
 
     The schedule is as dense as the component's docstring allows, with some gaps. A mark may coincide with the previous switch or
     follow it. A switch follows its mark after n cycles, and the first row follows the switch after one cycle.

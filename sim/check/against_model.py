@@ -35,8 +35,8 @@ class ModelComparison:
 
     Parameters
     ----------
-    Number of samples compared; 0 if no interpreter could compute the model.
-        Samples compared; 0 if no interpreter could compute the model.
+    samples : int
+        Number of samples compared; 0 if no interpreter could compute the model.
     interpreter : str or None
         Name and version of the interpreter.
     output : str

@@ -36,8 +36,8 @@ def _bits(values):
 
 
 def _padded(values, copy=False):
-    """Returns float32 values whose last axis is padded with +0 to a multiple of `_LANES`. If no padding is needed, this is the
-    argument itself, or a copy of it if `copy`."""
+    """Pads the last axis of a float32 array with +0 to a multiple of `_LANES`. If no padding is needed, it returns the array
+    itself, or a copy if `copy`."""
     outputs = values.shape[-1]
     if outputs % _LANES == 0:
         return values.copy() if copy else values

@@ -133,7 +133,7 @@ class Sums:
         return round_bfloat16(values)
 
     def scaled(self, start, values, factor):
-        """Computes :func:`scaled`."""
+        """Computes the function :func:`scaled` of this module. Subclasses may compute it faster."""
         return scaled(start, values, factor)
 
     def added(self, one, two):

@@ -73,7 +73,8 @@ class _State:
         return f"(ite {self.flag(name)} #b1 #b0)" if width == 1 else self.field(name, 0, width)
 
     def number(self, name, width):
-        """Returns the term for a register, extended to the width of all numbers."""
+        """Returns the term for a register as a number: a bit vector, extended to the width that all numbers of the specification
+        have."""
         return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
 
     def bit(self, name, place):
@@ -132,7 +133,8 @@ class _RingState(_State):
         return f"(= {self.field(f'tasks.{port}__addr', 0, width)} (_ bv{row % _ROWS} {width}))"
 
     def _rows(self):
-        """Yields the invariants of the queue's memory: the number of used rows, and the addresses of its ports."""
+        """Yields the invariants of the queue's memory. They concern the number of used rows, and the addresses at the memory's
+        ports."""
         level = self.number("tasks.inner_level", _ROWS.bit_length())
         yield f"(bvule {level} {_number(_ROWS)})"
         yield f"(or {' '.join(self._at('r_port', row) for row in range(_ROWS))})"

@@ -31,8 +31,8 @@ class RingOfUnits(wiring.Component):
     Parameters
     ----------
     config : hw.config.Config
-    Number of ring units.
-        Number of units.
+    size : int
+        Number of ring units.
     operations : int
         Number of operations that each unit executes.
 

@@ -323,8 +323,8 @@ class Simulation:
             Time limits, in seconds.
         progress : callable
             Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
-        Folder for the files of the simulation. Default: a temporary folder, deleted at the end unless it has a trace.
-            Folder that keeps the run's files. Default: a temporary folder, deleted after a run without waves.
+        directory : path
+            Folder for the files of the simulation. Default: a temporary folder, deleted at the end unless it has a trace.
 
         Returns
         -------

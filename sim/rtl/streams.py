@@ -77,7 +77,7 @@ class SideBySide(wiring.Component):
     """A component that contains several components with shared inputs, so that they are simulated, or compiled, together.
 
     Parameters
-    components : dict
+    ----------
     components : dict
         Components with the same inputs, by name. Output `o` of the component named `a` becomes `o_a`.
     """

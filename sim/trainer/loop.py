@@ -29,7 +29,9 @@ class TrainingRun:
     log : EventLog or None
         Log that receives loss, accuracy and learning rate of each step, and the statistics of each epoch.
     on_step : callable or None
+        Called with the :class:`.Batch` of each step.
     on_epoch : callable or None
+        Called with the :class:`.EpochFigures` of each epoch.
     """
 
     training: Training
