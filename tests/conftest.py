@@ -1,4 +1,5 @@
-"""Fixtures and hooks for all tests: a private home directory, the seed of random stimulus, and repetition over many seeds."""
+"""Fixtures and hooks for all tests, which give each test a private home directory and a seed, and repeat tests over many
+seeds."""
 
 import gc
 import os

@@ -53,7 +53,7 @@ INNER = """
 
 
 def levels(order):
-    """Returns {room: number of its line}."""
+    """Returns {room: line number} for a text with several rooms a line."""
     return {room: level for level, line in enumerate(order.split("\n")) for room in line.split()}
 
 
@@ -69,7 +69,7 @@ FILES = {
 
 @functools.cache
 def imported(name, path):
-    """Returns the modules of this project that a module imports, anywhere in it."""
+    """Returns the names of this project's modules that the module `name` at `path` imports, even inside functions."""
     return tuple(_imported(name, path))
 
 
@@ -86,12 +86,12 @@ def _imported(name, path):
 
 
 def room_of(name):
-    """Returns the folder below `hw`, `sim` or `scripts`; a file in none is a room by itself."""
+    """Returns the room of a module, such as `sim/golden`. A file outside a room counts as a room itself."""
     return "/".join(name.split(".")[1:3])
 
 
 def inner_room_of(name):
-    """Returns the folder inside a room, or None."""
+    """Returns the inner room of a module, such as `sim/frontend/index`, or None."""
     room = "/".join(name.split(".")[1:4])
     return room if room in INNER_LEVEL else None
 
@@ -126,12 +126,12 @@ def test_no_circle():
 
 
 def inner_rooms(outer):
-    """Returns the rooms inside a room, from top to bottom."""
+    """Returns the inner rooms of the room `outer`, in the order of the map."""
     return [room for room in INNER_LEVEL if room.startswith(outer + "/")]
 
 
 def test_the_map_has_every_room():
-    """CONTRIBUTING's map lists each room with the first line of its docstring, from top to bottom."""
+    """The map in CONTRIBUTING lists every room in order, with the first line of the room's docstring."""
     page = (ROOT / "CONTRIBUTING.md").read_text().split("```")[3].strip().split("\n")
     found = [line.split(maxsplit=1) for line in page]
     rooms = [room for outer in LEVEL if (ROOT / outer).is_dir() for room in (outer, *inner_rooms(outer))]

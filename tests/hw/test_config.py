@@ -1,4 +1,4 @@
-"""Tests of the configuration: invalid values and their errors, and derived values."""
+"""Tests of the configuration, covering invalid values and their errors, and derived values."""
 
 import pytest
 

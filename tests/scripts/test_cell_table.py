@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the table of a cell's size and speed: the scan chain around a cell, the parsed counts, and a cell that does not
-fit."""
+"""Tests of the table of a cell's size and speed, covering the scan chain around a cell, the parsed counts, and a cell that does
+not fit."""
 
 import json
 

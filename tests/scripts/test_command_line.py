@@ -1,4 +1,5 @@
-"""Tests of what all subcommands of `tpu` share: help, version, completion, early checks of paths, tables, and Ctrl-C."""
+"""Tests of features that all subcommands of `tpu` share, such as help, version, completion, early checks of paths, tables, and
+Ctrl-C."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Tests of `tpu compile`: its files are reproducible and written completely or not at all, and bad options are refused."""
+"""Tests that `tpu compile` writes reproducible files completely or not at all, and refuses bad options."""
 
 import re
 import subprocess

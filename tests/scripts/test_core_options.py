@@ -1,4 +1,4 @@
-"""Tests of the core options of commands: one option for each field of the configuration, and the resulting configuration."""
+"""Tests that each field of the configuration has an option, and that options give the intended configuration."""
 
 from dataclasses import fields
 

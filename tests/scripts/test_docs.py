@@ -1,4 +1,5 @@
-"""Tests of the documentation site: no dead links, no requests to other hosts, and commands in the guides that work."""
+"""Tests that the documentation site has no dead links and loads nothing from other hosts, and that the commands in its guides
+run."""
 
 import os
 import re

@@ -74,7 +74,8 @@ python -c 'import serial'
 
 
 def test_first_tutorial(tmp_path):
-    """The first tutorial's commands work in a fresh clone with an empty home directory, and write only pip's caches there."""
+    """The first tutorial's commands run without an error in a fresh clone with an empty home directory, and write only pip's
+    caches there."""
     page = (ROOT / "scripts" / "docs" / "tutorials" / "first-digit.md").read_text()
     [install] = re.findall(
         r'^```sh title="run by tests/scripts/test_installation.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL

@@ -1,4 +1,4 @@
-"""Tests that links in the repository's pages have targets: files, headings, and paths in the text."""
+"""Tests that the links of the repository's pages lead to existing files and headings, and that paths in the text exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the table of the onnx package's own node tests: the command that writes it, and the table in the document."""
+"""Tests of the table of the onnx package's own node tests, covering the command that writes it, and the table in the document."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tests of the files that `pip install` installs: hardware and simulation with their data files, in one package."""
+"""Tests that `pip install` installs hardware and simulation with their data files, in one package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of `python -m amaranth_tpu.scripts.pictures`: plots show the figures of a run, and a plot that cannot be drawn is a
+"""Tests that `python -m amaranth_tpu.scripts.pictures` plots the figures of a run, and that a plot that cannot be drawn is a
 one-line error."""
 
 import json
@@ -66,7 +66,8 @@ def test_roofline(draw, run, tmp_path):
 
 
 def test_labels_do_not_collide():
-    """Twelve layers, five at nearly the same point and one at each edge: each label is inside the frame and overlaps no other."""
+    """The labels of twelve layers, five at nearly the same point and one at each edge, stay inside the frame and do not
+    overlap."""
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -121,7 +122,7 @@ def test_svg_has_dark_colours(draw, run, tmp_path):
 
 
 def contrast(one, two):
-    """Returns the contrast of two colours by the Web Content Accessibility Guidelines."""
+    """Returns the contrast ratio of two colours `#rrggbb` by the Web Content Accessibility Guidelines."""
 
     def luminance(colour):
         parts = [int(colour[first : first + 2], 16) / 255 for first in (1, 3, 5)]

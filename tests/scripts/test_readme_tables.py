@@ -1,4 +1,4 @@
-"""Tests of the tables of measurements: their cores and figures equal those of the commands printed above them."""
+"""Tests that the cores and figures in the tables of measurements equal those of the commands printed above the tables."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _MAKE = CoreChoice.config
 
 
 def command(name, row):
-    """Returns the words of a row's command: the document's command with the row's values for its placeholders."""
+    """Returns the command of a table's row as a list of words, with the row's values in place of the document's placeholders."""
     before = DOCUMENTS[name].read_text().partition(f"<!-- begin {name} -->")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
     [text] = re.findall(r"A row(?:'s cycles are those of| is)\s+`tpu ([^`]*)`", before)
     size = row.get("n") or row.get("largest n")

@@ -1,5 +1,5 @@
-"""Tests of `tpu run` on any model and data, on models of the core: outputs, files, and options that are refused before any
-work."""
+"""Tests of `tpu run` on any model and data, on models of the core, covering outputs, files, and options that are refused before
+any work."""
 
 import doctest
 import sys
@@ -131,7 +131,7 @@ def test_without_the_package_of_digits(command, monkeypatch):
 
 
 def test_random_samples(command, model):
-    """Random samples come from a printed seed; the first samples do not depend on the count."""
+    """The random samples are determined by a printed seed, and the first samples do not depend on the number of samples."""
     figures = run(command, model)
     assert figures["data"]["kind"] == "random" and figures["data"]["seed"] == 1 and figures["images"] == 16
     assert run(command, model, "--seed", 5, "--images", 3)["data"]["seed"] == 5

@@ -1,4 +1,4 @@
-"""Tests of `tpu run --trace`: the timeline, parsed like a trace viewer does, agrees with the core's own counters."""
+"""Tests that the timeline of `tpu run --trace`, parsed as a trace viewer does, agrees with the core's own counters."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Tests of `scripts/setup.sh` with a fake pip: it keeps a working environment, from any working directory."""
+"""Tests that `scripts/setup.sh`, with a fake pip, keeps a working environment from any working directory."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of the command `tpu`: its outputs, and bad input, which gives a one-line error, a non-zero status, and no partial
+"""Tests of the outputs of the command `tpu`, and that bad input gives a one-line error, a non-zero status, and no partial
 files."""
 
 import gzip

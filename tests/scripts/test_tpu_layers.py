@@ -1,4 +1,4 @@
-"""Tests of `tpu run` with convolutional models: the plan, cycles and errors per layer, and cores that lack a feature."""
+"""Tests of `tpu run` with convolutional models, covering the plan, cycles and errors per layer, and cores that lack a feature."""
 
 import numpy as np
 import pytest

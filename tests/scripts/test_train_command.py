@@ -1,4 +1,4 @@
-"""Tests of `tpu train` on small networks: output, files, and one-line errors that leave no partial files."""
+"""Tests of `tpu train` on small networks, covering output, files, and one-line errors that leave no partial files."""
 
 import struct
 import sys
@@ -377,7 +377,7 @@ def test_no_step_is_left_to_compare(command, model, data, tmp_path):
 
 @pytest.mark.parametrize("option, depths", [("bias", (4, 16, 32)), ("accumulator", (16, 32)), ("unified-buffer", (32, 128))])
 def test_too_small_core_is_refused(command, model, data, option, depths):
-    """If a core is too small, the error names the parameter and the required depth, and a core with this depth works."""
+    """If a core is too small, the error names the parameter and the required depth, and training succeeds with this depth."""
     given = ("--model", model, *data, "--epochs", 1, "--rtl-steps", 1, "--simulator", "model", "--n", 16)
     for depth in depths:
         done = command("train", *given, f"--{option}-depth", depth)

@@ -1,5 +1,5 @@
-"""The activation functions that tests iterate over: every function that the core computes from a table, some with several
-parameters."""
+"""The activation functions that tests iterate over, which are all functions that the core computes from a table, some with
+several parameters."""
 
 from amaranth_tpu.sim.functions.functions import DEFINITIONS, Function
 

@@ -1,4 +1,4 @@
-"""Random networks on the whole core, and a check of their results."""
+"""Random networks that run on the whole core, with a check of their logits."""
 
 import numpy as np
 

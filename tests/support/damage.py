@@ -1,4 +1,4 @@
-"""Model files with random damage: changed bytes, or changed fields of the protobuf message."""
+"""Model files with random damage in their bytes or in the fields of their protobuf message."""
 
 import onnx
 from onnx import helper

@@ -1,4 +1,4 @@
-"""The bench of the decoder: random words, and their expected decoding on each core, computed independently of the model."""
+"""The bench of the decoder, which draws random words and computes their expected decoding independently of the model."""
 
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout

@@ -1,5 +1,5 @@
-"""Random scalar expressions: functions written out, exactly or slightly wrong, and arbitrary trees; as ONNX models, in binary64,
-and in a comparison with the golden model on adversarial inputs.
+"""Random scalar expressions, as ONNX models and in binary64, and a comparison with the golden model on adversarial inputs. Some
+are functions written out, exactly or slightly wrong.
 
 An expression is "x", a number, or a tuple of an ONNX operator and its operands.
 """
@@ -337,8 +337,8 @@ def _lost(e, x, rng):
 
 
 def _wrong(e, x, got, want, one_stage, strict, rng):
-    """Returns True where the result `got` differs from `want`, the exact value rounded to bfloat16, by more than rounding
-    allows."""
+    """Returns True where the result `got` differs from `want` by more than rounding allows; `want` is the exact value rounded to
+    bfloat16."""
     exact = np.broadcast_to(value(e, x), x.shape).astype(float)
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]

@@ -20,7 +20,7 @@ def program(config, *words):
 
 
 def machine_of(config, words, model_data=b"", scratch=4096, **regions):
-    """Returns a Machine with this program and empty OUTPUT and SCRATCH; `regions` replaces or adds regions."""
+    """Returns a Machine with the program `words` in MODEL and zeros in OUTPUT and SCRATCH; `regions` replaces or adds regions."""
     return Machine(
         config,
         {

@@ -87,7 +87,8 @@ def refused(path, *words):
 
 
 def close(got, want, tolerance=0.02, scale=None):
-    """Checks the root mean square of the error against bfloat16's, on the scale of the values or of their operands."""
+    """Checks that the root mean square error is below `tolerance` times the root mean square of `want` or `scale`, and the
+    largest error below ten times that."""
     got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
     scale = max(np.sqrt((want**2).mean()), scale or 0) + 1e-6
     error = np.abs(got - want)
@@ -96,7 +97,7 @@ def close(got, want, tolerance=0.02, scale=None):
 
 
 def values_of(path, x, names):
-    """Returns onnxruntime's results for some values of a model."""
+    """Returns {name: array} of onnxruntime's values of the tensors `names` for input `x`."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = onnx.load(path)
     there = {output.name for output in model.graph.output}
@@ -109,16 +110,15 @@ def values_of(path, x, names):
 
 
 def _size_of_sums(values, term):
-    """Returns the root mean square that a term's sums would have with independent products. Rounding errors are in proportion to
-    it, even where products cancel or ReLU clears most results."""
+    """Returns the root mean square of a term's sums if their products were independent. Rounding errors are proportional to it,
+    even where products cancel or ReLU zeroes most results."""
     weights = np.square(term.weights.astype(np.float32)).sum(axis=(0, 1, 2))
     return np.sqrt(np.square(values.astype(np.float32)).mean() * max(0.09, weights.max(initial=0)))
 
 
 def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
-    """Checks the golden model of a model's graph against onnxruntime. Every stage that corresponds to a value of the model is
-    compared, and later stages continue from onnxruntime's value. Between two compared stages rounding adds up, most where a
-    difference is small; a reader's error is as large as the values."""
+    """Compares the golden model of a model's graph with onnxruntime, stage by stage. After each stage that corresponds to a
+    tensor of the model, the next stages continue from onnxruntime's values, so that rounding errors do not accumulate."""
     graph = load_network(path, **options)
     assert graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]

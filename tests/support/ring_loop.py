@@ -17,7 +17,7 @@ _TRAILING = 2
 
 
 def looped(mode, vectors, rank, size):
-    """Returns the vectors received by a core that is its own neighbour, from the vectors that it reads: uint16, in the shape of
+    """Returns the vectors that a core in a ring with itself receives, from the vectors that it reads: uint16, in the shape of
     :func:`sim.golden.ring.exchange`."""
     total = vectors
     if mode is not RingMode.ALL_GATHER:

@@ -15,7 +15,7 @@ __all__ = ["RingUnits", "run_bucket"]
 
 
 class RingUnits(wiring.Component):
-    """Ring units side by side: members unit_0, unit_1 ... contain each unit's members."""
+    """Several ring units in one design; members unit_0, unit_1, ... contain the ports of each unit."""
 
     def __init__(self, *, config, size):
         self.units = [RingUnit(config=config) for _ in range(size)]

@@ -1,4 +1,5 @@
-"""The seed of random stimulus: `TPU_SEED`, or a new one for each run of pytest. `--seeds N` repeats each test with N seeds."""
+"""The seed of random stimulus, which is `TPU_SEED` or a new one for each run of pytest. `--seeds N` repeats each test with N
+seeds."""
 
 import os
 import random

@@ -23,8 +23,8 @@ def golden(network, x):
 
 
 def compare(path, inputs, scale=1.0):
-    """Returns the reader's verdict: "refused", or "accepted" if the golden model equals ONNX within bfloat16 for all inputs that
-    ONNX accepts.
+    """Returns "refused" if the reader refuses the model. Returns "accepted" if the golden model equals ONNX within bfloat16
+    rounding for all inputs that ONNX accepts.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class ShapeGraph:
         return getattr(self, f"_{draw}")(name, self.values[name]) or name
 
     def finish(self, steps):
-        """Returns the name of the last value after `steps` steps; unneeded nodes are removed."""
+        """Appends `steps` random nodes, removes unused nodes, and returns the name of the last value."""
         name = self.add("Mul", "x", np.array(0.5, np.float32))
         self.others = ["x", name]
         for _ in range(steps):

@@ -1,4 +1,4 @@
-"""An emulated board: frames on a pseudo-terminal, memory, registers, and the instruction-level model as its core."""
+"""An emulated board with frames on a pseudo-terminal, memory, registers, and the instruction-level model as its core."""
 
 import contextlib
 import os

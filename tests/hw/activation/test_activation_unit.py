@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the activation unit against its model in three simulators: results, order of vectors, stalls, and cycles per
+"""Tests of the activation unit against its model in three simulators, covering results, order of vectors, stalls, and cycles per
 vector."""
 
 import functools

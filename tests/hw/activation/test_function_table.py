@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the function table and its multiplier: every function and random tables, on binary32 values with all 65,536 upper
-halves."""
+"""Tests of the function table and its multiplier, covering every function and random tables, on binary32 values with all 65,536
+upper halves."""
 
 import functools
 import random

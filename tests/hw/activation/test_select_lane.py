@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of a SELECT lane: every operand against each condition, and how long the lane holds its decision."""
+"""Tests of a SELECT lane, covering every operand against each condition, and how long the lane holds its decision."""
 
 import functools
 import random

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the softmax unit against the golden model in three simulators: random rows, tiles, formats, stalls and resets."""
+"""Tests of the softmax unit against the golden model in three simulators, covering random rows, tiles, formats, stalls and
+resets."""
 
 import functools
 

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the adder against the golden model: all pairs of special values, ties, cancellation, random pairs, and the vectors of
-TestFloat."""
+"""Tests of the adder against the golden model, covering all pairs of special values, ties, cancellation, random pairs, and the
+vectors of TestFloat."""
 
 import gzip
 import os

@@ -25,8 +25,8 @@ def test_larger(strict):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_hand_sorted_values(strict):
-    """The comparator orders every pair from a hand-sorted list of binary32 values correctly, as strictly greater or
-    greater-or-equal."""
+    """The comparator finds the larger of each pair from a hand-sorted list of binary32 values. If `strict`, equal values are not
+    larger."""
     order = np.array(
         [
             0xFF800000,

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the multiplier against the golden model: all pairs of special values, both ends of the range, random pairs, and once
-all 2^32 pairs."""
+"""Tests of the multiplier against the golden model, covering all pairs of special values, both ends of the range, random pairs,
+and once all 2^32 pairs."""
 
 import subprocess
 

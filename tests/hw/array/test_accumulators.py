@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the accumulators in three simulators: sums, biases and whole rows, with each column skewed by one cycle."""
+"""Tests of the accumulators in three simulators, covering sums, biases and whole rows, with each column skewed by one cycle."""
 
 import functools
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the arbiter of the buffer's vector port: which requester it grants, and which access reaches the memory."""
+"""Tests that the arbiter of the buffer's vector port grants the requester of highest priority, and that the granted access
+reaches the memory."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the cell of the systolic array for every number of pipeline stages: forwarded data, latencies and arithmetic."""
+"""Tests of the cell of the systolic array for every number of pipeline stages, covering forwarded data, latencies and
+arithmetic."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the systolic array in three simulators: bits and cycle of every sum, with tiles that follow each other without a
-gap."""
+"""Tests of the systolic array in three simulators, covering bits and cycle of every sum, with tiles that follow each other
+without a gap."""
 
 import functools
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the unified buffer in three simulators: contents, skew of the lanes, and the port that holds its last vector."""
+"""Tests of the unified buffer in three simulators, covering contents, skew of the lanes, and the port that holds its last
+vector."""
 
 import functools
 

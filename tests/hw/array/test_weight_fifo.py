@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the weight FIFO in three simulators: weights that reach the cells, release of tiles, and the rate of tiles."""
+"""Tests of the weight FIFO in three simulators, covering weights that reach the cells, release of tiles, and the rate of
+tiles."""
 
 import functools
 

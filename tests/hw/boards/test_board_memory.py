@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the board's block RAM behind two ports against a bytearray: random traffic with stalls, order, throughput and
+"""Tests of the board's block RAM behind two ports against a bytearray, covering random traffic with stalls, order, throughput and
 latency."""
 
 import pytest
@@ -36,11 +36,8 @@ def place(rng, size, beat):
 
 async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
     """Runs random accesses at all ports until each access kind in `least` has occurred as often as given there. `asks` and
-    `takes` are the probabilities of the manager's valid and ready.
-
-    A byte that is written while it is read has no certain value: AXI reads or writes for a while, and the other port keeps
-    off the bytes of that.
-    """
+    `takes` are the probabilities of the manager's valid and ready. A byte that is written while it is read has an undefined
+    value, so the AXI4-Lite port avoids bytes that AXI bursts access."""
     start(ports)
     memory = bytearray(rng.randbytes(size))
     lite, counts = None, dict.fromkeys(least, 0)

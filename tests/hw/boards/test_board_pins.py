@@ -1,4 +1,4 @@
-"""Tests of whole boards at their pins: the real driver exchanges bits with the top-level Verilog over a simulated serial line."""
+"""Tests of whole boards, in which the real driver exchanges bits with the top-level Verilog over a simulated serial line."""
 
 from dataclasses import replace
 from pathlib import Path

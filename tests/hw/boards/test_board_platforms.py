@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of a board on every ECP5 platform of amaranth-boards: pins, polarity, clock, and options for place and route."""
+"""Tests of a board on every ECP5 platform of amaranth-boards, covering pins, polarity, clock, and options for place and route."""
 
 import importlib
 import pkgutil

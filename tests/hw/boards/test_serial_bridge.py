@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the serial bridge with the board's driver, bit by bit: transfers, damaged frames, and buses that do not respond."""
+"""Tests of the serial bridge with the board's driver, bit by bit, covering transfers, damaged frames, and buses that do not
+respond."""
 
 import zlib
 
@@ -133,7 +134,7 @@ def test_transfers(waits):
 
 async def damaged_requests(line, link, bus, rng, places):
     """A request with a flipped bit, a lost or an extra byte, or a missing stop bit returns an error and writes nothing. The next
-    request works."""
+    request succeeds."""
     await link.identify()
     good = frame(Operation.WRITE, 0x40, bytes(range(1, 9)))
     for position in [0, len(good) - 1, *rng.sample(range(1, len(good) - 1), 4)][-places:]:
@@ -201,7 +202,7 @@ def test_noise_is_no_request(first):
 
 async def silent_and_broken_lines(line, link, bus, rng, directions):
     """If one direction of the line is silent or corrupts bytes, the driver raises an error within its time limit, and the next
-    transfer works."""
+    transfer succeeds."""
     await link.identify()
     limit = 3 * (0.002 + 0.0003 * 3 + 100 * 10 * PERIOD / CLOCK) * CLOCK
     for direction in directions:
@@ -226,7 +227,7 @@ def test_silent_and_broken_lines(directions):
 @pytest.mark.slow
 @bench
 async def test_damage_now_and_then(line, link, bus, rng):
-    """With one byte in a hundred damaged or lost in each direction, every transfer either completes correctly or raises an
+    """With one byte in a hundred damaged or lost in each direction, every transfer either moves the right bytes or raises an
     error."""
     await link.identify()
 

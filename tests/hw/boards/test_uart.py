@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the serial line: back-to-back bytes, senders off by 3 %, damaged bytes, glitches, and a line that stays low."""
+"""Tests of the serial line, covering back-to-back bytes, senders off by 3 %, damaged bytes, glitches, and a line that stays
+low."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the AXI read manager: data reaches its client in order, and the limits, priorities, errors and flushes are correct."""
+"""Tests that the AXI read manager delivers data to its client in order, and of its limits, priorities, errors and flushes."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the AXI write manager: bursts with their data, responses in order, and a flush that completes issued bursts without
-writing."""
+"""Tests of the AXI write manager, covering bursts with their data, responses in order, and a flush that completes issued bursts
+without writing."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the burst splitter: bursts cover each transfer, do not cross block boundaries, and follow each other without a gap."""
+"""Tests that the burst splitter covers each transfer with bursts that do not cross block boundaries and follow each other without
+a gap."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the read unit: each vector reaches its row, operations end in order, errors name their operation, and requests run
+"""Tests that the read unit writes each vector to its row, ends operations in order, names the operation of an error, and requests
 ahead of the data."""
 
 import pytest

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the store unit: rows reach their addresses under any stalls, and an operation ends when the memory has responded."""
+"""Tests that the store unit writes rows to their addresses under any stalls, and ends an operation when the memory has
+responded."""
 
 import pytest
 

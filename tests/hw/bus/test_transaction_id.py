@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the ID of bus transactions: after any sequence of resets it differs from the ID of the last request."""
+"""Tests that the ID of bus transactions differs from the ID of the last request after any sequence of resets."""
 
 from amaranth_tpu.hw.bus.transaction_id import TransactionId
 from amaranth_tpu.sim.rtl.ports import simulate

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of transposed loads: each vector reaches its row, tiles are transposed, and an operation ends when all its vectors are
+"""Tests that transposed loads write each vector to its row, transpose tiles, and end an operation when all its vectors are
 written."""
 
 import pytest

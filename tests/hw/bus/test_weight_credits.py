@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the weight credits: a burst is sent exactly if the FIFO has room for all of it, and `urgent` is set while few weights
-are stored."""
+"""Tests that the weight credits send a burst exactly if the FIFO has room for all of it, and set `urgent` while few weights are
+stored."""
 
 import pytest
 

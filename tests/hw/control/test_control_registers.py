@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the control registers over AXI4-Lite against a dict: access kinds, strobes, unmapped addresses, and a manager that
-stalls."""
+"""Tests of the control registers over AXI4-Lite against a dict, covering access kinds, strobes, unmapped addresses, and a manager
+that stalls."""
 
 import pytest
 

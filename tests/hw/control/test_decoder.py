@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the decoder against the machine model: both report the same faults and the same footprints. The test computes
-footprints by executing the loops."""
+"""Tests that the decoder and the machine model report the same faults and the same footprints. The test computes footprints by
+executing the loops."""
 
 import bisect
 
@@ -105,11 +105,7 @@ EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring
 
 def edges(config):
     """Yields `(opcode, space, field, first)` for each field whose value decides whether a span ends at row `first` or one row
-    earlier.
-
-    Rows have 16 bits where they are used, and more bits where they are checked. If `space` is None, `first` is a value of the
-    field itself.
-    """
+    earlier. If `space` is None, `first` is a value of the field itself."""
     for opcode, record in records(config).items():
         yield from ((opcode, None, field.name, getattr(config, field.most) + 1) for field in record.fields if field.most)
         for space in ("buffer", "acc", "bias", "table"):
@@ -122,9 +118,8 @@ def edges(config):
 
 
 def at_edge(rng, config, cores, opcode, space, name, first, before):
-    """Returns a word with the smallest value of field `name` whose span ends at row `first` or later.
-
-    With `before` 1, the field is one step smaller. All other fields are random and small, except strides for distant ends."""
+    """Returns a word with the smallest value of field `name` for which the span ends at row `first` or later, or one step less if
+    `before` is 1. The other fields are small and random, except strides for distant ends."""
     record = records(config)[opcode]
     fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
     fields |= {one: rng.randrange(4) for one in record.widths if one not in ("offset", "transpose", "word")}

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the dispatcher: each instruction issues as soon as its dependencies have ended, and SYNC and HALT wait for all
+"""Tests that the dispatcher issues each instruction as soon as its dependencies have ended, and that SYNC and HALT wait for all
 instructions."""
 
 import pytest
@@ -54,8 +54,8 @@ def random_instruction(rng, number, operations, units, spaces, *, space, density
 
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
-    """Dispatches `count` random instructions and checks their issue. None ends before instructions of `least` units are in flight
-    at once, unless nothing can issue."""
+    """Dispatches `count` random instructions and checks the cycle in which each issues. Instructions end with probability `ends`,
+    but not before `least` units are busy at once, unless nothing can issue."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
     depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
     kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the fault latch: a cycle after a fault it outputs the fault of the first source that reports one."""
+"""Tests that the fault latch outputs, one cycle after a fault, the fault of the first source that reports one."""
 
 from amaranth_tpu.hw.control.fault_latch import FaultLatch
 from amaranth_tpu.hw.spec.isa import Fault

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the fetch unit: it delivers every word of region MODEL in order, and does not read outside the region."""
+"""Tests that the fetch unit delivers every word of region MODEL in order, and does not read outside the region."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_unaligned_start_is_the_end(base, pc):
 
 
 def test_read_error_marks_only_its_instruction():
-    """A read error marks the instruction with the failed beat, but not its neighbours."""
+    """A read error faults the instruction that contains the failed beat, but not the instructions before and after it."""
     unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
     assert simulate(unit, fetch, seed=seed(), size=640, pc=32, bus_bytes=8, step=32, takes=0.5, answers=0.5, fail=136) == (
         19,

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the layouts of footprints and operations: each field is as narrow as its memory's depth allows."""
+"""Tests that the fields of footprints and operations are as narrow as the depth of their memory allows."""
 
 import pytest
 

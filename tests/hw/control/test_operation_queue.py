@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the queue of operations against a list: order, slots and free entries, for random reads and writes."""
+"""Tests of the queue of operations against a list, covering order, slots and free entries, for random reads and writes."""
 
 import pytest
 

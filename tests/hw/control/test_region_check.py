@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the region check: a region keeps its size if it is completely within the bus addresses. Otherwise its size becomes
+"""Tests that the region check keeps the size of a region that is completely within the bus addresses, and sets other sizes to
 0."""
 
 import pytest

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the run control: start and end of runs, sticky faults, the exact cycle of a timeout, and the performance counters."""
+"""Tests of the run control, covering start and end of runs, sticky faults, the exact cycle of a timeout, and the performance
+counters."""
 
 import pytest
 
@@ -19,9 +20,8 @@ MEET = {
 
 
 async def life(ports, rng, *, cycles, timeout, least):
-    """Checks random events against the rules of a run, for at least `cycles` and until all cases in `least` have been seen.
-
-    A case is the states before and after a cycle, with a flag for a timeout; or a state, with the events of a cycle in it."""
+    """Checks random events against the rules of a run, for at least `cycles` cycles and until all cases in `least` have occurred.
+    A case is (state, next state, timeout) or (state, events in one cycle)."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = ran = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4

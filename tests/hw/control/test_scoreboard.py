@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the scoreboard against sets: occupied slots and their dependencies, even if ends and allocations coincide."""
+"""Tests of the scoreboard against sets, covering occupied slots and their dependencies, even if ends and allocations coincide."""
 
 import pytest
 

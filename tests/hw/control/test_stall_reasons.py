@@ -1,6 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the stall reasons: for all inputs from the units, the counted reason has the priority that the register map
-documents."""
+"""Tests that the counted stall reason has the priority that the register map documents, for all inputs from the units."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Tests of the whole core: networks on all sizes and memories, and the effect of resets."""
+"""Tests of the whole core, covering networks on all sizes and memories, and the effect of resets."""
 
 import re
 
@@ -61,7 +61,7 @@ def without_initial_values(config):
 
 @pytest.mark.slow
 def test_reset_is_complete(rng):
-    """The core runs networks correctly if registers and memories have no initial values, as in an ASIC."""
+    """Networks give the golden model's bits if registers and memories have no initial values, as in an ASIC."""
     config = Config(**{**TINY, **SIZES[1]})
     host = MemoryBuilder(rng)
     runs, check = network_runs(rng, config, host, 2, most=16)
@@ -70,6 +70,6 @@ def test_reset_is_complete(rng):
 
 @pytest.mark.slow
 def test_reset_of_everything_optional_is_complete(rng):
-    """The core with all optional units runs random programs correctly if registers and memories have no initial values, as in an
-    ASIC."""
+    """Random programs on a core with all optional units give the machine model's memory if registers and memories have no initial
+    values, as in an ASIC."""
     check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))

@@ -1,4 +1,5 @@
-"""Tests of the whole core: sums that start from one bias row per row, and loads of half bias rows, with tight dependencies."""
+"""Tests of the whole core, covering sums that start from one bias row per row, and loads of half bias rows, with tight
+dependencies."""
 
 import pytest
 

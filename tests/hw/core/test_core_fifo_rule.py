@@ -1,4 +1,4 @@
-"""Tests of the whole core: programs on both sides of the rule on the weight FIFO and instructions in flight end as in the machine
+"""Tests that programs on both sides of the rule on the weight FIFO and instructions in flight end on the core as in the machine
 model."""
 
 import numpy as np

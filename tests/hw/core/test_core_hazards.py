@@ -1,4 +1,4 @@
-"""Tests of the whole core: programs whose instructions have many hazards on small buffers."""
+"""Tests of the whole core on programs whose instructions have many hazards, with small buffers."""
 
 import numpy as np
 import pytest

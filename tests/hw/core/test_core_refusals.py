@@ -1,4 +1,4 @@
-"""Tests of the whole core: refused programs, and the memory contents and state that they leave."""
+"""Tests of the whole core, covering refused programs, and the memory contents and state that they leave."""
 
 import numpy as np
 import pytest
@@ -316,7 +316,8 @@ def test_memory_may_be_reused_after_a_fault(rng, memory):
 
 @pytest.mark.parametrize("memory", [*slow({"latency": 3}), {"latency": 30, "pause_percent": 60}], ids=str)
 def test_reset_ends_a_run(rng, memory):
-    """A reset at a random cycle ends the run and writes nothing afterwards, and the next program runs correctly."""
+    """A reset at a random cycle ends the run and writes nothing afterwards, and the next program leaves the machine model's
+    memory."""
     host, machine, hazards = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
     first = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])
     stores = [

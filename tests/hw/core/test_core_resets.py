@@ -1,4 +1,4 @@
-"""Tests of the whole core: only the core is reset, while the memory keeps running and answers earlier requests."""
+"""Tests of resetting only the core, while the memory keeps running and answers earlier requests."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Tests of the whole core: a start in the cycle after HALT works wherever region MODEL ends."""
+"""Tests that a start in the cycle after HALT runs the program again, wherever region MODEL ends."""
 
 import numpy as np
 import pytest

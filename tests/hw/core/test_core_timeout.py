@@ -1,4 +1,4 @@
-"""Tests of the whole core: the least sufficient `timeout` is exact to the cycle, and within the bound in the datasheet."""
+"""Tests that the least sufficient `timeout` of the core is exact to the cycle, and within the bound in the datasheet."""
 
 import pytest
 

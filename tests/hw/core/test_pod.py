@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of cores in a ring: programs against machine models, with third-party memories, and with a core that faults."""
+"""Tests of cores in a ring against machine models, with third-party memories, and with a core that faults."""
 
 import pytest
 
@@ -36,7 +36,8 @@ def test_programs(rng, tmp_path, size, pause, link_latency):
 
 
 def test_ring_recovers_after_one_core_faults(rng, tmp_path):
-    """If one core faults in the middle of a program, the other core ends with TIMEOUT. After a flush both run correctly again."""
+    """If one core faults in the middle of a program, the other core ends with TIMEOUT. After a flush both cores run without a
+    fault."""
     words = ring_program(rng, 2, 4)
     second = [index for index, (opcode, _) in enumerate(words) if opcode is Opcode.RING][1]
     faulty = [*words[:second], 0xFF, HALT]

@@ -1,4 +1,5 @@
-"""Tests of the C driver on registers that are backed by the instruction-level model: result bits, each error, and each limit."""
+"""Tests of the C driver on registers that are backed by the instruction-level model, covering result bits, each error, and each
+limit."""
 
 import ctypes
 from dataclasses import asdict, replace

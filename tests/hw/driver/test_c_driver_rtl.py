@@ -1,5 +1,5 @@
-"""Tests of the C driver with the RTL in Verilator: result bits, and faults of a memory that responds with errors or not at
-all."""
+"""Tests of the C driver with the RTL in Verilator, covering result bits, and faults of a memory that responds with errors or not
+at all."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Tests of the files of `hw/driver`: they compile without warnings or libraries, and their registers equal the hardware's."""
+"""Tests that the files of `hw/driver` compile without warnings or libraries, and that their registers equal the hardware's."""
 
 import ctypes
 import re

@@ -1,5 +1,4 @@
-"""Tests of flushing a ring's links by the C and the Python driver: all cores at once, each with its rank, and vectors that are
-left."""
+"""Tests that the C and the Python driver flush the links of all cores of a ring at once, and report vectors that are left."""
 
 import asyncio
 import ctypes

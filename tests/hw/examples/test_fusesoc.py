@@ -1,4 +1,4 @@
-"""Tests of the FuseSoC packaging: `fusesoc` builds and simulates the example SoC, and a wrong result makes it fail."""
+"""Tests that `fusesoc` builds and simulates the example SoC, and that a wrong result makes the simulation fail."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""Tests of the RISC-V system (`hw/examples/riscv`): the CPU's network and the refusals of the command. The slow suite runs the
-whole system."""
+"""Tests of the network that runs on the RISC-V CPU, and of the example's errors (`hw/examples/riscv`). The slow suite simulates
+the whole system."""
 
 import ctypes
 import json

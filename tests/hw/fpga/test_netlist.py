@@ -1,4 +1,4 @@
-"""Tests of the ECP5 netlist by Yosys: a core's netlist is simulated, and a cell's netlist is proven equal to its source."""
+"""Tests of Yosys' ECP5 netlists by simulating a core's netlist and proving a cell's netlist equal to its source."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Tests of the path from a netlist to a bitstream: parsing of nextpnr's files, reports, errors, and (slow) a routed small
-core."""
+"""Tests of the path from a netlist to a bitstream, covering parsing of nextpnr's files, reports, errors, and (slow) a routed
+small core."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Tests of synthesis for FPGAs: targets, parsing of Yosys' netlists, failing tools, and errors."""
+"""Tests of synthesis for FPGAs, covering targets, parsing of Yosys' netlists, failing tools, and errors."""
 
 import re
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the delay line: inputs appear `cycles` cycles later, and a reset discards values in flight."""
+"""Tests that the delay line outputs its inputs `cycles` cycles later, and that a reset discards values in flight."""
 
 import pytest
 

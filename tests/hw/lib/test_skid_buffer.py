@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the two-entry queue in registers: order, capacity, one payload a cycle, and no combinational path from input to
-output."""
+"""Tests of the two-entry queue in registers, covering order, capacity, one payload a cycle, and no combinational path from input
+to output."""
 
 import pytest
 

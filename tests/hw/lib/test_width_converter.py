@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the width converter: it joins words, the first one lowest, and is valid in the cycle of the last word."""
+"""Tests that the width converter joins words, the first one lowest, and is valid in the cycle of the last word."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the matrix multiply unit: the cycles of reads and writes of each row, the order of ends, and the idle flag."""
+"""Tests of the matrix multiply unit, covering the cycles of reads and writes of each row, the order of ends, and the idle
+flag."""
 
 import random
 

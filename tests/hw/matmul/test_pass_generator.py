@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the pass generator: it emits the passes of random operations, one a cycle, as the two loops of the instruction set
+"""Tests that the pass generator emits the passes of random operations, one a cycle, as the two loops of the instruction set
 define."""
 
 import pytest

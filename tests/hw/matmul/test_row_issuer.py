@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the row issuer: rows of random passes, tile switches, the interlock on sums in flight, and the rate of passes."""
+"""Tests of the row issuer, covering rows of random passes, tile switches, the interlock on sums in flight, and the rate of
+passes."""
 
 import random
 
@@ -153,8 +154,8 @@ def test_random(delay, longest, pace):
 
 @pytest.mark.parametrize("delay, longest, offers", all_but([(4, 9, 0.3), (14, 2, 1)], (4, 14), (2, 9), (1, 0.3)))
 def test_one_bias_row_per_row(delay, longest, offers):
-    """Rows are correct if passes with a bias row per row alternate with passes with one bias row and passes that continue earlier
-    sums."""
+    """The issued rows equal the model's if passes with one bias row per row, passes with a single bias row, and passes that
+    continue earlier sums alternate."""
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) | {"start": int(rng.random() < 0.7), "bias_rows": rng.getrandbits(1)} for _ in range(120)]
     run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the FIFO of a link: order, capacity, exact latency in cycles, and its state after a flush."""
+"""Tests of the FIFO of a link, covering order, capacity, exact latency in cycles, and its state after a flush."""
 
 import pytest
 

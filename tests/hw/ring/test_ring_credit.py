@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the proof of the ring unit's credits: it holds on the netlist, and fails for units with a bug."""
+"""Tests that the proof of the ring unit's credits holds on the netlist, and fails for units with a bug."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of cores whose RINGs do not match, and of the following runs: a run ends with a fault or with the right bits."""
+"""Tests that cores whose RINGs do not match, and the runs that follow, end with a fault or with the machine model's bits."""
 
 import pytest
 
@@ -31,8 +31,8 @@ def is_output_right(after, memories, regions):
 
 @pytest.mark.parametrize("mode", [RingMode.ALL_GATHER, *slow(*RingMode)])
 def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
-    """If a RING leaves vectors in the other core's link FIFO, the next RING faults after a mere reset, and runs correctly after a
-    flush."""
+    """If a RING leaves vectors in the other core's link FIFO, the next RING faults after a mere reset. After a flush it gives the
+    machine model's bits."""
     good = [LOAD, ring(mode=mode), STORE, HALT]
     runs = [[(good, TIMEOUT), ([HALT], TIMEOUT)], [(good, TIMEOUT)] * 2, [(good, TIMEOUT)] * 2]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "flush", "flush"], apart=True)
@@ -122,7 +122,7 @@ def misfit(rng, size):
 
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
-    """A core that ends with DONE has the model's bits, and without a fault RING all faults equal the
+    """A core that ends with DONE has the machine model's bits. If no core ends with the fault RING, all cores' faults equal the
     model's."""
     drawn = [misfit(rng, size) for _ in range(4)]
     runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the ring unit over several runs: runs that end early, the state after a flush, and a neighbour that is a run ahead."""
+"""Tests of the ring unit over several runs, covering runs that end early, the state after a flush, and a neighbour that is a run
+ahead."""
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def operation(rng, loop, **fields):
 
 
 async def early_ends(ports, rng, *, size, count):
-    """Ends runs early, flushes the link, and checks that the next operation is not affected."""
+    """Ends runs early, flushes the link, and checks that the next operation leaves the expected memory."""
     loop, ended, offered = RingLoop(ports, rng, CONFIG, size), 0, 0
     for number in range(count):
         loop.grant, loop.moves = rng.choice((1, 0.5)), rng.choice((1, 0.5, 0.1))
@@ -64,7 +65,8 @@ def test_early_ends(size, count):
 
 
 async def ends_anywhere(ports, rng, *, lengths):
-    """Ends runs in the middle of a sum that never waits, in each of several consecutive cycles: no further task begins."""
+    """Ends runs in each of `lengths` consecutive cycles of an all-reduce without stalls, and checks that no further task
+    begins."""
     loop, first = RingLoop(ports, rng, CONFIG, 2), rng.randrange(20, 40)
     fields = dict(segment=CONFIG.ring_depth, rounds=4, stride=16, buffer=0, result=32, mode=RingMode.ALL_REDUCE)
     for length in range(first, first + lengths):
@@ -79,7 +81,7 @@ def test_no_task_begins_after_a_run():
 
 
 async def ahead(ports, rng, *, count):
-    """Lets the neighbour send the vectors of the next run during this run, as fast as they are accepted."""
+    """Checks that vectors which the neighbour sends ahead for the next runs do not affect the present run."""
     loop = RingLoop(ports, rng, CONFIG, 2)
     for number in range(count):
         loop.loop, loop.moves, loop.grant = True, 1, rng.choice((1, 0.4))
@@ -107,7 +109,7 @@ def test_neighbour_ahead(count):
 
 
 async def longest(ports, rng):
-    """Sums segments that fill the FIFO, over a link without backpressure."""
+    """Checks an all-reduce of segments that fill the FIFO, over a link without backpressure."""
     loop = RingLoop(ports, rng, CONFIG, 2)
     fields = dict(segment=CONFIG.ring_depth, rounds=2, stride=8, buffer=0, result=0, mode=RingMode.ALL_REDUCE)
     fields, rank, expected = operation(rng, loop, **fields)
@@ -119,7 +121,8 @@ def test_longest_segment():
 
 
 async def wrong_marks(ports, rng, *, count):
-    """Replays the vectors that an operation received, with one wrong mark on one vector: this vector is never accepted."""
+    """Replays the vectors that an operation received with one wrong mark (`tuser` or `tlast`), and checks that the unit never
+    accepts that vector."""
     loop = RingLoop(ports, rng, CONFIG, 2)
     for _ in range(count):
         loop.loop, loop.faulty = True, False

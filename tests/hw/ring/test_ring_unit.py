@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of rings of ring units against the golden sums: result bits, and the numbers of words, reads, writes and cycles."""
+"""Tests of rings of ring units against the golden sums, covering result bits, and the numbers of words, reads, writes and
+cycles."""
 
 import numpy as np
 import pytest
@@ -62,8 +63,8 @@ def test_random_rings_in_verilator(rng, size, latency):
     slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
-    """Results are correct for every stall pattern of `cycles` cycles on rings whose FIFOs hold one segment. With latency 0 a
-    stall clears `tready` and `tvalid`; otherwise vectors on the link move on."""
+    """Results equal the golden sums for every stall pattern of `cycles` cycles on rings whose FIFOs hold one segment. With
+    latency 0 a stall clears `tready` and `tvalid`; otherwise vectors on the link move on."""
     config = ring_core(unified_buffer_depth=16, ring_depth=4)
     fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=4, rounds=1)
     bucket = random_bucket(rng, config, size, **fields)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests that rings do not deadlock: by induction over the units' properties for any size, and by bounded proofs of whole rings of
+"""Tests that rings do not deadlock, by induction over the units' properties for any size, and by bounded proofs of whole rings of
 the RTL."""
 
 import pytest

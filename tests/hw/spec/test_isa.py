@@ -1,4 +1,5 @@
-"""Tests of the instruction set: encoding, decoding, and fields that have the same position in all opcodes that share them."""
+"""Tests of the instruction set, covering encoding, decoding, and fields that have the same position in all opcodes that share
+them."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Tests of tools that are compiled on their first use: once, with a message, and into a writable cache."""
+"""Tests that tools in WebAssembly are compiled once, on their first use, with a message and into a writable cache."""
 
 import hashlib
 import logging

@@ -1,5 +1,5 @@
-"""Tests of the Verilog of a core: every tool accepts it without warnings, it is reproducible, and its header describes the
-core."""
+"""Tests that every tool accepts the Verilog of a core without warnings, that the file is reproducible, and that its header
+describes the core."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of training steps of dense layers: the instruction-level model and the golden step give the same bits."""
+"""Tests that training steps of dense layers give the golden model's bits on the instruction-level model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of Adam, weight decay and dropout in a training step: the instruction-level model equals the golden step."""
+"""Tests that training steps with Adam, weight decay and dropout give the golden model's bits on the instruction-level model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of training steps on the cores of a ring: every core's instruction-level model and the golden step give the same bits."""
+"""Tests that training steps on the cores of a ring give the golden model's bits on every core's instruction-level model."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, shar
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
 def test_small_chains(rng, cores):
-    """Random dense networks give the golden step on 1 to 4 cores, even if outputs are not a multiple of the cores or segments
-    exceed `ring_depth`."""
+    """Training steps of random dense networks equal the golden model's on 1 to 4 cores, even if outputs are not a multiple of the
+    cores or segments exceed `ring_depth`."""
     sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
     graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
     check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
@@ -48,7 +48,8 @@ def test_sharded_and_unsharded_updates(rng, cores, optimizer):
 
 
 def test_layer_beyond_the_accumulators(rng):
-    """A step is correct if a layer has more outputs than the accumulators can hold beside the sums in flight."""
+    """A training step equals the golden model's if a layer has more outputs than the accumulators can hold beside the sums in
+    flight."""
     check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
 
 

@@ -1,5 +1,5 @@
-"""Tests of training steps on the RTL, several in one simulation: every parameter, optimizer state and logit equals the golden
-step's bits."""
+"""Tests that several training steps in one RTL simulation give the golden model's bits in every parameter, optimizer state and
+logit."""
 
 from dataclasses import replace
 
@@ -99,7 +99,8 @@ def test_adam_and_dropout(rng, simulator):
 @pytest.mark.slow
 @SIMULATORS
 def test_steps_with_table_functions(rng, seed, simulator):
-    """A step with Adam and dropout is correct if convolutions with pooling and a dense layer use different table functions."""
+    """A step with Adam and dropout equals the golden model's if convolutions with pooling and a dense layer use different table
+    functions."""
     graph = convolutions(rng, (3, 5), 12, 3, 6)
     functions = map(Function, ("tanh", "gelu", "sigmoid"))
     graph = replace(graph, stages=(*map(_with_function, graph.stages, functions), graph.stages[-1]))

@@ -1,4 +1,4 @@
-"""Tests of bundles for hosts: copy descriptions, the constants of the header, and the memory images."""
+"""Tests of bundles for hosts, covering copy descriptions, the constants of the header, and the memory images."""
 
 import ctypes
 import json

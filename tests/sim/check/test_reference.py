@@ -1,5 +1,5 @@
-"""Tests of the comparison with ONNX interpreters: correct results pass, even of deep and large models, and one wrong operator is
-found."""
+"""Tests that the comparison with ONNX interpreters accepts correct results, even of deep and large models, and finds one wrong
+operator."""
 
 import json
 from dataclasses import asdict, replace

@@ -1,5 +1,4 @@
-"""Tests of storing the batch along x: which tensors it applies to, and that values are at the documented offsets of host
-memory."""
+"""Tests of storing the batch along x: which tensors are stored so, and at which offsets of host memory their values are."""
 
 import numpy as np
 import pytest
@@ -51,7 +50,8 @@ def test_a_product_is_flat_with_its_factor(rng):
 
 
 def test_unused_tensor_of_one_position(rng):
-    """A network with an unused tensor of one position compiles and gives the golden bits, although nothing writes that tensor."""
+    """A network with an unused tensor of one position compiles and gives the golden model's bits, although nothing writes that
+    tensor."""
     tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
     check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
 
@@ -73,8 +73,8 @@ def test_runs_are_neighbours_with_flat_results(rng):
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
 def test_sums_and_products_of_dense_branches(rng, batch):
-    """Branches of dense layers, joined by sums and products, give the golden bits whether or not their tensors fit the unified
-    buffer together."""
+    """Branches of dense layers, joined by sums and products, give the golden model's bits whether or not their tensors fit the
+    unified buffer together."""
     sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}
     tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
 
@@ -117,7 +117,8 @@ def test_flat_softmax(rng):
 
 
 def test_offsets_of_results(rng):
-    """The offsets of results in host memory are correct for results stored along x, in chunks, and in another order."""
+    """`output_offset` returns the byte offset of each result in host memory, for results stored along x, in chunks, and in
+    another order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
     conv = Graph(

@@ -1,4 +1,4 @@
-"""Tests of single compiler passes: search, instructions of a stage, MATMULs of a group, and memory images."""
+"""Tests of single compiler passes, covering search, instructions of a stage, MATMULs of a group, and memory images."""
 
 from contextlib import suppress
 from types import SimpleNamespace

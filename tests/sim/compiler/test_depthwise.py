@@ -1,5 +1,5 @@
-"""Tests of depthwise convolutions mapped with positions in the lanes: they give the same bits in fewer passes, through
-transposing loads."""
+"""Tests that depthwise convolutions mapped with positions in the lanes give the same bits in fewer passes, through transposing
+loads."""
 
 import pytest
 
@@ -18,8 +18,8 @@ FAST = ("one vector", "no padding", "rows in blocks")
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
 def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
-    """Networks with depthwise convolutions mapped with positions in the lanes give the golden bits on the instruction-level
-    model, using transposing loads."""
+    """Networks with depthwise convolutions mapped with positions in the lanes give the golden model's bits on the
+    instruction-level model, using transposing loads."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 3
     turn_all(monkeypatch, graph, n, batch)
@@ -32,7 +32,7 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
-    """The same networks give the golden bits on the RTL, within 300 cycles of the prediction."""
+    """The same networks give the golden model's bits on the RTL, within 300 cycles of the prediction."""
     _, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 2
     turn_all(monkeypatch, graph, 4, batch)

@@ -1,4 +1,4 @@
-"""Tests that every mixed random graph is either refused or computed correctly."""
+"""Tests that every mixed random graph is either refused or gives onnxruntime's results."""
 
 import numpy as np
 import pytest

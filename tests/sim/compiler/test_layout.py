@@ -1,4 +1,4 @@
-"""Tests of the layout of tensors in host memory: margins that neighbouring samples share, and packing of arrays."""
+"""Tests of the layout of tensors in host memory, covering margins that neighbouring samples share, and packing of arrays."""
 
 import numpy as np
 import pytest

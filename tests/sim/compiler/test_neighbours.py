@@ -1,4 +1,4 @@
-"""Tests of packing neighbouring positions into one vector: the folded stages compute the same bits with fewer passes."""
+"""Tests that packing neighbouring positions into one vector gives the same bits with fewer array passes."""
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -75,7 +75,8 @@ def test_passes_of_a_depthwise_convolution(rng):
 
 
 def test_folded_networks_on_the_core(rng):
-    """Column-folded networks equal the golden model on the instruction-level model, with odd widths and tiles without weights."""
+    """Networks with folded columns give the golden model's bits on the instruction-level model, with odd widths and tiles without
+    weights."""
     for graph, config in ((_depthwise(rng, 4, 9, 0), Config(n=8)), (_depthwise(rng, 8, 8, 1), Config(n=16))):
         program = check(graph, config, 2, rng, samples=2)
         assert any(term.sparse for stage in program.memory.batched.stages for term in stage.terms)

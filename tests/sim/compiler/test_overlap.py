@@ -1,4 +1,4 @@
-"""Tests of overlapped stages: the order of their jobs, their buffer rows, and that the array does not stall."""
+"""Tests of the order of jobs and of the buffer rows of overlapped stages, and that the array does not stall."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Tests of the on-disk cache of compiled programs: one search per program for all processes, even if files are damaged or
+"""Tests that the on-disk cache of programs limits all processes to one search per program, even if files are damaged or
 removed."""
 
 import io

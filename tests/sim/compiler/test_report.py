@@ -1,5 +1,4 @@
-"""Tests of the cycles per layer, by the timing model and the instruction-level model: layers are complete, and their cycles add
-up to the total."""
+"""Tests that the cycles per layer, by the timing model and the instruction-level model, add up to the whole program's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of RING in the timing model: the documented cycles on idle cores, and the priority at the vector port."""
+"""Tests of RING in the timing model, covering the documented cycles on idle cores, and the priority at the vector port."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the predicted cycles against the RTL's: within 1 % for the networks in the tables of results, and for smaller ones."""
+"""Tests that the predicted cycles are within 1 % of the RTL's, for the networks in the tables of results and for smaller ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of .npy and .npz files: files of other kinds, damaged headers, and replacement of existing files."""
+"""Tests of .npy and .npz files, covering files of other kinds, damaged headers, and replacement of existing files."""
 
 import io
 import os

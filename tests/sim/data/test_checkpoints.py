@@ -1,4 +1,4 @@
-"""Tests of checkpoints: they are written completely or not at all, and refused if they do not match the training."""
+"""Tests that checkpoints are written completely or not at all, and are refused if they do not match the training."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Tests of digits: IDX files of every kind with every kind of error, the packaged digits, and the shipped network's accuracy."""
+"""Tests of digits, covering IDX files of every kind with every kind of error, the packaged digits, and the shipped network's
+accuracy."""
 
 import gzip
 import os

@@ -1,5 +1,5 @@
-"""Tests of ONNX files with trained weights: the original model's nodes with new weights if possible, else a plain model; both
-give the same bits."""
+"""Tests that a trained network is exported as the original model with new weights if possible, else as a plain model, with the
+same bits."""
 
 from dataclasses import replace
 
@@ -156,8 +156,8 @@ def test_residual_sums_and_averages(rng, tmp_path):
 
 @pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
 def test_samples_with_channels_last(rng, tmp_path, shape):
-    """Plain models of networks with channels-last samples are correct, even if height, width and channels are equal, so that the
-    shape is ambiguous."""
+    """Plain models of networks with channels-last samples give the graph's bits, even if height, width and channels are equal, so
+    that the shape is ambiguous."""
     height, width, channels = shape
     build = Builder(["batch", *shape])
     build("Transpose", perm=[0, 3, 1, 2])

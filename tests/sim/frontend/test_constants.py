@@ -1,5 +1,5 @@
-"""Tests of successive constants: merged constants give the result of binary32 step by step for values of any size. Other
-constants stay separate, or are refused."""
+"""Tests that merged successive constants give the result of binary32 step by step for values of any size. Other constants stay
+separate, or are refused."""
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ def constant(value):
 
 
 def chain(*nodes, width=1):
-    """A model of operators with one constant each: (operator, constants...[, attributes])."""
+    """Returns a builder of consecutive operators with one constant each, given as (operator, constants...[, attributes])."""
     b = Builder([None, width])
     for number, (operator, *values) in enumerate(nodes):
         attributes = values.pop() if values and isinstance(values[-1], dict) else {}
@@ -29,7 +29,8 @@ def chain(*nodes, width=1):
 
 
 def check(path, x, stages):
-    """Equals onnxruntime within bfloat16 rounding of each stage, except where an intermediate value is subnormal."""
+    """Checks that a model has `stages` stages and equals onnxruntime within each stage's bfloat16 rounding, unless an
+    intermediate value is subnormal."""
     network = load_network(path)
     made = getattr(network, "stages", None) or network.layers
     assert len(made) == stages, [stage.name for stage in made]
@@ -74,7 +75,8 @@ def test_large_scale_of_a_difference(tmp_path, scaled):
 
 
 def test_small_scales_beside_others(tmp_path):
-    """A constant that needs two bfloat16 parts works beside a constant whose second part would be subnormal."""
+    """A scale that needs two bfloat16 parts equals onnxruntime within rounding, beside a scale whose second part would be
+    subnormal."""
     check(chain(("Mul", [1.0075 * 2.0**-126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 

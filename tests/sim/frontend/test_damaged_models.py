@@ -1,4 +1,4 @@
-"""Tests of damaged and malicious files: each gives a network or a one-line error that is safe to print, in limited time and
+"""Tests that each damaged or malicious file gives a network or a one-line error that is safe to print, in limited time and
 memory."""
 
 import resource

@@ -1,4 +1,4 @@
-"""Tests of scalar expressions: one that is recognised as a function equals it, even on adversarial inputs. Others are computed
+"""Tests that a scalar expression recognised as a function equals that function, even on adversarial inputs. Others are computed
 operator by operator, or refused by name."""
 
 import math

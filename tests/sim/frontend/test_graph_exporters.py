@@ -15,7 +15,7 @@ def images(rng, count=3, channels=1, size=28):
 
 
 def test_pytorch_export(rng, tmp_path):
-    """A torch.onnx export is read correctly: explicit pads, Flatten, and Gemm with transB."""
+    """A network as torch.onnx exports it, with explicit pads, Flatten and Gemm with transB, equals onnxruntime."""
     b = Builder(["batch", 1, 28, 28], opset=17)
     b(
         "Conv",
@@ -61,7 +61,8 @@ def test_pytorch_export(rng, tmp_path):
 
 
 def test_cntk_export(rng, tmp_path):
-    """A CNTK export is read correctly: a batch of 1, SAME padding, biases as Add, and weights reshaped in the graph."""
+    """A network as CNTK exports it, with a batch of 1, SAME padding, biases as Add and weights reshaped in the graph, equals
+    onnxruntime."""
     b = Builder([1, 1, 28, 28], opset=8)
     b("Conv", weights(rng, 8, 1, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[1, 1], dilations=[1, 1], group=1)
     b("Add", weights(rng, 8, 1, 1))
@@ -80,8 +81,8 @@ def test_cntk_export(rng, tmp_path):
 
 
 def test_tf2onnx_export(rng, tmp_path):
-    """A tf2onnx export of a Keras model is read correctly: NHWC input, Transposes around NCHW operators, and a channels-last
-    Flatten."""
+    """A Keras network as tf2onnx exports it, with NHWC input, Transposes around NCHW operators and a channels-last Flatten,
+    equals onnxruntime."""
     b = Builder(["unk__1", 28, 28, 1], opset=13)
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
@@ -116,7 +117,7 @@ def test_tf2onnx_two_channels_in(rng, tmp_path):
 
 
 def test_pytorch_view(rng, tmp_path):
-    """A PyTorch export of x.view(x.size(0), -1) is read correctly, although its shape is computed in the graph."""
+    """A PyTorch export of x.view(x.size(0), -1), whose shape is computed in the graph, equals onnxruntime."""
     b = Builder(["batch", 1, 12, 12], opset=11)
     values = b("Conv", weights(rng, 3, 1, 3, 3), weights(rng, 3), kernel_shape=[3, 3], strides=[3, 3])
     b("Shape")
@@ -130,8 +131,8 @@ def test_pytorch_view(rng, tmp_path):
 
 
 def test_mxnet_export(rng, tmp_path):
-    """An MXNet export is read correctly: BatchNormalization on the input and after convolutions with gamma 1, Flatten, and
-    Gemm."""
+    """A network as MXNet exports it, with BatchNormalization on the input and after convolutions, Flatten and Gemm, equals
+    onnxruntime."""
 
     def normalised(channels):
         b(
@@ -161,8 +162,8 @@ def test_mxnet_export(rng, tmp_path):
 
 
 def test_paddle_export(rng, tmp_path):
-    """A Paddle export is read correctly: padded pools, dense layers as Reshape, MatMul and Add, a final Scale, and Identity and
-    Constant nodes."""
+    """A network as Paddle exports it, with padded pools, dense layers as Reshape, MatMul and Add, and Identity and Constant
+    nodes, equals onnxruntime."""
     b = Builder([-1, 1, 16, 16], opset=11)
 
     def constant(array):
@@ -205,7 +206,7 @@ def test_input_without_batch(rng, tmp_path, shape):
 
 
 def test_channels_last_of_one_sample(rng, tmp_path):
-    """Channels-last samples with a batch of 1 and one channel are read correctly, although only two axes have more than one
+    """Channels-last samples with a batch of 1 and one channel equal onnxruntime, although only two axes have more than one
     element."""
     b = Builder([1, 12, 11, 1])
     b("Transpose", perm=[0, 3, 1, 2])

@@ -1,4 +1,4 @@
-"""Tests of the ONNX reader's errors: each has one line, with the operator and node if one is at fault."""
+"""Tests that each error of the ONNX reader has one line, with the operator and node if one is at fault."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_unsupported_names_the_first(rng, tmp_path):
 
 
 def image_refusals():
-    """Returns {name: (change to an image of 2 x 6 x 5, words of the message)}."""
+    """Returns {name: (function that extends a model on images (2, 6, 5) by an unsupported node, words of the error)}."""
 
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)
@@ -100,7 +100,7 @@ def test_unnamed_node(rng, tmp_path):
 
 
 def refusals():
-    """Returns {name: (change to an MLP, words of the message)}."""
+    """Returns {name: (function that makes an MLP unsupported, words of the error)}."""
 
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)

@@ -1,4 +1,4 @@
-"""Tests with the onnx package's own operator tests: each is computed as ONNX expects, or refused with a reason."""
+"""Tests that each operator test of the onnx package is computed as ONNX expects, or refused with a reason."""
 
 import functools
 from dataclasses import replace

@@ -59,7 +59,8 @@ def test_last_state_of_stacked_layers(rng, tmp_path, operator):
 @pytest.mark.parametrize("operator", GATES)
 @pytest.mark.parametrize("on", ["golden", pytest.param("icarus", marks=pytest.mark.slow)])
 def test_single_steps(rng, tmp_path, operator, on):
-    """Single steps with the state as input and output, each starting from the preceding state, equal onnxruntime."""
+    """Single steps of a GRU or LSTM equal onnxruntime, with the state as input and output and each step starting from the
+    preceding state."""
     b, names = Builder([1, 1, INPUTS], opset=14), ["h", "c"][: GATES[operator] - 2]
     for name in names:
         b.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, HIDDEN]))

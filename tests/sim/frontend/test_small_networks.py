@@ -1,5 +1,5 @@
-"""Tests of small networks of common kinds with random weights: near onnxruntime within bfloat16 rounding, and equal to the golden
-model on the model of the core and the RTL."""
+"""Tests that small networks of common kinds are near onnxruntime within bfloat16 rounding, and have the golden model's bits on
+the instruction-level model and the RTL."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of Max, Min and Mean of several tensors: equal to onnxruntime where no result is rounded."""
+"""Tests that Max, Min and Mean of several tensors equal onnxruntime where no result is rounded."""
 
 import numpy as np
 import pytest

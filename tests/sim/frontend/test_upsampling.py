@@ -1,5 +1,5 @@
-"""Tests of Resize, ConvTranspose, DepthToSpace and SpaceToDepth in networks (`sim/frontend/index/phases.py`), against
-onnxruntime: exact for small integers at random geometries, then in whole networks."""
+"""Tests of Resize, ConvTranspose, DepthToSpace and SpaceToDepth against onnxruntime, with exact results for small integers at
+random geometries, and in whole networks (`sim/frontend/index/phases.py`)."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Tests of the derivatives of activation functions: against finite differences of the functions, and their tables for all
-bfloat16 inputs."""
+"""Tests of the derivatives of activation functions against finite differences, and of the derivatives' tables for all bfloat16
+inputs."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""Tests of the activation functions: errors for all bfloat16 and for binary32 in between, known values, and functions without a
-table."""
+"""Tests of the activation functions, covering errors for all bfloat16 and for binary32 in between, known values, and functions
+without a table."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of the on-disk cache of function tables: a table is reused, or computed again if its file is damaged or missing."""
+"""Tests that the on-disk cache of function tables reuses a table, and computes it again if its file is damaged or missing."""
 
 import os
 
@@ -80,7 +80,7 @@ def test_other_version(folder, monkeypatch):
 
 
 def test_unusable_folder_is_ignored(folder, monkeypatch):
-    """If the cache folder cannot be written or is a file, the table is computed and is correct."""
+    """If the cache folder cannot be written or is a file, the table is computed and equals the cached one."""
     table = fresh(Function("abs"))
     for path in folder.iterdir():
         path.unlink()

@@ -1,4 +1,4 @@
-"""Tests of the instruction-level model: its arithmetic against the golden model, and programs that it must refuse."""
+"""Tests of the instruction-level model, covering its arithmetic against the golden model, and programs that it must refuse."""
 
 import functools
 

@@ -1,5 +1,5 @@
-"""Tests of the instruction-level model of a core with `training`: the instructions and formats of that feature, and their
-faults."""
+"""Tests of the instruction-level model of a core with `training`, covering the instructions and formats of that feature, and
+their faults."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Tests of the instruction-level model: loads that transpose tiles."""
+"""Tests of loads that transpose tiles, on the instruction-level model."""
 
 from dataclasses import replace
 

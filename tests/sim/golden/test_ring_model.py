@@ -1,4 +1,5 @@
-"""Tests of a ring of cores: the order of sums against numpy's binary32 additions, and programs on the instruction-level model."""
+"""Tests of a ring of cores, covering the order of sums against numpy's binary32 additions, and programs on the instruction-level
+model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Tests of the definition of softmax: its error, special values, and independence of the order of elements and of other rows."""
+"""Tests of the definition of softmax, covering its error, special values, and independence of the order of elements and of other
+rows."""
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_hand_computed_softmax():
 
 
 def test_softmax_does_not_depend_on_order():
-    """The result does not depend on the order of the elements, on vanishing elements, or on other rows."""
+    """Softmax of a row does not depend on the order of its elements, on elements whose result is 0, or on other rows."""
     rng = np.random.default_rng(seed())
     bits = rows(rng, 300, 4, 0, 30_000)
     results, order = softmax(bits), rng.permutation(300)

@@ -1,4 +1,4 @@
-"""Tests of the golden model's gradients: against finite differences in binary64, and each rule separately."""
+"""Tests of the golden model's gradients against finite differences in binary64, and of each gradient rule separately."""
 
 from dataclasses import replace
 

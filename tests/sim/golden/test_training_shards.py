@@ -1,4 +1,4 @@
-"""Tests of a batch that is split over several cores in the golden model: gradients of the shards are summed in ring order."""
+"""Tests that the golden model sums the gradients of a batch split over several cores in ring order."""
 
 import numpy as np
 import pytest

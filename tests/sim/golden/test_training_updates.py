@@ -1,4 +1,4 @@
-"""Tests of the optimizers of the golden model: against binary64, against hand-computed updates, and the state after a step."""
+"""Tests of the golden model's optimizers against binary64 and hand-computed updates, and of the state after a step."""
 
 from dataclasses import replace
 

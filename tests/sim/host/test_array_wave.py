@@ -1,4 +1,4 @@
-"""Tests of the wave through the array: the recorded values are the product's, per cell and cycle, and the picture shows them."""
+"""Tests that the recorded wave through the array has the product's values per cell and cycle, and that the picture shows them."""
 
 import re
 from pathlib import Path

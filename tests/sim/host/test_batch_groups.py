@@ -1,5 +1,5 @@
-"""Tests of runs in groups of batches: an interrupted and resumed run has the figures of an uninterrupted one, and groups of other
-runs are refused."""
+"""Tests that an interrupted and resumed run in groups of batches has the figures of an uninterrupted one, and that groups of
+other runs are refused."""
 
 import json
 import os

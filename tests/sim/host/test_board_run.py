@@ -1,5 +1,5 @@
-"""Tests of `tpu run --board` and its driver against an emulated board on a pseudo-terminal: results, retries, and a one-line
-error for each failure."""
+"""Tests of `tpu run --board` and its driver against an emulated board on a pseudo-terminal, covering results, retries, and a
+one-line error for each failure."""
 
 import asyncio
 import os
@@ -95,7 +95,7 @@ def test_batch_for_the_memory(command, digits, model):
     ids=["lost byte", "longer", "checksum", "one more byte", "silence"],
 )
 def test_damaged_responses_are_retried(damage):
-    """Reads and writes of memory are correct although every fifth response is damaged, since the driver retries."""
+    """Data written to memory is read back unchanged although every fifth response is damaged, since the driver retries."""
 
     async def session(transport):
         link = SerialLink(transport, baud=3_000_000, timeout=0.1, silence=0.02)

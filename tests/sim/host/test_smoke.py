@@ -1,5 +1,5 @@
-"""Smoke tests to run before a commit (`python -m pytest -m smoke`): Verilog, a network on all models of the core and on the RTL,
-and a recognised function."""
+"""Smoke tests to run before a commit (`python -m pytest -m smoke`), which generate Verilog, run a network on all models of the
+core and on the RTL, and recognise a function."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the timeline of a run: it is equal in both simulators, and after a fault unfinished instructions have no end."""
+"""Tests that the timeline of a run is equal in both simulators, and that after a fault unfinished instructions have no end."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of probes: their signals exist in the Verilog of every kind of core, and their recordings can be read."""
+"""Tests that the signals of probes exist in the Verilog of every kind of core, and that their recordings can be read."""
 
 import re
 

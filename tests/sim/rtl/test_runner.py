@@ -1,4 +1,4 @@
-"""Tests of the simulation runner on a small stand-in for the core: builds, runs, caching and failures."""
+"""Tests of the simulation runner on a small stand-in for the core, covering builds, runs, caching and failures."""
 
 import multiprocessing
 import os

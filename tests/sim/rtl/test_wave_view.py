@@ -1,4 +1,4 @@
-"""Tests of a core's waveforms: only named signals, opcodes and states as text, and a save file whose names exist."""
+"""Tests of a core's waveforms, covering only named signals, opcodes and states as text, and a save file whose names exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of sweeps: each point has the figures of the compiler and Yosys, and finished points are not computed again."""
+"""Tests that each point of a sweep has the figures of the compiler and Yosys, and that finished points are not computed again."""
 
 import csv
 import os
@@ -46,7 +46,7 @@ def test_points():
 
 
 def test_bits_of_memory():
-    """The bits equal the four large memories in the datasheet's table, which comes from the Verilog."""
+    """`memory_bits` equals the total of the four large memories in the datasheet's table, which is generated from the Verilog."""
     table = section(DATASHEET, "memories")
     rows = [line.split("|") for line in table.splitlines() if any(name in line for name in ("_lane.", "_column."))]
     sizes = [int(row[2]) * int(row[3].split("x")[0].replace(",", "")) * int(row[3].split("x")[1]) for row in rows]

@@ -1,4 +1,5 @@
-"""Tests of the Python API (`sim/tpu`): its examples, and a model with many operators on every place, against onnxruntime."""
+"""Tests of the Python API (`sim/tpu`), covering its examples, and a model with many operators on every place, against
+onnxruntime."""
 
 import doctest
 import importlib
@@ -100,7 +101,7 @@ def test_trace(saved, x):
 
 
 def test_predict_on_the_rtl(dense, rows):
-    """The RTL gives the golden bits, and the estimated cycles are within 6 % of the RTL's for small runs."""
+    """The RTL gives the golden model's bits, and the estimated cycles are within 6 % of the RTL's for small runs."""
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
     np.testing.assert_array_equal(run.output, dense.predict(rows))
     assert estimate.cycles == pytest.approx(run.result.cycles, rel=0.06)

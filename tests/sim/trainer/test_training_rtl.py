@@ -1,4 +1,5 @@
-"""Tests of training steps on the RTL: every parameter, momentum and logit has the golden model's bits, for any bus stalls."""
+"""Tests that training steps on the RTL give the golden model's bits in every parameter, momentum and logit, for any bus
+stalls."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Tests of training runs: every step equals the golden one, epochs, early stopping, and resuming with the same bits."""
+"""Tests that every step of a training run equals the golden model's, and of epochs, early stopping, and resuming with the same
+bits."""
 
 import json
 from dataclasses import replace
