@@ -231,7 +231,7 @@ DEFINITIONS = {
 
 
 def attributes_of(operator):
-    """Returns the names of the attributes of an ONNX operator that the records use."""
+    """Returns the names of the attributes of an ONNX operator from which the records read parameters or choices."""
     fitting = (one for one in DEFINITIONS.values() if one.operator == operator)
     return tuple(dict.fromkeys(name for one in fitting for name in (*one.attributes, *one.choice)))
 
@@ -302,7 +302,7 @@ class Function:
             return np.asarray(self.definition.exact(np.clip(x, -1e300, 1e300), *self.parameters), float)
 
     def formula(self, x):
-        """Returns the :class:`sim.functions.formulas.Formula` of the function of another formula, `x`."""
+        """Applies the function to a formula `x`. Returns a :class:`sim.functions.formulas.Formula`."""
         return self.definition.formula(x, *self.parameters)
 
 

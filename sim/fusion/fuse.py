@@ -66,8 +66,8 @@ def _compose(first, second):
 
 
 def _spread(array, tap):
-    """Expands a constant per channel of a tap's source to the shape of the tap's weights: from (a, b, channels of the source) to
-    (a, b, input channels of a group, outputs)."""
+    """Expands constants per channel of a tap's source to constants per weight: from (a, b, channels of the source) to (a, b,
+    input channels of a group, outputs), for any a and b."""
     groups, outputs = tap.groups, tap.weights.shape[3]
     return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
 
