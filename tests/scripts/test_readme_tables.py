@@ -121,7 +121,8 @@ def test_summary_follows_the_tables(monkeypatch):
 
 
 def made(name, key, **row):
-    """Runs the command of the row of table `name` that contains `row`. Returns the row and the command's JSON."""
+    """Runs the command of the row of table `name` with the values `row`, with `--json` and the options `key`. Returns the row and
+    the parsed JSON."""
     [found] = [one for one in table_rows(name) if row.items() <= one.items()]
     done = run_tpu(*command(name, found), "--json", *key, timeout=3 * 3600)
     assert done.stdout, done.stderr

@@ -64,7 +64,7 @@ def damaged(model, rng):
 
 
 def _messages(message):
-    """Yields all messages inside a message, except descriptions of values."""
+    """Yields a protobuf message and all messages inside it."""
     yield message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:

@@ -5,10 +5,7 @@ __all__ = ["random_matmul", "passes", "rows", "bias_rows"]
 
 def random_matmul(rng, config, *, loops=None, **fixed):
     """Returns a random MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed`
-    sets other fields.
-
-    With `start`, the operation of a core with training has `bias_rows` in one of two cases, if there are rows enough.
-    """
+    sets other fields. On a core with training, `bias_rows` is set at random if `start` is set and there are enough bias rows."""
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
     operation = {

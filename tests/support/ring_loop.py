@@ -27,7 +27,7 @@ def looped(mode, vectors, rank, size):
 
 
 class RingLoop:
-    """Memory, port and link of a ring unit, cycle by cycle.
+    """A model of the memory, vector port and link of one ring unit, simulated cycle by cycle.
 
     Parameters
     ----------

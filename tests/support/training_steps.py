@@ -1,4 +1,4 @@
-"""Training steps on the instruction-level model, compared with the golden step."""
+"""Training steps on the instruction-level model, compared with the golden model's step."""
 
 from dataclasses import replace
 
@@ -87,7 +87,7 @@ def differences(training, found, wanted):
 
 
 def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None):
-    """Runs `steps` steps on all cores, and checks that every parameter, slot and logit has the golden step's bits."""
+    """Runs `steps` steps on all cores, and checks that every parameter, slot and logit has the golden model's bits."""
     state, cores = started_state(training, optimizer, rng), program.cores
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
     for rank, regions in enumerate(memories):

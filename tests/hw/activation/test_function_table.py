@@ -142,7 +142,7 @@ def test_lanes_that_are_not_kept():
 
 
 def test_table_stalls_without_enable():
-    """While `enable` is 0, the table does not look up, write or multiply. Compared with the same stimulus without pauses."""
+    """While `enable` is 0, the table does not look up, write or multiply, so random pauses do not change the results."""
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]

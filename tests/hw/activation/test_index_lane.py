@@ -29,7 +29,8 @@ def test_relu_hides_index_of_nonpositive_sums():
 
 
 def test_lane_keeps_last_taken_index():
-    """The lane keeps the most recently taken 16-bit index, for random values and takes, compared with a model in Python."""
+    """The lane outputs the most recently taken 16-bit index for random values, or 255 as ReLU requires, as a Python model
+    does."""
     rng = random.Random(seed())
     cycles = 3000
     values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]

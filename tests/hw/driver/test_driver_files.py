@@ -81,7 +81,7 @@ def test_readme_example_runs(host, tmp_path):
 
 
 class _Everything:
-    """Indexes the memory of this process by address, and records the writes in `stored`."""
+    """The memory of this process, indexed by address, with the written addresses in `stored`."""
 
     def __init__(self):
         self.stored = []

@@ -45,7 +45,7 @@ class Registers:
 
 
 class Port:
-    """Adapts `Registers` to the asynchronous interface of the Python driver."""
+    """An adapter of `Registers` to the asynchronous interface of the Python driver."""
 
     def __init__(self, registers):
         self.registers = registers

@@ -1,5 +1,5 @@
-"""Tests of the path from a netlist to a bitstream, covering parsing of nextpnr's files, reports, errors, and (slow) a routed
-small core."""
+"""Tests of place and route, covering parsed files of nextpnr, reports and errors, and (in the slow suite) a small core up to the
+bitstream."""
 
 import io
 import json

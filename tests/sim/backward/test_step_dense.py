@@ -42,7 +42,7 @@ def test_without_biases(rng):
 
 @pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
 def test_steps_with_table_functions(rng, n, batch, optimizer, share):
-    """A step of layers with table functions equals the golden step, with batches of several chunks, with Adam, and with
+    """A step of layers with table functions equals the golden model's step, with batches of several chunks, with Adam, and with
     dropout."""
     graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
     training, dropout = differentiate(graph), Dropout(share)

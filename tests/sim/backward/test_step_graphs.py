@@ -59,7 +59,7 @@ def test_steps_with_table_functions(rng, kind):
 
 def test_a_function_of_averages(rng):
     """With a function after a 2 x 2 average of stride 2, the gradient is multiplied by the derivative before zeros are inserted.
-    The step equals the golden step."""
+    The step equals the golden model's step."""
     weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
     share = np.full((2, 2, 1, 5), 0.25, bfloat16)
     stages = (
@@ -96,8 +96,8 @@ def test_weight_gradients_of_several_passes(rng):
 
 @pytest.mark.parametrize("side", [1, 3])
 def test_dense_stage_with_three_windows(rng, side):
-    """A dense stage with three terms gives the golden step: one reads the whole tensor, one a padded corner, one the first
-    position."""
+    """A dense stage with three terms gives the golden model's step: one reads the whole tensor, one a padded corner, one the
+    first position."""
     kernels = [(side, (0, 0)), (3, (1, 1)), (1, (0, 0))]
     terms = tuple(Term("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
     first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)

@@ -45,7 +45,7 @@ def test_dropout(rng, optimizer):
 
 
 def test_dropout_behind_convolutions(rng):
-    """Without hidden dense layers, dropout masks the operands of the last layer, and the step equals the golden step."""
+    """Without hidden dense layers, dropout masks the operands of the last layer, and the step equals the golden model's step."""
     graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
     while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
         graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
@@ -74,7 +74,7 @@ def test_cycles_of_adam(rng):
 @pytest.mark.slow
 def test_cycles_of_adam_with_dropout(rng):
     """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and equals the
-    golden step."""
+    golden model's step."""
     training, cycles = differentiate(chain(rng, FIRST)), []
     for optimizer in (Sgd(), Adam()):
         program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))

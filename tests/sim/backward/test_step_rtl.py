@@ -24,8 +24,8 @@ _PAGE = 4096
 
 
 def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.1, dropout=None, memory=None):
-    """Runs `steps` steps in one simulation and compares memory after each with the golden step. Returns the counters of each
-    step."""
+    """Runs `steps` steps in one simulation and compares memory after each with the golden model's step. Returns the counters of
+    each step."""
     state = started_state(training, optimizer, rng)
     image, runs, wanted = bytearray(), [], state
 

@@ -1,4 +1,5 @@
-"""Tests that NaN or infinite results count as errors where ONNX has other values, including the first `predict` on a place."""
+"""Tests that NaN or infinite results count as errors where ONNX has other values, and of the comparison with ONNX at the first
+`predict`."""
 
 import numpy as np
 import pytest
@@ -76,8 +77,8 @@ def _save(tmp_path, weight):
 
 
 def test_first_predict_of_a_place_is_checked(rng, tmp_path):
-    """The first `predict` on each place compares with ONNX, and fails for a network that differs from its file. A failed check is
-    repeated at the next call."""
+    """The first `predict` on "golden" and on "model" compares with ONNX, and fails for a network that differs from its file. A
+    failed check is repeated at the next call."""
     network = load_network(_save(tmp_path, 1))
     _save(tmp_path, 1.5)
     x, core = rng.normal(size=(4, 3)).astype(np.float32), tpu.Config(n=2)

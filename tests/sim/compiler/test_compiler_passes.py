@@ -115,8 +115,8 @@ def _places(first, *loops):
 
 @pytest.mark.parametrize("height, width, batch", [(3, 3, 2), (1, 1, 5), (9, 7, 3)])
 def test_positions_reach_their_result(rng, height, width, batch):
-    """Following each position of a 1 x 1 convolution from host memory through the buffers and back gives the right result
-    position."""
+    """Each position of a 1 x 1 convolution, followed from host memory through the buffers and back, reaches the same position of
+    the result."""
     config = Config(n=4, unified_buffer_depth=64, accumulator_depth=16)
     tensors = {"x": Tensor("x", 4, height, width), "y": Tensor("y", 4, height, width)}
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))

@@ -32,7 +32,8 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
-    """The same networks give the golden model's bits on the RTL, within 300 cycles of the prediction."""
+    """Networks whose depthwise convolutions have positions in the lanes give the golden model's bits on the RTL, within 300
+    cycles of the prediction."""
     _, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 2
     turn_all(monkeypatch, graph, 4, batch)

@@ -34,7 +34,8 @@ def wanted(path, feeds):
 
 
 def check(path, feeds, on=("golden",), tolerance=0.0, **options):
-    """Compares each output with onnxruntime within `tolerance`, on all places `on`. Returns the loaded model."""
+    """Compares each output with onnxruntime within `tolerance`, on each simulator or model named in `on`. Returns the loaded
+    model."""
     model, right = tpu.load(path), wanted(path, feeds)
     for place in on:
         found = model.predict(feeds, place, **options)

@@ -16,7 +16,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 @pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
 def test_files_without_an_array_of_numbers(tmp_path, content, said):
-    """A file that is not .npy or .npz, or that holds Python objects, raises an error in the reader's own words instead of
+    """A file that is not .npy or .npz, or that holds Python objects, raises an error with this project's text instead of
     numpy's."""
     path = tmp_path / "x.npy"
     np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)

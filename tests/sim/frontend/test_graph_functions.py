@@ -149,7 +149,7 @@ def test_function_of_the_input(rng, tmp_path):
 
 
 def test_two_users(rng, tmp_path):
-    """A tensor with two readers is computed once, without the function of either reader."""
+    """A tensor that Relu and Tanh both read is computed once, without either function."""
     b = Builder(["n", 2, 6, 5])
     x = b("Conv", weights(rng, 3, 2, 1, 1))
     b.node("Add", [b.node("Relu", [x]), b.node("Tanh", [x])])

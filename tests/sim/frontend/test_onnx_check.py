@@ -230,7 +230,7 @@ def test_unusual_valid_models(tmp_path):
 
 
 class _Checker:
-    """Runs ONNX's checker in a separate process, because an assertion in its code ends the process for some models."""
+    """ONNX's checker in a separate process, because an assertion in its code ends the process for some models."""
 
     def __init__(self):
         self._pool = None

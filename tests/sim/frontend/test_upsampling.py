@@ -124,7 +124,7 @@ def test_rtl(rng, tmp_path):
 
 
 def test_residual_of_pixels(rng, tmp_path):
-    """A tensor in plain order and one in phases may be added in either operand order."""
+    """A tensor stored row by row may be added to an upsampled tensor, which is stored by pixel phase, in either operand order."""
     for turned in (False, True):
         b = Builder(["n", 4, 6, 6])
         plain = b("Conv", weights(rng, 4, 4, 3, 3), pads=[1] * 4)

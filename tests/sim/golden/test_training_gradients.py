@@ -140,8 +140,8 @@ def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
 
 
 def test_the_first_largest_of_a_window(rng):
-    """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. Compared with
-    loops, on data with many ties."""
+    """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. It equals
+    loops over the windows of data with many ties."""
     down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
     sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
     pool = Pool((down, across), (height, width), (down, across))

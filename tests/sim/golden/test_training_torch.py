@@ -58,7 +58,7 @@ def test_derivatives(name):
 
 
 class _Twin:
-    """Rebuilds the graph in PyTorch. Its parameters are the upper halves that the first step uses. With `rounds`, each stage's
+    """The network rebuilt in PyTorch, with the upper halves that the first step uses as parameters. If `rounds`, each stage's
     result is rounded to bfloat16, but gradients are not."""
 
     def __init__(self, graph, state, rounds=False):

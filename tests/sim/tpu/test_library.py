@@ -1,4 +1,4 @@
-"""Tests of the Python API (`sim/tpu`), covering its examples, and a model with many operators on every place, against
+"""Tests of the Python API (`sim/tpu`), covering its examples, and a model with many operators in every simulator, against
 onnxruntime."""
 
 import doctest

@@ -24,7 +24,7 @@ STEPS = 3
 
 
 def compared(rng, n, simulator, memory, together=None):
-    """Trains for `STEPS` steps with all compared on the core, and checks the number of compared values. Returns the program and
+    """Trains for `STEPS` steps, compares each with the core, and checks the number of compared values. Returns the program and
     the comparison."""
     training = new_training(rng, count=8 * STEPS, epochs=1)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch)

@@ -47,7 +47,8 @@ def same(one, two):
 
 @pytest.mark.parametrize("optimizer, dropout", [(Sgd(momentum=0.8, weight_decay=0.01), 0.0), (Adam(), 0.4)])
 def test_every_step_is_the_golden_one(rng, seed, optimizer, dropout):
-    """Training equals a loop written here: order of samples, incomplete last batch skipped, rate and masks of each step."""
+    """Each step of a training run equals a loop in this test, with the same order of samples, rates and masks, and without the
+    incomplete last batch."""
     training = new_training(rng, optimizer=optimizer, dropout=Dropout(dropout, 4), seed=seed % 100, rate=0.03)
     state, samples = training.position.state, training.samples
     TrainingRun(training=training)()
@@ -212,7 +213,7 @@ def test_labels_outside_of_the_classes(rng):
 
 
 def test_checkpoint_of_another_run_is_refused(rng, tmp_path):
-    """A checkpoint is refused if facts that determine bits differ, and accepted if others do."""
+    """A checkpoint is refused if a setting that determines the results differs, and accepted if another setting differs."""
     data = int(rng.integers(1 << 30))
 
     def fresh(**changes):
