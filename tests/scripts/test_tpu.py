@@ -1,5 +1,5 @@
-"""Tests of the outputs of the command `tpu`, and that bad input gives a one-line error, a non-zero status, and no partial
-files."""
+"""Tests of the command `tpu`, covering its outputs, and bad input, which gives a one-line error, a non-zero status, and no
+partial files."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""The registers of a core without its timing, backed by the instruction-level model, for the C driver's reads and writes and for
+"""Registers of a core for tests of the C driver, backed by the instruction-level model. They have no timing, but can emulate
 failures."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region

@@ -18,7 +18,8 @@ from suites import all_but
 
 
 class CellBench(wiring.Component):
-    """One cell for each number of stages, all with the same operands. `sum_i` arrives `lead` cycles late, once for each lead."""
+    """Several cells with different numbers of pipeline stages, all with the same operands. A cell that needs its sum `lead`
+    cycles late reads input `sum_i_{lead}`."""
 
     def __init__(self, stages=STAGES):
         self.stages = tuple(stages)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests that the AXI read manager delivers data to its client in order, and of its limits, priorities, errors and flushes."""
+"""Tests of the AXI read manager, covering data in order for each client, limits, priorities, errors and flushes."""
 
 import pytest
 

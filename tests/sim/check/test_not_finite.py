@@ -1,5 +1,5 @@
-"""Tests that NaN or infinite results count as errors where ONNX has other values, and of the comparison with ONNX at the first
-`predict`."""
+"""Tests of NaN and infinite results, which count as errors where ONNX has other values, and of the comparison with ONNX at the
+first `predict`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the order of jobs and of the buffer rows of overlapped stages, and that the array does not stall."""
+"""Tests of overlapped stages, covering the order of their jobs, their buffer rows, and the stalls of the array."""
 
 from types import SimpleNamespace
 

@@ -156,8 +156,8 @@ def test_residual_sums_and_averages(rng, tmp_path):
 
 @pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
 def test_samples_with_channels_last(rng, tmp_path, shape):
-    """Plain models of networks with channels-last samples give the graph's bits, even if height, width and channels are equal, so
-    that the shape is ambiguous."""
+    """Networks with channels-last samples, exported as plain models, give the graph's bits, even if height, width and channels
+    are equal, so that the shape is ambiguous."""
     height, width, channels = shape
     build = Builder(["batch", *shape])
     build("Transpose", perm=[0, 3, 1, 2])

@@ -140,8 +140,8 @@ def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
 
 
 def test_the_first_largest_of_a_window(rng):
-    """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. It equals
-    loops over the windows of data with many ties."""
+    """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. The test
+    loops over windows with many ties."""
     down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
     sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
     pool = Pool((down, across), (height, width), (down, across))
@@ -181,7 +181,8 @@ def test_weight_gradients_add_up_in_order(rng):
 
 @pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
 def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
-    """The gradient of an average is a broadcast with the bits of the convolution over zeros, including NaN and signs of zeros."""
+    """The gradient of an average, computed as a broadcast, has the bits of a convolution over zero-padded gradients, including
+    NaN and signs of zeros."""
     for _ in range(20):
         channels, outputs, (height, width) = int(rng.integers(1, 5)), int(rng.integers(1, 3)), rng.integers(1, 6, 2).tolist()
         height += height == width == 1

@@ -1,4 +1,4 @@
-"""Tests that every step of a training run equals the golden model's, and of epochs, early stopping, and resuming with the same
+"""Tests of training runs, covering every step against the golden model, epochs, early stopping, and resuming with the same
 bits."""
 
 import json
