@@ -116,7 +116,7 @@ def built(tmp_path_factory):
 
 
 def test_no_other_host(built):
-    """The pages load no font, script, image or style from another host."""
+    """The documentation pages load no font, script, image or style from another host."""
     fetched = re.compile(r"<(?:(?:script|img|iframe|source)\b[^>]*\bsrc|link\b[^>]*\bhref)=[\"']?(?:https?:)?//")
     pages = [*built.rglob("*.html")]
     for path in pages:
@@ -128,8 +128,8 @@ def test_no_other_host(built):
 
 
 def test_theme_can_be_chosen(built):
-    """The reader can choose the theme of the system, light or dark. Pictures follow through `color-scheme`, which both themes
-    set."""
+    """The documentation site offers the system's theme, a light one and a dark one. Pictures follow through `color-scheme`, which
+    both themes set."""
     page = (built / "index.html").read_text()
     choices = re.findall(r'<input[^>]*data-md-color-media="([^"]*)"[^>]*data-md-color-scheme="(\w+)"', page)
     assert choices == [
@@ -176,7 +176,8 @@ def test_arguments_are_tables():
 
 
 def test_pages_have_the_current_texts(built):
-    """The pages contain the current help of the commands, the datasheet's registers and the recipes of CONTRIBUTING.md."""
+    """The documentation pages contain the current help of the commands, the datasheet's registers and the recipes of
+    CONTRIBUTING.md."""
     page = (built / "reference" / "command-line.html").read_text()
     assert "--unified-buffer-depth" in page and "tpu sweep" in page
     for text in ("stall_accumulate", "0x41545055"):

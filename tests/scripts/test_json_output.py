@@ -72,8 +72,8 @@ def test_synthesized_core(command, tmp_path, monkeypatch):
 
 
 def test_schema_has_the_fields_of_the_code():
-    """The schema lists exactly the fields of the dataclasses, so that a new field must be added to the schema even if no test
-    prints it."""
+    """The schema of the JSON outputs lists exactly the fields of the dataclasses, so that a new field must be added to the schema
+    even if no test prints it."""
     there = {name: {*SCHEMA["$defs"][name]["properties"]} for name in SCHEMA["$defs"] if "properties" in SCHEMA["$defs"][name]}
     assert there["core"] == {one.name for one in fields(Config)}
     assert there["stalls"] == {*STALLS}

@@ -22,7 +22,7 @@ def test_table_in_document_has_no_wrong_test():
 
 @pytest.mark.parametrize("outcome, status", [(REFUSED, 0), (WRONG, 1)])
 def test_wrong_result_sets_exit_status(monkeypatch, outcome, status):
-    """The command exits with 1 if a node test gives wrong results, and with 0 if the network is refused."""
+    """The command `onnx-node-tests` exits with 1 if a node test gives wrong results, and with 0 if the network is refused."""
 
     class Case:
         name = "test_one"

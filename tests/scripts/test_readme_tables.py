@@ -94,7 +94,7 @@ def test_cores_equal_the_commands(name, monkeypatch):
 
 
 def test_named_operators_are_supported():
-    """The operators that the page names are supported, and other capitalised words there are only product names."""
+    """The operators that `sim/README.md` names are supported, and other capitalised words there are only product names."""
     text = (ROOT / "sim" / "README.md").read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
     known = {name for names in supported_operators().values() for name in names}
     named = {*re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", text)} - {"PyTorch", "Keras", "The", "Everything", "Tensors", "Some"}

@@ -52,8 +52,8 @@ def run(command, model, *arguments, simulator="golden"):
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
 def test_input_and_output(command, model, x, tmp_path, simulator):
-    """The written outputs equal onnxruntime's within rounding, with the same shape, for each file format and array layout of the
-    samples."""
+    """The outputs that `tpu run` writes equal onnxruntime's within rounding, with the same shape, for each file format and array
+    layout of the samples."""
     files = {
         "whole.npy": x,
         "flat.npy": x.reshape(6, -1),
@@ -131,7 +131,8 @@ def test_without_the_package_of_digits(command, monkeypatch):
 
 
 def test_random_samples(command, model):
-    """The random samples are determined by a printed seed, and the first samples do not depend on the number of samples."""
+    """The random samples of `tpu run` are determined by a printed seed, and the first samples do not depend on the number of
+    samples."""
     figures = run(command, model)
     assert figures["data"]["kind"] == "random" and figures["data"]["seed"] == 1 and figures["images"] == 16
     assert run(command, model, "--seed", 5, "--images", 3)["data"]["seed"] == 5

@@ -72,7 +72,7 @@ def place(tmp_path, no_network, rng):
 
 @pytest.mark.parametrize("words, left", VERBS)
 def test_command_leaves_only_its_output(place, tmp_path, words, left):
-    """The command connects to no other machine, writes nothing to the home directory, and leaves only its output. Only Dask
+    """A `tpu` command connects to no other machine, writes nothing to the home directory, and leaves only its output. Only Dask
     leaves its folder with locks among the temporary files."""
     before = {path.name for path in (tmp_path / "work").iterdir()}
     done = place("-c", words) if "\n" in words else place("-m", "amaranth_tpu.scripts.tpu", *words.split())

@@ -88,7 +88,7 @@ def test_training_starts_from_the_chosen_weights(command, model, data, initializ
 
 
 def test_same_seed_gives_same_losses(command, model, data):
-    """The same seed gives the same losses, and another seed gives others."""
+    """Two trainings with the same seed have the same losses, and a training with another seed has other losses."""
     figures = [run(command, "--model", model, *data, "--epochs", 2, "--initialize", "--seed", seed) for seed in (3, 3, 4)]
     losses = [[one["loss"] for one in each["epochs"]] for each in figures]
     assert losses[0] == losses[1] and losses[0][0] != losses[2][0]
@@ -388,8 +388,8 @@ def test_too_small_core_is_refused(command, model, data, option, depths):
 
 
 def test_steps_on_the_core_model(command, model, data):
-    """The steps on the instruction-level model equal the golden model in every bit. The output has estimated cycles, but no
-    measured ones."""
+    """The steps that `tpu train` runs on the instruction-level model equal the golden model in every bit. The output has
+    estimated cycles, but no measured ones."""
     core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4)
     figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 16, *core)
     assert (figures["rtl_steps"], figures["mismatched_bits"], figures["n"]) == (3, 0, 4) and figures["steps"] == 18

@@ -94,7 +94,7 @@ _NAMES = {number: name for name, number in ERRORS.items()}
 
 
 class Session:
-    """The driver with a core of :class:`stand_in_registers.Registers`. Calls return the names of errors."""
+    """The C driver with a core of :class:`stand_in_registers.Registers`. Calls return the names of errors."""
 
     def __init__(self, host, registers, interrupts=False):
         self.host, self.registers, self.library, self.core = host, registers, host.library, Core()

@@ -115,8 +115,8 @@ def test_amaranth_with(n, features):
 
 @pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
 def test_cycles_per_vector_of_functions(table_lanes, pooling):
-    """The unit takes n / table_lanes cycles per vector with a function table, and one cycle per vector without. The table adds
-    eight cycles of latency."""
+    """The activation unit takes n / table_lanes cycles per vector with a function table, and one cycle per vector without. The
+    table adds eight cycles of latency."""
     config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
     table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19

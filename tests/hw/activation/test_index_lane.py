@@ -11,7 +11,7 @@ from seeds import seed
 
 
 def test_relu_hides_index_of_nonpositive_sums():
-    """The lane outputs the given index (7) for every hand-picked sum; with ReLU it outputs 255 instead if the sum is at most
+    """An INDEX lane outputs the given index (7) for every hand-picked sum; with ReLU it outputs 255 instead if the sum is at most
     0."""
     table = [
         (0x00000000, 255),
@@ -29,8 +29,8 @@ def test_relu_hides_index_of_nonpositive_sums():
 
 
 def test_lane_keeps_last_taken_index():
-    """The lane outputs the most recently taken 16-bit index for random values, or 255 as ReLU requires, as a Python model
-    does."""
+    """An INDEX lane keeps its output, the most recently taken 16-bit index (or 255 for a value that ReLU sets to 0), until it
+    takes another."""
     rng = random.Random(seed())
     cycles = 3000
     values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]

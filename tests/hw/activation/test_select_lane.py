@@ -54,21 +54,21 @@ def kept(operands, *, equal, number):
 
 @pytest.mark.slow
 def test_keeps_operands_above_zero():
-    """The lane keeps exactly the operands above 0, for all 65,536 operands and regardless of `number`."""
+    """A SELECT lane keeps exactly the operands above 0, for all 65,536 operands and regardless of `number`."""
     for number in (0, 0x80, 0xFF):
         assert (kept(OPERANDS, equal=0, number=number) == above_zero(OPERANDS)).all()
 
 
 @pytest.mark.parametrize("numbers", [(0, 3, 0x80, 0xFF), pytest.param(range(256), marks=pytest.mark.slow)], ids=len)
 def test_keeps_operands_with_equal_index(numbers):
-    """With `equal`, the lane keeps exactly the operands whose low 8 bits equal `number`, for all 65,536 operands including
+    """With `equal`, a SELECT lane keeps exactly the operands whose low 8 bits equal `number`, for all 65,536 operands including
     NaNs."""
     for number in numbers:
         assert (kept(OPERANDS, equal=1, number=number) == (OPERANDS % 256 == number)).all()
 
 
 def test_lane_holds_decision():
-    """The lane holds its decision until it takes the next operand or until `keep_all` is set."""
+    """A SELECT lane holds its decision to keep a value or not until it takes the next operand or until `keep_all` is set."""
     rng = random.Random(seed())
     cycles = 3000
     columns = {

@@ -29,8 +29,8 @@ def test_one_tile_every_n_cycles(n, tiles, skew):
 
 @pytest.mark.parametrize("n, tiles, skew", [(2, 2, 1), (4, 4, 3), (8, 2, 5)])
 def test_first_tile(n, tiles, skew):
-    """The first tile is in the array n cycles after its last vector arrived, and is released n * skew cycles later, after the
-    last lane has read it."""
+    """The first tile of weights is in the array n cycles after its last vector arrived, and is released n * skew cycles later,
+    after the last lane has read it."""
     sizes = {"n": n, "tiles": tiles, "skew": skew}
     assert simulate(WeightFifo(**sizes), first_tile, seed=seed(), **sizes) == (n, n + n * skew)
 

@@ -78,7 +78,7 @@ def test_mnist(tmp_path):
 
 @pytest.mark.slow
 def test_faults():
-    """The driver reports each of 11 line faults, which corrupt frames, drop bytes or silence either direction."""
+    """The board's driver reports each of 11 line faults, which corrupt frames, drop bytes or silence either direction."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
     ended = simulation(board, SMALL, "verilator").run(
         "amaranth_tpu.sim.benches.bench_board", testcase="faults", timeout=600, seed=seed(), arguments={"line": line(board)}

@@ -258,7 +258,8 @@ async def test_damage_now_and_then(line, link, bus, rng):
 
 @bench
 async def test_bus_errors(line, link, bus, rng):
-    """A bus error at one word ends the request there: later words are not written, and earlier words keep their new values."""
+    """A bus error at one word ends the serial request there: later words are not written, and earlier words keep their new
+    values."""
     await link.identify()
     bus.bad = {0x108}
     with pytest.raises(LinkError, match=r"^write of 32 bytes at 0x100: there is nothing at such an address") as caught:

@@ -44,7 +44,7 @@ def test_updates_in_a_chain(rng, memory):
 
 
 def test_bias_survives_halt_directly_after_load(rng):
-    """The last loaded bias is intact in the next run, even if HALT follows the load directly."""
+    """The bias that was loaded last is intact in the next run, even if HALT follows the load directly."""
     host, machine, depth = MemoryBuilder(rng), Machine(FULL), FULL.bias_depth
     tile = [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1), op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1)]
     programs = [[*initialisation(FULL), op(Opcode.HALT)]]

@@ -143,8 +143,8 @@ def test_version(host, version, error):
     ],
 )
 def test_configuration(host, change, register):
-    """The driver refuses a core that is smaller than the network needs, and names the register. It accepts a larger core, or one
-    without features that the network does not use."""
+    """The C driver refuses a core that is smaller than the network needs, and names the register. It accepts a larger core, or
+    one without features that the network does not use."""
     other = Config(**{**asdict(CONFIG), **({"weight_fifo_depth": 64} if "n" in change else {}), **change, "table_lanes": 2})
     core = session(host, config=other)
     assert core.open() == "OK"
@@ -155,7 +155,7 @@ def test_configuration(host, change, register):
 
 @pytest.mark.parametrize("compiled, there, error", [(64, 64, "OK"), (64, 32, "CONFIGURATION"), (16, 64, "CONFIGURATION")])
 def test_program_for_another_bus_width_is_refused(host, compiled, there, error, tmp_path):
-    """On a bus wider than 32 bytes each instruction occupies a beat, so the driver refuses a program that was compiled for
+    """On a bus wider than 32 bytes each instruction occupies a beat, so the C driver refuses a program that was compiled for
     another bus width."""
     needs = replace(host.bundle.model.needs, n=32, bus_bytes=compiled, weight_fifo_depth=2)
     header = c_header(replace(host.bundle.model, needs=needs), "model")
@@ -164,7 +164,7 @@ def test_program_for_another_bus_width_is_refused(host, compiled, there, error, 
 
 
 def test_missing_features_are_refused(rng, tmp_path):
-    """The driver refuses a core without a feature that the network uses (pooling, function table), and accepts one without the
+    """The C driver refuses a core without a feature that the network uses (pooling, function table), and accepts one without the
     others."""
     tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
     conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))

@@ -35,7 +35,7 @@ def host(tmp_path_factory):
 @pytest.mark.parametrize("level", ["-Os", "-O3"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_compiles_and_needs_nothing(host, compiler, level, tmp_path):
-    """The driver compiles without warnings and calls no library function, not even memcpy, which a compiler may insert."""
+    """The C driver compiles without warnings and calls no library function, not even memcpy, which a compiler may insert."""
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     objects = []
@@ -59,8 +59,8 @@ def test_compiles_as_cpp(host, tmp_path):
 
 
 def test_readme_example_runs(host, tmp_path):
-    """The example program of the README returns the golden model's results, on an instruction-level model that uses this
-    process's memory."""
+    """The example program of the C driver's README returns the golden model's results, on an instruction-level model that uses
+    this process's memory."""
     library = tmp_path / "example.so"
     sources = [SOURCES / unit for unit in UNITS]
     options = (*FLAGS, "-shared", "-fPIC", f"-I{SOURCES}", f"-I{host.folder}", f"-Wa,-I,{host.folder}")

@@ -58,7 +58,7 @@ def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environmen
 
 @pytest.mark.slow
 def test_simulation_passes_without_warnings(tmp_path):
-    """The simulation compares every result, prints its progress, and prints no warning."""
+    """The example SoC's simulation compares every result, prints its progress, and prints no warning."""
     said, status = fusesoc(tmp_path)
     assert status == 0 and "passed: " in said, said
     assert "50 % of the script" in said and "readmemh" not in said and "arning" not in said, said
@@ -108,7 +108,7 @@ def test_missing_start_is_reported(tmp_path):
 
 @pytest.mark.slow
 def test_litex(tmp_path):
-    """The simulation also passes with a LiteX interconnect between host, core and memory, and with 20 % stalls."""
+    """The example SoC's simulation also passes with a LiteX interconnect between host, core and memory, and with 20 % stalls."""
     pytest.importorskip("litex", reason="litex is in the extra `test`")
     said, status = fusesoc(tmp_path, "--pause_percent=20", target="litex")
     assert status == 0 and "passed: " in said, said
@@ -148,8 +148,8 @@ def test_bad_parameters(script, parameters, message, tmp_path):
 
 @pytest.mark.slow
 def test_one_default_core(tmp_path):
-    """With n as the only parameter, the generator writes the same Verilog as the Python call. `test_core_options.py` tests the
-    command."""
+    """With n as the only parameter, the FuseSoC generator writes the same Verilog as the Python call. `test_core_options.py`
+    tests the command."""
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")
     subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "tpu.v").read_text() == to_verilog(Config(n=2), source=source())

@@ -120,7 +120,8 @@ def test_blocks_of_a_core_are_found():
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """Returns a function that runs the given line of Python as a synthesis tool in a package of its own."""
+    """Returns a function that runs the given line of Python in place of a synthesis tool. The line must write the file `made`;
+    the function returns the folder."""
     package = tmp_path / "packages" / "yowasp_fake"
     package.mkdir(parents=True)
     folder = tmp_path / "folder"

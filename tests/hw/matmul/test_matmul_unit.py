@@ -154,7 +154,7 @@ def test_one_bias_row_per_row(n, stages):
 
 
 def test_not_idle_during_an_operation():
-    """The unit is not idle while an accepted operation has rows left."""
+    """The matrix multiply unit is not idle while an accepted operation has rows left."""
     config = configuration(4, 3)
     matmul = random_matmul(random.Random(seed()), config, keep=0, start=1)
     matmul.update(tiles0=1, tiles1=1)

@@ -64,6 +64,6 @@ def test_random(offers, takes, training):
 
 
 def test_one_pass_a_cycle():
-    """The generator emits a pass in every cycle, also in the first cycle of the next operation."""
+    """The pass generator emits a pass in every cycle, also in the first cycle of the next operation."""
     cycles, taken = run(configuration(), offers=1, takes=1)
     assert cycles == taken

@@ -178,7 +178,7 @@ def test_sums_that_return_in_time_do_not_stall():
 
 
 def test_ninth_pass_waits_for_the_first():
-    """The interlock tracks eight passes in flight. With short passes and a delay of 50 cycles, the ninth pass waits until the
-    first has ended."""
+    """The row issuer's interlock tracks eight passes in flight. With short passes and a delay of 50 cycles, the ninth pass waits
+    until the first has ended."""
     issued = run([make_pass(rows=2, rows0=2, acc=2 * (index % 8)) for index in range(30)], delay=50, offers=1, tile=lambda rng: 2)
     assert issued[:16] == list(range(issued[0], issued[0] + 16)) and issued[16] > issued[1] + 50

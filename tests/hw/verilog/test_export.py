@@ -249,8 +249,8 @@ def test_names_from_source():
 
 
 def test_header_describes_the_core(verilog):
-    """The header has licence, versions and every field of the configuration. The source commit appears only on request, because
-    the text is a cache key."""
+    """The header of the core's Verilog has licence, versions and every field of the configuration. The source commit appears only
+    on request, because the text is a cache key."""
     head, _, body = verilog.partition("\n\n")
     assert all(line.startswith("//") for line in head.splitlines()) and "commit" not in head
     assert head.startswith("// SPDX-License-Identifier: Apache-2.0\n")
@@ -266,7 +266,8 @@ def test_no_path(verilog):
 
 
 def test_port_list(verilog):
-    """The port list has one port per line with direction, width and standard name, and the ports of a channel are adjacent."""
+    """The port list of the core's Verilog has one port per line with direction, width and standard name, and the ports of a
+    channel are adjacent."""
     head = re.search(r"^module tpu \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)[1].split(",\n")
     names = []
     for line in head:

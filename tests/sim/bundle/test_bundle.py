@@ -108,7 +108,7 @@ def test_missing_samples_are_zeros(made):
 
 
 def test_header_is_checked(made, tmp_path):
-    """The driver accepts the generated header, and returns HEADER if a number of any kind in it is changed."""
+    """The C driver accepts the generated header, and returns HEADER if a number of any kind in it is changed."""
     header = made[2].files["model.h"].decode()
     assert "two __ layers_" in header and header.count("*/") == header.count("/*")
     changes = [("", "")]

@@ -146,7 +146,7 @@ def test_softmax_and_labels_of_the_host(tmp_path):
 
 @pytest.mark.parametrize("shape", [["batch", 3, 4], [1, 3, 4], [5, 3, 4]])
 def test_batch_axes(tmp_path, shape):
-    """The comparison accepts models with an open batch, a batch of 1, and a batch of 5 that must be padded."""
+    """The comparison with ONNX accepts models with an open batch, a batch of 1, and a batch of 5 that must be padded."""
     rng, build = np.random.default_rng(seed()), Builder(shape)
     build("Flatten")
     build("Gemm", weights(rng, 12, 3), name="dense")
@@ -239,7 +239,7 @@ def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
 
 
 def test_binary16_models(tmp_path):
-    """A model in binary16 is compared with the tolerance of binary16's rounding errors."""
+    """A model in binary16 is compared with ONNX with the tolerance of binary16's rounding errors."""
     rng, build = np.random.default_rng(seed()), Builder(["batch", 16], kind=TensorProto.FLOAT16)
     for _ in range(2):
         build("MatMul", weights(rng, 16, 16).astype(np.float16))

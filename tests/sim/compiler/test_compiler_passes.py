@@ -38,7 +38,7 @@ def _batched(graph, batch):
 
 
 def test_search_keeps_the_fastest_schedule(rng, monkeypatch):
-    """The search keeps the fastest of all schedules, and an aborted simulation never belonged to a faster one."""
+    """The compiler's search keeps the fastest of all schedules. It never aborts the simulation of a faster one."""
     cycles, scheduled = [], search_pass.Candidate.scheduled
 
     def watched(draft, eager, limit=None):

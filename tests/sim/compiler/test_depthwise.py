@@ -46,7 +46,7 @@ def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
 
 
 def test_mapping_is_used_only_if_faster(rng):
-    """The mapping is not used if it needs more array passes or if the core has no `transpose`."""
+    """The compiler does not map positions to lanes if that needs more array passes or if the core has no `transpose`."""
     graph = network(rng, 5, 4, 8, [(1, 1)])
     assert map_depthwise(graph, graph.tensors, 4, 8) is not None and map_depthwise(graph, graph.tensors, 16, 8) is None
     without = compiler.compile_network(graph, Config(n=4), 2)

@@ -111,8 +111,8 @@ def test_commands_share_the_programs(path, tmp_path, no_search, command):
 
 @pytest.mark.slow
 def test_changed_models_and_options_are_other_programs(path, tmp_path, folder, monkeypatch):
-    """The cache key has the model's content (not its path), the configuration, the batch, the effort and the version of the
-    code."""
+    """The key of the program cache has the model's content (not its path), the configuration, the batch, the effort and the
+    version of the code."""
     program = compiled(path)
     other = tmp_path / "elsewhere"
     other.mkdir()
@@ -153,7 +153,7 @@ def test_damaged_entry_is_compiled_again(path, folder, no_search, damage):
 
 
 def test_least_recently_used_programs_are_removed(path, folder, monkeypatch):
-    """The cache keeps at most TPU_PROGRAMS_MB megabytes and removes the least recently used programs first."""
+    """The program cache keeps at most TPU_PROGRAMS_MB megabytes and removes the least recently used programs first."""
     for batch in (1, 2, 3):
         compiled(path, batch=batch)
         entry = max(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)
@@ -197,8 +197,8 @@ def test_two_processes_at_once(path, folder, no_search):
 
 
 def test_search_says_how_far_it_is(path):
-    """The search reports its progress as (trials done, total). A cached program reports none, and effort "fast" has less than
-    half of the trials."""
+    """The compiler's search reports its progress as (trials done, total). A cached program reports none, and effort "fast" has
+    less than half of the trials."""
     seen = []
     tpu.load(path).compile(CORE, 3, lambda done, total: seen.append((done, total)))
     assert [done for done, _ in seen] == [*range(1, len(seen) + 1)] and seen[-1][0] == seen[-1][1] > 5
@@ -216,7 +216,7 @@ def test_effort_is_checked(path):
 
 
 def test_bar_is_shown_once_the_search_takes_long(monkeypatch):
-    """The progress bar appears only after two seconds, and never if the output is a pipe."""
+    """The progress bar of the compiler's search appears only after two seconds, and never if the output is a pipe."""
     now, text = [100.0], io.StringIO()
     monkeypatch.setattr("amaranth_tpu.scripts.show.terminal.time.monotonic", lambda: now[0])
     for is_terminal in (True, False):

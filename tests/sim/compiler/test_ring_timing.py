@@ -40,7 +40,7 @@ def test_cycles_of_reduce_scatter_and_all_gather(mode):
 
 
 def test_priority_at_the_vector_port():
-    """At the vector port, results have priority over the ring, and the ring over stores."""
+    """At the unified buffer's vector port, results have priority over the ring, and the ring over stores."""
     port = VectorPort(1)
     port.begin_results(100, 100)
     port.begin_ring(50, 50)

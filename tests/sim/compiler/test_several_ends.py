@@ -145,7 +145,7 @@ def test_fixed_batch(rng, tmp_path):
 
 
 def test_a_wrong_output_is_found(rng, tmp_path):
-    """Every output is compared with the interpreter, so an error in the second one is found."""
+    """Every output of a model is compared with onnxruntime's, so an error in the second one is found."""
     from dataclasses import replace
 
     from amaranth_tpu.sim.check.against_model import against_model

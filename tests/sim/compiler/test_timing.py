@@ -59,7 +59,7 @@ def _table_loads(config, loads):
 
 @pytest.mark.parametrize("n", [4, *slow(8, 16)])
 def test_loads_stall_table_loads(n, rng):
-    """LOADs delay a LOAD_TABLE: the timing model's cycles are within 3 % of the RTL's."""
+    """If LOADs delay a LOAD_TABLE, the timing model's cycles are within 3 % of the RTL's."""
     config, host = Config(n=n, table_lanes=4), MemoryBuilder(rng)
     given = {"INPUT": host.place(bytes(64 * config.vector_bytes))}
     programs = [_table_loads(config, loads) for loads in (0, 2)]

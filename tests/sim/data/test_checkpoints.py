@@ -53,7 +53,7 @@ def test_what_was_written(folder, tensors):
 
 
 def test_safetensors_reads_a_checkpoint(folder, tensors):
-    """The safetensors package reads a checkpoint, with the same tensors and facts."""
+    """The safetensors package reads from a checkpoint the tensors and facts that were written."""
     with safetensors.safe_open(folder.path, "numpy") as file:
         assert set(file.keys()) == set(tensors) and json.loads(file.metadata()["facts"]) == FACTS
         assert (file.get_tensor("master/w") == tensors["master/w"]).all()
@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_keeps_the_last_one(folder, tensors, monkeypatch, pl
 
 
 def test_partial_file_of_a_killed_process_is_removed(folder, tensors):
-    """The next checkpoint removes a partial file of a killed process, and no other file."""
+    """Writing a checkpoint removes the partial file of a killed process, and no other file."""
     left = folder.path.with_name(f"{FILE}.4711.partial")
     left.write_bytes(b"half")
     mine = folder.path.with_name("notes.partial")

@@ -26,7 +26,7 @@ def schemas():
 
 
 def test_every_attribute_of_every_opset_is_known():
-    """The attributes in ONNX's schemas that the reader does not read equal the list `UNREAD`. A new operator set may extend
+    """The attributes in ONNX's schemas that the ONNX reader does not read equal the list `UNREAD`. A new operator set may extend
     it."""
     there = {(one.name, attribute) for one in schemas() for attribute in one.attributes}
     read = {(name, attribute) for name, known in OPERATORS.items() for attribute in known.attributes if not known.domain}
@@ -50,7 +50,7 @@ def test_mode_of_space_to_depth(rng, tmp_path, mode):
 
 
 def test_unread_attribute(rng, tmp_path, monkeypatch):
-    """The reader refuses an attribute that it does not read, and names it, unless it has ONNX's default value."""
+    """The ONNX reader refuses an attribute that it does not read, and names it, unless it has ONNX's default value."""
     b = Builder(["n", 2, 4, 4], opset=19)
     b("Resize", "", np.array([1, 1, 2, 2], np.float32), name="odd", mode="nearest", exclude_outside=1)
     b("Conv", np.ones((3, 2, 1, 1), np.float32))

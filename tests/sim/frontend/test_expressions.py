@@ -99,7 +99,8 @@ NEAR = {
 
 @pytest.mark.parametrize("name", NEAR)
 def test_near_functions_are_not_proven(name):
-    """The proof itself refuses each expression that is near a function, not only the probes that propose a function."""
+    """An expression that is near a function is not proven equal to it, even if the probes that propose a function are left
+    out."""
     function, e = NEAR[name]
     function = Function(function) if isinstance(function, str) else function
     assert not proves(formula_of(e), function) and proves(function.formula(VARIABLE), function)

@@ -282,9 +282,9 @@ _DECIDED_BY_RUNTIME = ("Inferred shape and existing shape differ", "topologicall
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_reader_refuses_what_onnx_refuses(tmp_path, trials, checker):
-    """If ONNX or onnxruntime refuses a randomly changed model, the reader refuses it too. Exceptions: declared sizes of results
-    are not compared with the actual ones. onnxruntime alone decides about the order of nodes, and about initialisers that are not
-    inputs before IR version 4."""
+    """If ONNX or onnxruntime refuses a randomly changed model, the ONNX reader refuses it too. Exceptions: declared sizes of
+    results are not compared with the actual ones. onnxruntime alone decides about the order of nodes, and about initialisers that
+    are not inputs before IR version 4."""
     rng = np.random.default_rng(seed())
     path, models = tmp_path / "model.onnx", bases(rng)
     for model in models:

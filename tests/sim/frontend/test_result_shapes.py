@@ -61,8 +61,8 @@ def test_shape_without_a_batch(rng, tmp_path):
 
 
 def test_comparison_sees_shapes(rng, tmp_path):
-    """If the reader understood another output shape than onnxruntime returns, the comparison reports a reading error with both
-    shapes."""
+    """If the ONNX reader understood another output shape than onnxruntime returns, the comparison reports a reading error with
+    both shapes."""
     model, x = tpu.load(saved(rng, tmp_path, "rows", ["n"])), rng.normal(size=(3, 4, 5)).astype(np.float32)
     run = model.run(x)
     (output,) = model.network.origin.outputs

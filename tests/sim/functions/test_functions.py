@@ -151,7 +151,7 @@ def test_signs_of_zero():
     "slope, shift, fits", [(0.2, 0.5, True), (7, -2, True), (-3, 30, True), (1, 1e27, False), (1e6, -1e8, False)]
 )
 def test_jump_between_bfloat16(slope, shift, fits):
-    """A function that changes by more than a straight line can follow between two bfloat16 is refused."""
+    """A function is refused if it jumps between two neighbouring bfloat16, because a table entry holds a straight line there."""
     function = Function("hard_sigmoid", (slope, shift))
     if fits:
         table_of(function)
@@ -161,7 +161,8 @@ def test_jump_between_bfloat16(slope, shift, fits):
 
 
 def test_error_measure_finds_wrong_tables():
-    """The error measure exceeds 1 for a table with one wrong value or slope, and for the table of a similar function."""
+    """The error measure of function tables exceeds 1 for a table with one wrong value or slope, and for the table of a similar
+    function."""
     function, table = Function("tanh"), table_of(Function("tanh"))
     place = 5 << 7 | 9
     sums = EVERY[(table.first + 5 << 7) + 9] + np.arange(0, 1 << 16, 16, dtype=np.uint32)

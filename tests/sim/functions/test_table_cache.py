@@ -20,7 +20,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def fresh(function, monkeypatch=None):
-    """Returns the table as in another process. If `monkeypatch` is given, the test fails unless the table is in the cache."""
+    """Returns a function's table from the disk cache or newly computed, with an empty cache in memory. If `monkeypatch` is given,
+    it must be in the disk cache."""
     function_tables.table_of.cache_clear()
     if monkeypatch is None:
         return table_of(function)

@@ -31,8 +31,8 @@ def test_error(width):
 
 @pytest.mark.parametrize("exponent", [0, 12, 13, 14, 20, 30, 31, 60, 127])
 def test_error_far_from_zero(exponent):
-    """The error is below 0.6 units in the last place for elements close to each other, at and below powers of two from 2^0 to
-    2^127."""
+    """The error of softmax is below 0.6 units in the last place for elements close to each other, at and below powers of two from
+    2^0 to 2^127."""
     rng = np.random.default_rng([seed(), exponent])
     steps = np.minimum(1 << 22, np.ceil(rng.uniform(0, 128, (20_000, 1)) * 2.0 ** (23 - exponent)).astype(np.int64))
     power = exponent + 127 << 23

@@ -89,7 +89,7 @@ def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
 
 
 def test_last_gradient_is_probabilities_minus_targets():
-    """The last gradient is probabilities minus targets: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
+    """The gradient of the logits is probabilities minus targets: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
     logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
     found = last_gradient(logits, np.array([[1, 0], [1, 0]], bfloat16))
     assert np.allclose(found.astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-8)

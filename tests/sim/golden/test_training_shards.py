@@ -32,7 +32,7 @@ def _round_the_ring(shards, first):
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 5, 8])
 def test_gradients_of_a_dense_layer(rng, cores):
-    """Each gradient of a dense layer on 1 to 8 cores equals a loop over its products and sums."""
+    """Each gradient of a dense layer on 1 to 8 cores equals the sum of its products, computed one by one in this test."""
     inputs, outputs, each = 3, int(rng.integers(2, 20)), 2
     training = differentiate(chain(rng, (inputs, outputs)))
     x, targets = batch_of(training, cores * each, rng)

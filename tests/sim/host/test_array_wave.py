@@ -68,7 +68,7 @@ def test_picture(wave):
 
 
 def test_first_frame_shows_work(wave):
-    """The first frame, which previews show, is the cycle with the most sums inside the array."""
+    """The first frame of the animation, which previews show, is the cycle with the most sums inside the array."""
     svg = wave_picture(wave)
     [step] = re.findall(r'opacity="1">step (\d+) of', svg)
     still = re.sub(r"<animate[^>]*/>", "", svg)

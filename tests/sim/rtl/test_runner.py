@@ -116,7 +116,8 @@ def test_waves_on_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_trace_formats(monkeypatch):
-    """The trace has the requested format. Verilator writes FST only if the headers of two libraries are installed."""
+    """The trace of a simulation has the requested format. Verilator writes FST only if the headers of two libraries are
+    installed."""
     for there, asked, kind in ((True, True, "fst"), (True, "vcd", "vcd"), (False, True, "vcd"), (False, "vcd", "vcd")):
         monkeypatch.setattr(runner, "has_fst_headers", lambda there=there: there)
         simulation = core("verilator", waves=asked)

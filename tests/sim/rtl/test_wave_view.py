@@ -84,7 +84,7 @@ def test_save_file(recorded):
 
 
 def test_save_file_shows_cells(recorded):
-    """The save file shows operand, weights and sums of the first and the last cell, all of which change in the run."""
+    """GTKWave's save file shows operand, weights and sums of the first and the last cell, all of which change in the run."""
     _, _, trace = recorded
     text = trace.read_text()
     signals, lines = signals_of(text), trace.with_suffix(".gtkw").read_text().splitlines()

@@ -53,7 +53,7 @@ def test_every_sample_once(rng):
 
 
 def test_order_equals_recorded_numbers():
-    """The order of samples equals recorded numbers, so that it does not change with the version of numpy."""
+    """The order of an epoch's samples equals recorded numbers, so that it does not change with the version of numpy."""
     assert epoch_order(1, 0, 8).tolist() == [7, 1, 6, 3, 5, 0, 2, 4]
 
 

@@ -39,8 +39,8 @@ def compared(rng, n, simulator, memory, together=None):
 
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_on_the_instruction_level_model(rng, n):
-    """The steps equal the golden model on the instruction-level model, each from the golden state, or several from the core's own
-    state."""
+    """Training steps on the instruction-level model equal the golden model, each starting from the golden model's state, or
+    several from the core's own state."""
     for together in (1, 3):
         compared(rng, n, "model", {}, together)
 
@@ -66,7 +66,7 @@ def test_convolutions_by_adam_with_dropout(rng):
 
 
 def test_every_wrong_bit_is_found(rng):
-    """The comparison finds one wrong bit in any parameter, momentum or logit of the core."""
+    """The comparison of training steps finds one wrong bit in any parameter, momentum or logit of the core."""
     training = new_training(rng, count=8)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4), 8)
     runner, before = StepRunner(program, "model"), training.position.state
@@ -109,7 +109,7 @@ def test_on_a_ring_of_models(rng):
 
 
 def test_wrong_copy_of_the_weights_is_found(rng):
-    """The comparison finds a wrong bit in one core's copy of the weights."""
+    """The comparison of training steps finds a wrong bit in one core's copy of the weights."""
     training = new_training(rng, count=6, batch=6, cores=3)
     config = from_preset("training", n=4, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
@@ -137,7 +137,8 @@ def test_a_wrong_segment_counts_once(rng):
 
 @pytest.mark.parametrize("less", [0, 1])
 def test_wrong_number_of_ring_words_is_found(rng, less):
-    """The comparison reports a core that sent one word less over the ring than the formula says, even if no bit differs."""
+    """The comparison of training steps reports a core that sent one word less over the ring than the formula says, even if no bit
+    differs."""
     training = new_training(rng, count=6, batch=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()
