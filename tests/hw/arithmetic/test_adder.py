@@ -88,8 +88,8 @@ def pairs(values):
 
 
 def random_pairs(rng, count):
-    """Returns `count` random pairs of binary32 bits: close exponents, ties, cancellation, values at the ends of the range,
-    products of 16 significant bits, and arbitrary bits."""
+    """Returns `count` random pairs of binary32 bits. They include close exponents, ties, cancellation, values at the ends of the
+    range, products of 16 significant bits, and arbitrary bits."""
     a, b = rng.integers(0, 1 << 32, (2, count), dtype=np.uint32)
     exponent = np.choose(
         rng.integers(0, 3, count), [rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)]

@@ -41,7 +41,7 @@ def test_a_job_follows_what_it_reads(rng):
 
 
 def test_stages_overlap():
-    """Of two overlapped stages, stage 1 works on a sample while stage 0 works on the next sample."""
+    """Two overlapped stages run so that stage 1 works on a sample while stage 0 works on the next sample."""
     assert steps_of([[(0, 1), (1, 2), (2, 3)]] * 2, [[], [0]]) == [{0: [0]}, {0: [1], 1: [0]}, {0: [2], 1: [1]}, {1: [2]}]
 
 

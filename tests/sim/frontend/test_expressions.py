@@ -262,7 +262,8 @@ def test_reductions_are_refused(tmp_path):
 
 
 def test_error_names_the_first_operator(tmp_path):
-    """An expression that is not a function is refused with the name of its first such operator, and the position of a jump."""
+    """An expression that is not a function is refused. The error names its first such operator, and the position of a jump if
+    there is one."""
     b = Builder(["n", 5], opset=18)
     b("Gemm", np.eye(5, dtype=np.float32))
     b("Log", name="odd")
