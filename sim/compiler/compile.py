@@ -42,13 +42,13 @@ __all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", 
 EFFORTS = ("fast", "best")
 
 
-#: Largest batch of a run. A program has instructions for each chunk of a batch; batches beyond some hundred samples gain no
+#: Largest batch size. A program has instructions for each chunk of a batch; batches beyond some hundred samples gain no
 #: speed.
 _MOST_SAMPLES = 1 << 16
 
 
 def check_batch(batch):
-    """Raises CompileError if `batch` is not an integer from 1 to the largest batch of a run."""
+    """Raises CompileError if `batch` is not an integer from 1 to the largest supported batch size."""
     if not isinstance(batch, (int, np.integer)) or batch < 1:
         raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
     if batch > _MOST_SAMPLES:
@@ -68,9 +68,9 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     Parameters
     ----------
     effort : str
-        One of `EFFORTS`. `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
+        One of `EFFORTS`. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that fits.
     progress : callable or None
-        Called with `(done, total)` schedules of the search. `total` may grow.
+        Called with `(done, total)`, the number of schedules tried so far and the number planned. `total` may grow.
 
     Raises
     ------
@@ -97,7 +97,8 @@ def compile_network(graph, config, batch, effort="best", progress=None):
 
 
 def _fastest(graph, ways, config, batch, effort, trials):
-    """Returns `(way, Choice, Schedule)` with the fewest cycles; `way` is an index into `ways`."""
+    """Searches all variants of the graph. Returns `(way, Choice, Schedule)` for the program with the fewest cycles; `way` is its
+    index in `ways`. `trials` counts the schedules for progress reports."""
     best = None
     for number, (tensors, stages) in enumerate(ways):
         stages, gathers = fold(replace(graph, stages=stages), config.n)
@@ -108,8 +109,8 @@ def _fastest(graph, ways, config, batch, effort, trials):
 
 
 def _ways(graph, config, batch):
-    """Returns the variants of the graph as `(tensors, stages)`: with and without neighbouring positions packed into vectors, with
-    and without depthwise convolutions mapped with positions in the lanes."""
+    """Returns the variants of the graph to search, as `(tensors, stages)`. Variants differ in whether neighbouring positions are
+    packed into vectors, and whether depthwise convolutions are mapped with positions in the lanes."""
     folded = fold_columns(graph, config.n)
     ways = [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]
     if config.transpose:

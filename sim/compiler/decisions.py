@@ -1,4 +1,5 @@
-"""The decisions of a search, without the graph: enough to emit the same instructions again without search or simulation."""
+"""The decisions of a search, without the graph. They suffice to emit the same instructions again, without a search or a
+simulation."""
 
 from dataclasses import asdict, dataclass, replace
 
@@ -16,17 +17,17 @@ __all__ = ["Decision", "decision_of"]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The decisions of one search.
+    """The decisions of one search, which the program cache stores.
 
     Parameters
     ----------
     way : int
-        Index of the graph's variant among the variants that the compiler derives.
+        Index of the chosen variant of the graph, in the order in which :mod:`sim.compiler.compile` derives them.
     rows : int
         Samples per chunk.
     runs : tuple of RunPlan
     order : int32 array
-        Indices of the candidate's instructions, in the program's order.
+        The final order of the program: the i-th instruction is the one that was emitted at this index.
     """
 
     way: int
@@ -35,7 +36,7 @@ class Decision:
     order: np.ndarray
 
     def choice(self, graph, way, config, batch):
-        """Returns the :class:`Choice` for a graph and its variant `way`, as `(tensors, stages)`."""
+        """Returns the :class:`Choice` for a graph. `way` is the chosen variant as `(tensors, stages)`, not its index."""
         tensors, stages = way
         stages, gathers = fold(replace(graph, stages=stages), config.n)
         batched = lay_along_x(graph, stages, gathers, batch, self.rows, tensors=tensors)
@@ -43,18 +44,18 @@ class Decision:
         return Choice(batched, lay_out(batched, config.n, homes), self.runs)
 
     def emit(self, choice, config):
-        """Returns the program's instructions."""
+        """Emits the instructions of a :class:`Choice` again and returns them in the program's order."""
         ops = Candidate(choice, self.runs, config).ops
         return [ops[number] for number in self.order]
 
     def plain(self):
-        """Returns the decision without `order`, as values that JSON can store."""
+        """Returns the decision without `order` as a dict of values that JSON can store."""
         runs = [asdict(run) | {"stages": [run.stages.start, run.stages.stop]} for run in self.runs]
         return {"way": self.way, "rows": self.rows, "runs": runs}
 
     @classmethod
     def of_plain(cls, plain, order):
-        """Returns the decision that :meth:`plain` converted."""
+        """Returns the Decision that :meth:`plain` converted to the dict `plain`. `order` is added to it."""
         return cls(plain["way"], plain["rows"], tuple(map(_run_of, plain["runs"])), order)
 
 
@@ -66,7 +67,7 @@ def decision_of(way, choice, schedule):
 
 
 def _run_of(plain):
-    """Returns the RunPlan from its fields, in which JSON has replaced tuples by lists."""
+    """Returns the RunPlan from a dict of its fields, in which JSON has replaced tuples by lists."""
     fields = {name: _tuples(value) for name, value in plain.items()}
     plans = tuple(StagePlan(**{name: _tuples(value) for name, value in plan.items()}) for plan in plain["plans"])
     homes = {name: _tuples(home) for name, home in plain["homes"].items()}

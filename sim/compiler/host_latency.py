@@ -1,4 +1,5 @@
-"""The default latency of host memory, in a file of its own: the commands' options need it before anything else is imported."""
+"""The default latency of host memory. It has its own file because the options of commands need it before other modules are
+imported."""
 
 __all__ = ["HOST_LATENCY"]
 

@@ -1,4 +1,4 @@
-"""Images of host memory: a program's instructions, weights, biases and tables as bytes, and a batch's samples."""
+"""Images of host memory: the bytes of a program's instructions, weights, biases and tables, and of a batch's samples."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ _PAD = 0x8000
 
 
 class HostMemory:
-    """The images of a program's data.
+    """Builds the images of a program's data: samples, results, biases and weights.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class HostMemory:
         self.batched, self.host, self.n, self.graph = batched, host, config.n, batched.graph
 
     def pack_input(self, x):
-        """Returns the image of region INPUT for bfloat16 samples of shape (up to batch, input size), in the model's order."""
+        """Returns the bytes of region INPUT for samples in the model's order: bfloat16, (up to batch, input size)."""
         batched, x = self.batched, np.asarray(x)
         if x.dtype != bfloat16:
             raise TypeError(f"samples must be bfloat16, not {x.dtype}")
@@ -52,7 +52,7 @@ class HostMemory:
         return b"".join(parts)
 
     def unpack_output(self, data):
-        """Returns float32 (batch, output size), in the model's order, from an image of region OUTPUT."""
+        """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the model's order."""
         batched, name = self.batched, self.graph.output
         values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
         if name in batched.along_x:
@@ -60,7 +60,7 @@ class HostMemory:
         return self.graph.arrange_output(values)
 
     def output_offset(self, sample, value):
-        """Returns the byte offset in region OUTPUT of a value, in the model's order, of a sample's result."""
+        """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""
         batched, graph, n = self.batched, self.graph, self.n
         index = value if graph.output_order is None else int(graph.output_order[value])
         y, x, channel = np.unravel_index(index, graph.tensors[graph.output].shape)
@@ -70,7 +70,7 @@ class HostMemory:
         return (position * n + int(channel) % n) * (4 if batched.wide else 2)
 
     def biases(self):
-        """Returns all bias rows as bytes."""
+        """Returns the bias rows of all stages as bytes: binary32, padded to whole vectors with zeros."""
         rows = []
         for stage in self.batched.stages:
             row = np.zeros(tiles_of(stage.channels, self.n) * self.n, np.float32)
@@ -80,7 +80,8 @@ class HostMemory:
         return np.concatenate(rows).astype("<f4").tobytes()
 
     def weights(self, number, column, count):
-        """Returns the tiles of `count` column tiles of a stage, in the order of the passes: [pass, column tile, column, row]."""
+        """Returns the weight tiles of `count` column tiles of stage `number`, from `column` on: uint16, [pass, column tile,
+        column, row]."""
         stage, n = self.batched.stages[number], self.n
         if count > 1 and not stage.is_uniform:
             return np.concatenate([self.weights(number, column + c, 1) for c in range(count)], axis=1)
@@ -94,8 +95,8 @@ class HostMemory:
 
 
 def dense_weights(term, column, count, n):
-    """Returns the weights of all source channels for `count` column tiles as bits: uint16 (ky, kx, rows, columns). Padding, and
-    weights between groups, are -0."""
+    """Returns a term's weights for `count` column tiles from `column` on, with an entry for each channel of the source: bfloat16
+    bits as uint16, (ky, kx, rows, columns). Padding and weights between groups are -0."""
     inputs, channels = term.weights.shape[2:]
     outputs = channels // term.groups
     first, end = column * n, (column + count) * n
@@ -108,8 +109,8 @@ def dense_weights(term, column, count, n):
 
 
 def array_cycles(batched, number, ops, host, n):
-    """Returns the cycles in which the array accepts rows of a stage, or waits while a tile of weights shifts in. For a result
-    with samples along x, the whole batch counts as one chunk; other results count as tiled."""
+    """Returns the cycles in which the array accepts rows of stage `number`, or waits while a tile of weights shifts in. If the
+    result has samples along x, the cycles are for the whole batch as one chunk; otherwise they follow the tiling in `ops`."""
     if not batched.is_along_x(number):
         return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
     return max(batched.batch, n) * count_passes(batched.stages[number], n)
@@ -120,8 +121,9 @@ def _tile_bytes(config):
 
 
 def encoded(ops, config, constants, weights=0):
-    """Returns the bytes of each instruction and of HALT. Offsets of constants become offsets in region MODEL, where constants
-    begin at byte `constants`. Tile numbers of LOAD_WEIGHTS without a region become offsets from byte `weights`."""
+    """Encodes the instructions and a HALT. Returns a list with the bytes of each. Byte offsets of constants are relative to
+    `constants` before, and relative to region MODEL afterwards. Tile numbers of LOAD_WEIGHTS without a region become byte
+    offsets: the weights start at `weights`."""
     step, tile, words = config.instruction_bytes, _tile_bytes(config), []
     for op in ops:
         fields = dict(op.fields)
@@ -135,19 +137,20 @@ def encoded(ops, config, constants, weights=0):
 
 @dataclass(frozen=True)
 class Code:
-    """A program's encoded instructions, and the other data that its images and figures need.
+    """A program's encoded instructions, and the data from which its images are built again.
 
     Parameters
     ----------
     words : bytes
-        All instructions, HALT included.
+        All instructions, including HALT.
     groups : tuple
-        Arguments of :meth:`HostMemory.weights`, in the order of the image.
+        Arguments of :meth:`HostMemory.weights` for each group of column tiles, in the order of the image.
     tiles : int
-        Number of tiles in all groups.
+        Number of weight tiles in all groups.
     functions : tuple of Function
-        Functions with a table, in the order of the image.
+        Functions that have a table, in the order of the image.
     cycles : int
+        Cycles of the program by the timing model.
     passes, compute_cycles, read_beats, write_beats : int
         See :class:`Program`.
     """
@@ -164,13 +167,14 @@ class Code:
 
 
 def _constants(memory, functions, config):
-    """Returns the bytes between instructions and weights: zeros, biases, function tables."""
+    """Returns the bytes between instructions and weights: zeros, biases, and function tables."""
     tables = (table_of(function).words.astype("<u2").tobytes() for function in functions)
     return b"".join([bytes(ZEROS * config.vector_bytes), memory.biases(), *tables])
 
 
 def _first_weight(words, constants, config):
-    """Returns the offset of the weights in MODEL, after `words` bytes of instructions and `constants` bytes of constants."""
+    """Returns the byte offset of the weights in region MODEL. `words` and `constants` are the sizes of the instructions and the
+    constants before them."""
     align = min(_tile_bytes(config), 4096)  # with this alignment, no page boundary splits a burst within a tile
     return -(-(words + constants) // align) * align
 
@@ -203,8 +207,8 @@ def make_code(memory, schedule, config):
 
 
 def make_program(memory, plans, code, emit, config):
-    """Returns the :class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a :class:`Code`, whose
-    instructions `emit` returns."""
+    """Returns the :class:`Program` with all images, from a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a
+    :class:`Code`. `emit()` must return the program's instructions."""
     batched, host, n = memory.batched, memory.host, config.n
     constants = _constants(memory, code.functions, config)
     weights = _first_weight(len(code.words), len(constants), config)

@@ -13,18 +13,19 @@ __all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vect
 
 
 class CompileError(ValueError):
-    """A network that this configuration cannot run. The message is one line: the parameter at fault and the value needed."""
+    """An error about a network that this configuration cannot run. The message is one line with the parameter at fault and the
+    value needed."""
 
 
 def check_regions(sizes):
-    """Raises CompileError if a region, of `{name: bytes}`, exceeds the 32-bit offsets."""
+    """Raises CompileError if a region is too large for offsets of 32 bits. `sizes` is `{name: bytes}`."""
     for name, size in sizes.items():
         if size >= 1 << 32:
             raise CompileError(f"region {name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network")
 
 
 def host_vectors(ops, use, n):
-    """Returns the number of vectors that instructions read from host memory (`use` = "r") or write to it ("w")."""
+    """Returns the number of vectors that the instructions `ops` read from host memory (`use` = "r") or write to it ("w")."""
     records = ((op, INSTRUCTIONS[op.opcode]) for op in ops)
     return sum(op.rows * record.vectors(n, op.fields) for op, record in records if record.transfer and record.transfer.use == use)
 
@@ -40,23 +41,23 @@ class Program:
     instructions : int
         Number of instructions, HALT included.
     input_bytes, output_bytes, scratch_bytes : int
-        Sizes of the other regions.
+        Sizes of regions INPUT, OUTPUT and SCRATCH, in bytes.
     useful_macs : int
-        Multiplications that the network needs for the whole batch, without padding.
+        Multiplications that the network needs for the whole batch, excluding padding.
     passes, compute_cycles : int
-        Passes of the array. Cycles in which it accepts rows, or waits while a tile of weights shifts in.
+        Number of passes of the array, and cycles in which the array accepts rows or waits while a tile of weights shifts in.
     read_beats, write_beats : int
-        Bus beats of the run.
+        Number of beats that one run of the program transfers on the bus, in each direction.
     least_beats : int
-        Lower bound of the bus beats read: input, weights and biases once.
+        Lower bound of the beats read: input, weights and biases, each once.
     predicted_cycles : int
-        Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing.model`.
+        Cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory.
     plan : object
         Tiling of each stage.
     memory : object
-        Has `pack_input` and `unpack_output`.
+        Converts samples and results: has `pack_input` and `unpack_output`.
     emit : callable
-        Returns `ops`.
+        Called without arguments; returns the value of `ops`.
 
     Members
     -------
@@ -89,26 +90,27 @@ class Program:
         return tuple(self.emit())
 
     def pack_input(self, x):
-        """Returns the image of region INPUT for bfloat16 samples of shape (up to `batch`, input size)."""
+        """Returns the bytes of region INPUT for bfloat16 samples of shape (up to `batch`, input size)."""
         return self.memory.pack_input(x)
 
     def unpack_output(self, data):
-        """Returns float32 (batch, output size) from an image of region OUTPUT."""
+        """Returns the results in an image of region OUTPUT: float32 (batch, output size)."""
         return self.memory.unpack_output(data)
 
     @property
     def bound(self):
-        """Lower bound of the cycles with this array and bus: max(compute, bus beats), as if each ran alone."""
+        """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, as if each ran
+        alone."""
         return max(self.compute_cycles, self.least_beats)
 
     @cached_property
     def listing(self):
-        """The disassembled program, one instruction per line."""
+        """Returns the disassembled program, one instruction per line."""
         return disassemble(self.model[: self.instructions * self.config.instruction_bytes], self.config)
 
 
 def disassemble(model, config):
-    """Returns one line per instruction of an image, up to its end or HALT, with the nonzero fields."""
+    """Disassembles an image up to its first HALT. Returns one line per instruction, with the fields that are not 0."""
     lines = []
     for pc in range(0, len(model) - 31, config.instruction_bytes):
         word = int.from_bytes(model[pc : pc + 32], "little")

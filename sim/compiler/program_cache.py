@@ -1,7 +1,7 @@
-"""A cache of compiled programs on disk (:mod:`sim.data.disk_cache`): all commands share the result of one search.
+"""A cache of compiled programs on disk (:mod:`sim.data.disk_cache`), so that all commands share the result of one search.
 
 A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
-images are built for each program.
+images are built each time a program is loaded.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ _FOREIGN = "name", "origin", "preprocess"  # fields of a graph that do not affec
 
 
 def _most():
-    """Returns the limit in bytes; 0 disables the cache. Raises ToolError."""
+    """Returns the size limit of the cache in bytes, from `TPU_PROGRAMS_MB`; 0 disables the cache. Raises ToolError if the
+    variable is not a number."""
     text = os.environ.get(_VARIABLE, str(_MOST_MB))
     if not (text.isascii() and text.isdecimal()):
         raise ToolError(
@@ -41,8 +42,7 @@ def _most():
 
 
 def key_of(graph, config, batch, effort):
-    """Returns the SHA-256 of everything that a program depends on: the network's content, the options and the version of the
-    code."""
+    """Returns the cache key of a program: the SHA-256 of the network's content, the options, and the version of the code."""
     digest = hashlib.sha256()
     _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
     names = [one.name for one in fields(graph) if one.name not in _FOREIGN]
@@ -51,7 +51,8 @@ def key_of(graph, config, batch, effort):
 
 
 def _add(digest, value):
-    """Adds a value to a digest. Different values, or the same values at different positions, give different digests."""
+    """Adds a value to a digest, recursively. Different values, or the same values at different positions, give different
+    digests."""
     if isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype} {value.shape}".encode())
         digest.update(value.tobytes())
@@ -69,7 +70,7 @@ def _add(digest, value):
 
 
 def load(key):
-    """Returns the :class:`Decision` and the :class:`Code` stored under a key, or None."""
+    """Returns the :class:`Decision` and the :class:`Code` stored under a key, or None if there are none."""
     content = _CACHE.load(key) if _most() else None
     if content is None:
         return None

@@ -1,4 +1,4 @@
-"""Cost of each layer or stage of a network: by the timing model, or measured in the RTL."""
+"""The cost of each layer or stage of a network, from the timing model or from measurements in RTL simulation."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ _LAYERED_PASSES = 60_000  # limit of a program's passes for one simulation per l
 class LayerCost:
     """The cost of one layer or stage for one batch.
 
-    Layers overlap: while one drains, the operands of the next one are loaded. A layer has the cycles in which the array accepts
-    its rows, and the wait cycles that it adds. Wait cycles of earlier layers that it hides are subtracted from those layers. The
-    cycles of all layers therefore add up to the cycles of the run.
+    Layers overlap: while one layer drains, the operands of the next layer are loaded. The cycles of a layer are the cycles in
+    which the array accepts its rows, plus the wait cycles that it adds. If a layer hides wait cycles of earlier layers, these are
+    subtracted from the earlier layers. The cycles of all layers therefore add up to the cycles of the whole program.
 
     Parameters
     ----------
@@ -34,17 +34,19 @@ class LayerCost:
     shape : (int, int, int)
         Height, width and channels of the result.
     tiling : str
+        Description of the tiling, for tables.
     macs : int
-        Useful multiplications.
+        Useful multiplications for the batch.
     compute_cycles : int
-        Cycles of the passes.
+        Cycles of the array's passes.
     cycles, busy : int or None
-        Cycles of the layer, and the cycles in which the array accepted a row.
+        Cycles of the layer, and cycles in which the array accepted a row. None if they are not known.
     utilisation : float or None
-        Useful multiplications / (cycles x cells).
+        Useful multiplications / (cycles x cells of the array).
     read_beats, write_beats : int
+        Bus beats that the layer reads and writes.
     stalls : dict or None
-        Cycles in which the array accepted no row, by reason. Only of a measured layer.
+        Cycles in which the array accepted no row, by reason. None unless the layer was measured.
     """
 
     name: str
@@ -62,7 +64,7 @@ class LayerCost:
 
     @property
     def bound(self):
-        """The bottleneck: the most frequent stall reason if it exceeds the busy cycles, else "bus" or "array"."""
+        """Returns the bottleneck: the reason with most stall cycles, if these exceed the busy cycles; else "bus" or "array"."""
         if self.stalls:
             reason, cycles = max(self.stalls.items(), key=lambda entry: entry[1])
             if cycles > self.busy:
@@ -72,7 +74,7 @@ class LayerCost:
 
 
 def _kind(stage):
-    """Returns a description of a stage, such as "conv 3x3, max 2x2, relu"."""
+    """Returns a short description of a stage, such as "conv 3x3, max 2x2, relu"."""
     parts = []
     for term in stage.terms:
         size = "x".join(map(str, term.kernel))
@@ -115,7 +117,8 @@ def _tiling(plan, stage, batched, number):
 
 
 def first_stages(program, count):
-    """Returns the program of the first `count` layers: the same images without the instructions of the other layers."""
+    """Returns a program that ends after the first `count` layers. It has the same images, without the instructions of the other
+    layers."""
     step = program.config.instruction_bytes
     words, ops, left = [], [], [[0] for _ in range(UNITS)]  # left: per unit, how many of its first instructions are kept
     for number, op in enumerate(program.ops):
@@ -134,8 +137,8 @@ def first_stages(program, count):
 
 
 def _kept_weights(op, word, count):
-    """Returns `[(op, word)]`: the part of a LOAD_WEIGHTS that loads tiles of the first `count` layers. In the image, the tiles of
-    these layers come first."""
+    """Returns a LOAD_WEIGHTS without the tiles of layers after the first `count`, as `[(op, word)]`; an empty list if no tile is
+    left. In the image, the tiles of the first layers precede the others."""
     tiles = sum(tiles for stage, tiles in op.parts if stage < count)
     if not tiles:
         return []
@@ -157,7 +160,7 @@ def _beats(program, number):
 
 
 def _described(program):
-    """Returns `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)` of each layer."""
+    """Returns `(name, kind, shape, tiling, useful multiplications per sample, array cycles)` of each layer."""
     batched, host, n = program.memory.batched, program.memory.host, program.config.n
     return [
         (
@@ -173,8 +176,9 @@ def _described(program):
 
 
 def _layers(program, busy, waiting, reasons=None):
-    """Returns the cost of each layer from runs of the first 1, 2, 3 ... layers: cycles in which the array is busy, and wait
-    cycles by reason."""
+    """Returns the :class:`LayerCost` of each layer. The lists come from executions of the first 1, 2, 3 ... layers: `busy` has
+    the cycles in which the array is busy, `waiting` the wait cycles by reason. If `reasons` is given, the layers have
+    `stalls`."""
     config, own = program.config, []
     for number in range(len(busy)):
         before = waiting[number - 1] if number else {}
@@ -208,7 +212,7 @@ def _layers(program, busy, waiting, reasons=None):
 
 
 def described_layers(program):
-    """Returns the layers with cycles and utilisation set to None."""
+    """Returns the layers with their sizes. Cycles and utilisation are None."""
     return [
         LayerCost(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
         for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))
@@ -216,20 +220,23 @@ def described_layers(program):
 
 
 def expected_layers(program):
-    """Returns layers with cycles by the timing model."""
+    """Returns the layers with cycles from the timing model, which simulates the program once per layer."""
     runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
     return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
 
 
 def planned_layers(program):
-    """Returns layers with cycles by the timing model. A program with more than `_LAYERED_PASSES` passes gets no times, as each
-    layer needs one simulation."""
+    """Returns the layers with cycles from the timing model. If the program has more than `_LAYERED_PASSES` passes, the cycles are
+    None, as the simulations would take too long."""
     return described_layers(program) if program.passes > _LAYERED_PASSES else expected_layers(program)
 
 
 def measured_layers(program, run):
-    """Returns layers as measured in the RTL. `run(program, number, layers)` runs one batch of the program with the first `number`
-    layers and returns the counters of :meth:`sim.host.driver.Driver.counters`."""
+    """Returns the layers with cycles measured in RTL simulation.
+
+    `run(program, number, layers)` must execute one batch of the program, which has the first `number` of `layers` layers. It
+    returns the counters as :meth:`sim.host.driver.Driver.counters` does.
+    """
     layers = len(_described(program))
     counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
     return _layers(

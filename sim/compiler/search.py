@@ -1,4 +1,5 @@
-"""The search: candidate tilings of a network are timed by simulation, within a budget of passes, and the fastest is kept."""
+"""The search for the fastest tiling of a network. The timing model simulates candidates within a budget of array passes, and the
+fastest is kept."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ _OVERLAP_PASSES = 10_000  # passes up to which all overlapping stages are compar
 _PART_PASSES = 140_000  # passes, over all groups of stages, up to which groups are compared one by one, with few samples
 _FEW = 8  # samples of this comparison
 
-#: Divisors `(sums, vectors)`: a stage may fill 1/sums of the accumulators, and the stages of a run 1/vectors of the unified
+#: Divisors `(sums, vectors)`: a stage may use 1/sums of the accumulators, and the stages of a run 1/vectors of the unified
 #: buffer.
 _ALL = (1, 1)
 _PARTS = ((2, 1), (4, 1), (1, 4))
@@ -45,7 +46,7 @@ class Choice:
     host : HostLayout
     runs : tuple of RunPlan
     eager : int
-        Blocks of operands that are loaded before the weights of the first block, at the start of the program.
+        Number of operand blocks that are loaded before the weights of the first block, at the start of the program.
     """
 
     batched: Batched
@@ -55,15 +56,15 @@ class Choice:
 
     @property
     def plans(self):
-        """The :class:`StagePlan` of each stage."""
+        """Returns the :class:`StagePlan` of each stage."""
         return [plan for run in self.runs for plan in run.plans]
 
     def kind(self, along_x):
-        """Returns the runs whose results have samples along x, or the other runs."""
+        """Returns the runs whose results have samples along x, if `along_x` is True; otherwise the other runs."""
         return tuple(run for run in self.runs if self.batched.is_along_x(run.stages[0]) == along_x)
 
     def passes(self, along_x):
-        """Returns the passes of the array in these runs."""
+        """Returns the number of array passes in the runs that :meth:`kind` returns."""
         batched, total = self.batched, 0
         for run in self.kind(along_x):
             for number, plan in zip(run.stages, run.plans):
@@ -73,12 +74,14 @@ class Choice:
 
     @property
     def compared(self):
-        """`(runs, passes)` in which choices differ. The other runs are included unless they take most of the time."""
+        """Returns `(runs, passes)`: the runs that the search simulates to compare choices, and their array passes. Choices differ
+        only in the runs with samples along x. The other runs are included unless they have most of the passes."""
         own, others = self.passes(True), self.passes(False)
         return (self.runs, own + others) if others < _SHARE * own else (self.kind(True), own)
 
     def changed(self, eager=None, **changes):
-        """Returns a copy with another `eager`, `tail` or `first`. `first` applies only to the run at the start of the program."""
+        """Returns a copy with another `eager`, `tail` or `first`. `tail` and `first` are changed in the runs with samples along
+        x, `first` only in the run at the start of the program."""
         runs = tuple(
             replace(run, **changes)
             if self.batched.is_along_x(run.stages[0]) and (run is self.runs[0] or "first" not in changes)
@@ -89,19 +92,19 @@ class Choice:
 
 
 class Trials:
-    """Counts the schedules that a search has tried and will try.
+    """Counts the schedules that a search has tried and plans to try.
 
     Parameters
     ----------
     progress : callable or None
-        Called with `(done, total)`.
+        Called with `(done, total)` after each schedule.
     """
 
     def __init__(self, progress=None):
         self._progress, self._done, self._total = progress, 0, 0
 
     def of(self, items):
-        """Yields items and counts each as a trial."""
+        """Yields items, and reports each as a tried schedule when the next one is requested."""
         items = list(items)
         self._total += len(items)
         for item in items:
@@ -112,7 +115,7 @@ class Trials:
 
 
 class Candidate:
-    """The instructions of some of a choice's runs, in the order of generation.
+    """The instructions of some of a choice's runs, in the order in which they were generated.
 
     Members
     -------
@@ -121,8 +124,9 @@ class Candidate:
     groups : {(stage, first column tile, column tiles): first tile}, tiles
         Layout of the image of weights.
     cycles : int
-        Cycles of the array.
+        Cycles in which the array accepts rows.
     passes : int
+        Number of passes of the array.
     """
 
     def __init__(self, choice, runs, config):
@@ -135,11 +139,11 @@ class Candidate:
 
     @cached_property
     def timeline(self):
-        """The ideal timeline: start times of the instructions if dispatch cost no cycles."""
+        """Returns the ideal timeline: the start times of the instructions if dispatch cost no cycles."""
         return simulate(self.ops, self.config, ideal=True)
 
     def scheduled(self, eager, limit=None):
-        """Returns the :class:`Schedule`, or None if it needs `limit` cycles or more."""
+        """Returns the :class:`Schedule`, or None if it takes `limit` cycles or more. `eager` : see :class:`Choice`."""
         if limit is not None and self.cycles >= limit:
             return None
         ops = ordered(self.ops, self.timeline, eager)
@@ -149,7 +153,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The instructions of a candidate in their final order, and their cycles."""
+    """The instructions of a candidate in their final order, and the cycles that they take."""
 
     candidate: Candidate
     ops: list
@@ -157,12 +161,12 @@ class Schedule:
 
     @property
     def waiting(self):
-        """Share of the cycles in which the array accepts no rows."""
+        """Returns the share of the cycles in which the array accepts no rows."""
         return 1 - self.candidate.cycles / self.cycles
 
 
 def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, trials=None):
-    """Searches for the fastest :class:`Choice` and its :class:`Schedule` and returns both. Raises CompileError if the smallest
+    """Searches for the fastest tiling. Returns its :class:`Choice` and its :class:`Schedule`. Raises CompileError if the smallest
     tiles of a stage do not fit.
 
     Parameters
@@ -170,7 +174,7 @@ def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, t
     tensors : dict of str to Tensor
         Tensors of the stages. Default: the graph's.
     fast : bool
-        Take the first choice without comparing it.
+        True to take the first choice without comparing it with others.
     trials : Trials or None
     """
     laid, trials = partial(lay_along_x, graph, stages, gathers, tensors=tensors), trials or Trials()
@@ -185,14 +189,16 @@ def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, t
 
 
 def _first(laid, config, batch):
-    """Returns the choice with the lowest estimated cost, without simulation."""
+    """Returns the choice with the lowest estimated cost, without any simulation. `laid(batch, rows)` returns the :class:`Batched`
+    for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _overlaps(batched, lay_out(batched, config.n), config, config.accumulator_depth)
     return next(iter(_choices(laid, config, batch, overlaps)), None) or _choice(batched, config, overlaps)
 
 
 def _search(laid, config, batch, trials):
-    """Searches among all choices. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
+    """Searches among all choices. Returns the fastest choice and its schedule; the schedule is None if nothing had to be
+    compared. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config, trials)
     choices = _choices(laid, config, batch, overlaps)
@@ -200,8 +206,8 @@ def _search(laid, config, batch, trials):
 
 
 def _choices(laid, config, batch, overlaps):
-    """Returns choices for stages with samples along x, by increasing estimated cost; an empty list without such
-    stages. Raises NothingFits."""
+    """Returns the possible choices, sorted by estimated cost. They differ in the tiling of the stages with samples along x;
+    without such stages, the list is empty. `overlaps` are the other runs. Raises NothingFits if no choice is possible."""
     choices, fault, batched = [], None, laid(batch, 1)
     along_x = any(map(batched.is_along_x, range(len(batched.stages))))
     for rows in chunk_sizes(config, batch) if along_x else ():
@@ -221,7 +227,8 @@ def _choices(laid, config, batch, overlaps):
 
 
 def _choice(batched, config, overlaps, variant=0):
-    """Returns one choice. `overlaps` are the runs whose samples are not along x. Raises NothingFits."""
+    """Returns one choice. `overlaps` are the runs whose samples are not along x; the others are tiled with `variant`, see
+    :func:`.plan_run`. Raises NothingFits."""
     host, runs = lay_out(batched, config.n), list(overlaps)
     for run in batched.runs():
         if batched.is_along_x(run[0]):
@@ -235,8 +242,9 @@ def _choice(batched, config, overlaps, variant=0):
 
 
 def _best_overlap(batched, few, config, trials):
-    """Returns the fastest runs, by simulation, of the stages whose samples are not along x. With smaller pieces, more stages fit
-    side by side. `few` has the same stages for fewer samples."""
+    """Finds the fastest tiling, by simulation, of the stages whose samples are not along x. Returns its runs. It also tries
+    tilings for a fraction of the memories: with smaller jobs, more stages fit into memory at the same time. `few` has the same
+    stages for fewer samples."""
     host, depth = lay_out(batched, config.n), config.accumulator_depth
     usual = _overlaps(batched, host, config, depth)
     if not usual:
@@ -267,8 +275,9 @@ def _best_overlap(batched, few, config, trials):
 
 
 def _joined(parts, resident, few, config, trials):
-    """Returns the fastest combination of runs from several choices, `{part: runs}`, and from the same choices with resident
-    tensors. The first choice is complete.
+    """Combines the fastest runs of several tilings to one list of runs that covers all stages, and returns it. `parts` is
+    `{(divisor of the accumulators, divisor of the buffer): runs}`, `resident` the same with resident tensors. The first entry
+    covers all stages.
 
     Each run is simulated alone, both with `APART` and with `FAR_APART`, until the budget is spent.
     """
@@ -299,15 +308,17 @@ def _joined(parts, resident, few, config, trials):
 
 
 def _overlaps(batched, host, config, depth, share=1):
-    """Returns RunPlans of all stages whose samples are not along x, in 1/`share` of the unified buffer. Raises NothingFits."""
+    """Returns RunPlans that cover all stages whose samples are not along x. They use `depth` accumulator rows per stage, and a
+    fraction 1 / `share` of the unified buffer. Raises NothingFits."""
     neighbours = (list(numbers) for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x) if not along_x)
     runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth, share=share) for numbers in neighbours)
     return tuple(run for some in runs for run in some)
 
 
 def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
-    """Returns RunPlans of neighbouring stages. They use the unified buffer from vector `first` and up to `depth` accumulator
-    rows. `tight` : with one staging slot for results, if more stages then overlap. Raises NothingFits."""
+    """Returns RunPlans of consecutive stages `numbers`, with as many stages per run as fit. They use the unified buffer from row
+    `first` on, and up to `depth` accumulator rows per stage. `tight` is True to give each stage only one staging area for results
+    if more stages then overlap. Raises NothingFits."""
     end = config.unified_buffer_depth // share
     space, fits = end - first, partial(_fit, batched, config, first, end)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
@@ -319,7 +330,8 @@ def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=Fals
 
 
 def _fit(batched, config, first, end, group):
-    """Checks that stages, as (number, plan), fit side by side in the accumulators and in the vectors of the buffer."""
+    """Returns True if the stages of a group, as (index, StagePlan), fit into the accumulators and into buffer rows `first` to
+    `end` at the same time, and use at most one function table."""
     functions = [batched.stages[number].function for number, _ in group]
     return (
         len({function for function in functions if function.is_table}) < 2
@@ -333,7 +345,7 @@ def _fit(batched, config, first, end, group):
 
 def _best(choices, config, trials):
     """Returns the fastest of the most promising choices, and its schedule. Only the runs in which choices differ are simulated.
-    Then the start and the end of the program are refined, unless the array hardly waits."""
+    Parameters of the program's start and end are then refined, unless the array rarely waits."""
     choice, budget = choices[0], _SIMULATED_PASSES
     best: Schedule | None = None
     for trial in trials.of(choices[:_CANDIDATES]):

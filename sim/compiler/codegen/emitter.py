@@ -1,4 +1,5 @@
-"""Emitters of a program's instructions, in order, each with the instructions that it waits for."""
+"""Emitters of instructions. They append instructions to a program in order, and record for each the earlier instructions that it
+must wait for."""
 
 from collections import Counter
 from itertools import accumulate
@@ -21,42 +22,43 @@ _TABLE_PART = 64  # vectors of a function table per load
 
 
 class Emitter:
-    """Builds the list `ops`.
+    """Appends instructions to the list `ops`, and derives their dependencies from the memory that they access.
 
     Parameters
     ----------
     config : Config
     scratch : int
-        Vectors of region SCRATCH.
+        Size of region SCRATCH, in vectors.
 
     Members
     -------
     stage : int
-        Number of the stage to which the next instructions belong.
+        Index of the stage to which the next instructions belong. The caller sets it.
     worked : dict of int to int
-        Cycles of the array by stage.
+        Cycles of the array by stage index, for the instructions emitted so far.
     regions : dict of str to (Region, first vector)
-        Tensors in host memory.
+        Address of each tensor in host memory.
     cores : int
         Number of cores in the ring.
     """
 
     cores = 1
-    #: Whether passes skip rows of sums for which they would read only zeros around a tensor. With finite weights, adding these
-    #: : zeros changes nothing but -0 to +0.
+    #: True if passes skip the rows of sums for which all of their operands are zeros around a tensor. With finite weights,
+    #: skipping them can change a sum only from +0 to -0.
     skips_margins = False
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
         self.ops, self.issued, self.stage = [], [0] * UNITS, 0
-        # The function table is not tracked: only one unit uses it, in order.
+        # The function table is not tracked: one unit loads and reads it, in program order.
         self.places = {space: LastUse(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked, self.regions = Counter(), {}
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
-        """Emits an instruction, which waits for the earlier instructions that use the same memory."""
+        """Emits an instruction. It waits for the earlier instructions of other units that use the same memory. `tiles` and
+        `group_tiles` : see :class:`.Op`."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
         needs = np.zeros(UNITS, np.int64)
@@ -70,17 +72,19 @@ class Emitter:
         self.ops.append(op)
 
     def transfer(self, opcode, region, vector, rows, **fields):
-        """Emits an instruction that moves `rows` from or to host memory, starting at a vector of a region."""
+        """Emits an instruction that moves `rows` rows between the chip and host memory, from vector number `vector` of a region
+        on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
 
     def move(self, opcode, name, position, buffer, count, size=1, **fields):
-        """Emits a LOAD or STORE of positions of a tensor, `size` vectors each."""
+        """Emits a LOAD or STORE of `count` consecutive positions of the tensor `name`, each `size` vectors long. `buffer` is the
+        first row of the unified buffer."""
         region, first = self.regions[name]
         self.transfer(opcode, region, first + position * size, count * size, buffer=buffer, **fields)
 
     def take_bias(self, count, key=None):
-        """Allocates `count` bias rows and returns the first. `bias_places[key]` holds them until another allocation overwrites
-        them."""
+        """Allocates `count` rows of the bias memory and returns the first. `bias_places[key]` then has the address and the count,
+        until another allocation overwrites the rows."""
         place = self.bias_ring.take(count)
         self.bias_places = {
             other: (first, rows)
@@ -92,10 +96,11 @@ class Emitter:
         return place
 
     def put_table(self, table, vector, operands):
-        """Loads a function table from vector `vector` of MODEL, through the ring `operands` in the unified buffer.
+        """Loads a function table, which is stored from vector `vector` of region MODEL on, into the table memory. `operands` is
+        the :class:`.Ring` that allocates rows of the unified buffer for the transfer.
 
-        The table is loaded in pieces, double buffered in two places: the first piece arrives early, and operands keep the rest of
-        the ring.
+        The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
+        the use of the other. Only these two areas are taken from `operands`: its other rows stay free for operands.
         """
         vectors = TABLE_WORDS // self.n
         part = max(1, min(_TABLE_PART, operands.size // 2))
@@ -116,14 +121,15 @@ class Emitter:
             )
 
     def load_zeros(self, buffer, count):
-        """Loads zeros into the unified buffer, from the start of the constants in MODEL."""
+        """Loads `count` vectors of zeros into the unified buffer, from row `buffer` on. Region MODEL holds the zeros at the start
+        of its constants."""
         for first in range(0, count, ZEROS):
             self.transfer(Opcode.LOAD, Region.MODEL, 0, min(ZEROS, count - first), buffer=buffer + first)
 
 
 class StageEmitter(Emitter):
-    """The instructions of a graph's program. Region MODEL's constants start with the zeros, at offset 0; the bias rows of all
-    stages follow, then the function tables.
+    """The emitter for a graph's program. In region MODEL, the constants are: zeros from offset 0, then the bias rows of all
+    stages, then the function tables.
 
     Parameters
     ----------
@@ -144,23 +150,24 @@ class StageEmitter(Emitter):
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
     def results(self, stage, wide):
-        """Returns the :class:`Results` of a stage."""
+        """Returns the :class:`.Results` that emits the results of a stage. `wide` : True for binary32 results."""
         return Results(self, stage, wide)
 
     def tiles(self, columns, passes, sample):
-        """Returns the :class:`DataTiles` of a group of column tiles, (first, count), of the current stage, or None if its weights
-        are constants. `sample` is the job's only sample, if each sample has its own tiles. See
-        :class:`sim.compiler.codegen.matmuls.Group`."""
+        """Returns the :class:`.DataTiles` that loads the weights of a group of column tiles of the current stage, or None if
+        these weights are constants. `columns` is (first, count), `passes` the passes of a column tile, and `sample` the only
+        sample of the job. :class:`sim.compiler.codegen.matmuls.Group` uses the result."""
         term = self.stages[self.stage].terms[0]
         return DataTiles(self, term, self.layouts[term.data], sample, columns, len(passes)) if term.data else None
 
     def begin_run(self, stages):
-        """Resets the range of loaded bias rows for the run of these stages."""
+        """Prepares the loading of biases for a run, a range of stages: none of its bias rows is loaded yet."""
         self.run_biases = self.biases_loaded = self.bias_row(stages[0])
         self.biases_end = self.bias_row(stages[-1] + 1)
 
     def bias(self, column, count=1):
-        """Returns the first bias row of column tiles of the current stage. Loads the rows if they are not on the chip."""
+        """Returns the address, in the bias memory, of the bias rows of `count` column tiles of the current stage, from `column`
+        on. Loads the rows first if they are not on the chip."""
         row = self.bias_row(self.stage, column)
         if self.first_bias[-1] <= self.config.bias_depth:
             if row + count > self.biases_loaded:
@@ -182,11 +189,12 @@ class StageEmitter(Emitter):
         return vectors * self.config.vector_bytes
 
     def bias_row(self, stage, column=0):
-        """Returns the number of a column tile's bias row in region MODEL."""
+        """Returns the index of a column tile's bias row, counted over all stages in region MODEL."""
         return self.first_bias[stage] + column
 
     def load_table(self, function, operands):
-        """Loads a function into the function table, unless it is there, through a ring in the unified buffer."""
+        """Loads the table of a function, unless it is already in the table memory. `operands` : the :class:`.Ring` that allocates
+        rows of the unified buffer for the transfer."""
         if function == self.loaded:
             return
         self.loaded = function

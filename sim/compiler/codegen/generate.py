@@ -1,9 +1,10 @@
 """Code generation: from tiled stages to instructions in order.
 
-A job loads the operands of a rectangle of results into the unified buffer, accumulates, and activates into another part of the
-buffer: to the place where the next stages read it, or to a staging area from which it is stored. In a run with samples along x, a
-chunk passes through all stages before the next chunk starts. The stages of other runs overlap. This order defines the result.
-:mod:`sim.compiler.codegen.scheduling` then reorders the instructions so that they overlap.
+A job loads the operands of a rectangle of results into the unified buffer, accumulates the sums, and applies the activation
+function. It writes the results to another area of the buffer: to the address where later stages read them, or to a staging area
+from which they are stored. In a run with samples along x, a chunk of samples passes through all stages of the run before the next
+chunk starts. The stages of other runs are interleaved. This order defines the values that the program computes.
+:mod:`sim.compiler.codegen.scheduling` then reorders the instructions so that their execution overlaps.
 """
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
@@ -17,14 +18,14 @@ __all__ = ["generate", "Overlap"]
 
 
 def generate(batched, host, runs, config):
-    """Returns the :class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions but LOAD_WEIGHTS and HALT.
+    """Returns the :class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions except LOAD_WEIGHTS and HALT.
 
     Parameters
     ----------
     batched : Batched
     host : HostLayout
     runs : sequence of RunPlan
-        All runs, or only those to be compared.
+        All runs of the program, or only the runs whose cycles the search compares.
     config : Config
     """
     emitter = StageEmitter(config, batched.stages, host)
@@ -44,8 +45,8 @@ def generate(batched, host, runs, config):
 
 
 def _take_chunks(emitter, batched, host, run, first, last):
-    """Emits the instructions of a run with samples along x. `first`, `last` : whether it is the first or last run of the
-    program."""
+    """Emits the instructions of a run with samples along x, chunk by chunk. `first` and `last` are True for the first and the
+    last run of the program."""
     homes = {name: (host.zeros + place, samples) for name, (place, samples) in run.homes.items()}
     base, end = host.zeros + run.home_size, emitter.config.unified_buffer_depth - run.staging
     rings = Ring(base, end - base), Ring(end, run.staging), Ring(0, emitter.config.accumulator_depth)
@@ -60,21 +61,21 @@ def _take_chunks(emitter, batched, host, run, first, last):
 
 
 class Overlap:
-    """The instructions of a run of overlapping stages, interleaved.
+    """Generates the instructions of a run whose stages overlap: the jobs of all stages, interleaved.
 
     Parameters
     ----------
     emitter : Emitter
-        With the stage methods of StageEmitter.
+        Must have the methods of :class:`.StageEmitter` for stages.
     batched : Batched
     host : HostLayout
     run : RunPlan
     first : int
         First vector of the unified buffer that the run may use.
     low : bool
-        See :func:`sim.compiler.tiling.overlap.vectors_of`.
+        True if the stages use the low end of the unified buffer; see :func:`sim.compiler.tiling.overlap.vectors_of`.
     margins : bool
-        Whether to store zeros around tensors in SCRATCH. If False, the zeros are already there.
+        True to store the zeros around tensors in SCRATCH. If False, these zeros must already be in memory.
     """
 
     def __init__(self, emitter, batched, host, run, first, low, margins=True):
@@ -107,12 +108,15 @@ class Overlap:
             )
 
     def _progress(self, numbers, cycles):
-        """Returns a function of a turn's index: the share of the turn's cycles generated since this call."""
+        """Returns a function for :func:`.take_turns`. The function maps the index of a generator to its progress, from 0 to 1:
+        the share of its array cycles whose instructions have been emitted since this call. `numbers` are the stage indices,
+        `cycles` the array cycles of each generator."""
         begun = [self.emitter.worked[number] for number in numbers]
         return lambda turn: (self.emitter.worked[numbers[turn]] - begun[turn]) / cycles[turn]
 
     def _generate(self, code, rectangles):
-        """Generates jobs of a stage; yields where other stages may take a turn."""
+        """Generates the jobs of a stage for these rectangles. It is a generator: it yields at points where jobs of other stages
+        may be inserted."""
         for rectangle in rectangles:
             self.emitter.stage = code.number
             for is_break in code.job(rectangle):
@@ -125,7 +129,8 @@ class Overlap:
             yield
 
     def _zero_void(self, code, rectangle):
-        """Stores zeros at the end of samples, over the void positions after the last result."""
+        """Stores zeros over the void positions at the end of each sample: positions of the output tensor for which there are no
+        results."""
         layout = code.layout
         void, (height, width) = layout.tensor.void, layout.tensor.shape[:2]
         if void and rectangle.rows[1] == code.stage.result_size[0]:
@@ -136,7 +141,8 @@ class Overlap:
                     )
 
     def _zero_margins(self, code, samples):
-        """Stores the zero margins of samples of a tensor in SCRATCH: below, at the right, and before the first sample."""
+        """Stores the zero margins of some samples of an output tensor in SCRATCH: the rows below, the columns at the right, and,
+        for sample 0, the zeros before it. Does nothing for samples whose margins are already stored."""
         name, layout = code.stage.output, code.layout
         if name in self.run.homes or self.host.regions[name][0] is not Region.SCRATCH:
             return

@@ -1,7 +1,7 @@
 """Instructions of an unfinished program, and the on-chip memory that they access.
 
-Hazards are interlocked in hardware, so a program has no wait instructions: reusing memory is always correct. Reusing it too early
-only stalls.
+The hardware interlocks all hazards, so a program has no wait instructions. A program may reuse memory at any time and computes
+the same values: reusing it too early only stalls the core.
 """
 
 import numpy as np
@@ -14,24 +14,25 @@ __all__ = ["Op", "LastUse", "Ring", "accesses"]
 
 
 class Op:
-    """An instruction with the data that its timing depends on.
+    """An instruction, and the data from which the compiler estimates its time.
 
-    `rows`, `passes`, `keep`, `acc`, `acc_stride` and `tiles0` are derived from its fields.
+    The attributes `rows`, `passes`, `keep`, `acc`, `acc_stride` and `tiles0` are derived from its fields.
 
     Parameters
     ----------
     opcode : Opcode
     fields : dict
     waits : sequence of (unit, number)
-        The instruction begins once `number` instructions of the unit have completed.
+        The instruction begins once `number` instructions of the unit with this index have completed.
     stage : int
-        Number of the stage that it belongs to.
+        Index of the stage to which the instruction belongs.
     tiles : (stage, first column of the group, columns, tiles of the group before, tiles) or None
-        Tiles consumed by a MATMUL, in the group's order: by pass, then column.
+        Weight tiles consumed by a MATMUL. A group's tiles are ordered by pass, then by column. `tiles of the group before` counts
+        the tiles that earlier MATMULs of the group consume.
     group_tiles : int
-        Tiles of the whole group.
+        Number of tiles of the whole group.
     parts : sequence of (stage, tiles)
-        Tiles loaded by a LOAD_WEIGHTS, in order.
+        Numbers of tiles that a LOAD_WEIGHTS loads for each stage, in order.
     """
 
     __slots__ = (
@@ -63,14 +64,16 @@ class Op:
 
 
 class LastUse:
-    """The last access of each unit to each row of a memory, as the number of instructions that the unit had issued by then."""
+    """A table of the last accesses to each row of a memory. For each unit and row it has the index of the unit's last reading and
+    of its last writing instruction, counted from 1."""
 
     def __init__(self, rows):
         self.written = np.zeros((UNITS, rows), np.int64)
         self.read = np.zeros((UNITS, rows), np.int64)
 
     def access(self, unit, number, first, count, write):
-        """Records an access by instruction `number` of the unit. Returns, per unit, the number of instructions to wait for."""
+        """Records that instruction `number` of the unit reads or writes `count` rows from `first` on. Returns an array: for each
+        unit, the number of its instructions that must have completed before the access."""
         span = slice(first, first + count)
         needs = self.written[:, span].max(axis=1)
         if write:
@@ -83,10 +86,10 @@ class LastUse:
 
 
 def accesses(opcode, fields, vector_bytes, cores=1):
-    """Yields `(memory, first row, rows, write)` for all memory that an instruction accesses, on the chip and in region SCRATCH.
+    """Yields `(memory, first row, rows, write)` for each memory that an instruction accesses, on the chip and in region SCRATCH.
 
-    Each memory has one range, as in the hardware's interlocks: from the first to the last row that is read or written. `cores` :
-    cores in the ring.
+    Each memory has one range, from the first to the last row that is read or written, as in the hardware's interlocks. `cores` is
+    the number of cores in the ring.
     """
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
@@ -102,7 +105,8 @@ def accesses(opcode, fields, vector_bytes, cores=1):
 
 
 class Ring:
-    """A ring allocator of a memory: consecutive ranges, from the start again at the end."""
+    """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the memory when a
+    range does not fit at the end."""
 
     def __init__(self, base, size):
         self.base, self.size, self.next = base, size, 0

@@ -1,4 +1,4 @@
-"""The MATMULs of a group of column tiles."""
+"""Emission of the MATMUL instructions of a group of column tiles."""
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
@@ -6,7 +6,8 @@ __all__ = ["Group"]
 
 
 def _loops(places):
-    """Yields the operands of consecutive passes as nested loops: `(first, count0, stride0, count1, stride1)` each."""
+    """Splits a list of operand addresses, one per pass, into nested loops. Yields `(first, count0, stride0, count1, stride1)` for
+    each MATMUL; loop 0 is the inner loop."""
     position = 0
     while position < len(places):
         rest = places[position:]
@@ -25,7 +26,7 @@ def _loops(places):
 
 
 def _steps(places):
-    """Returns the length of the arithmetic progression at the beginning of `places`."""
+    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step of at least 0."""
     count = 1
     while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
         count += 1
@@ -33,25 +34,27 @@ def _steps(places):
 
 
 class Group:
-    """The MATMULs of a group of column tiles whose passes alternate. `done` counts the passes of each column tile.
+    """Emits the MATMULs of a group: column tiles whose passes alternate. `done` counts the emitted passes of each column tile.
 
     Parameters
     ----------
     column, count : int
         First column tile, and number of column tiles.
     acc, sums : int
-        First accumulator row, and rows of a column tile.
+        First accumulator row of the group, and accumulator rows per column tile.
     passes : int
-        Passes of a column tile.
+        Number of passes of each column tile.
     parts : sequence of (first row, rows)
-        Parts of the rows; passes from number `whole` on are split into them.
+        Ranges into which the rows of sums are split for passes with index `whole` or more.
     bias : int or None
-        First bias row. None: ask the emitter.
+        First row of the bias memory. Default: the emitter allocates and loads the rows.
     tiles : object or None
-        `fit(passes, count)` returns how many of `passes` one MATMUL may have. `bring(tiles)` emits LOAD_WEIGHTS of the next
-        tiles. None: LOAD_WEIGHTS are inserted later.
+        Source of weights that are values of a tensor. `fit(passes, count)` returns the number of `passes` that one MATMUL may
+        have; `bring(tiles)` emits the LOAD_WEIGHTS of the next tiles. None if the weights are constants: their LOAD_WEIGHTS are
+        inserted later.
     across : int
-        Rows of the unified buffer from a column tile's operands to the next one's.
+        Distance between the operands of two adjacent column tiles, in rows of the unified buffer. 0 if all column tiles read the
+        same operands.
     """
 
     def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, tiles=None, across=0):
@@ -61,8 +64,9 @@ class Group:
         self.tiles, self.across = tiles, across
 
     def add(self, places, rows, first=0):
-        """Emits passes with operands at these places. `rows` are two loops, (count, stride) each, starting at row `first` of the
-        sums. Yields False where other stages may take a turn."""
+        """Emits passes whose operands start at the addresses `places`. `rows` are the two loops over the rows of a pass, (count,
+        stride) each; their results start at row `first` of each column tile's sums. It is a generator: it yields False at points
+        where jobs of other stages may be inserted."""
         while places:
             together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
             yield from self._add(places[:together], rows, first)
@@ -82,7 +86,8 @@ class Group:
             self._in_parts(place, rows)
 
     def _loops(self, places):
-        """Yields loops over passes. With several column tiles, the inner loop is over the column tiles."""
+        """Yields loops over passes, as :func:`_loops` does. With several column tiles, a MATMUL's inner loop is over the column
+        tiles, so only its outer loop is over passes."""
         if self.count == 1:
             yield from _loops(places)
             return
@@ -111,7 +116,9 @@ class Group:
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):
-        """Emits one MATMUL for `count` column tiles, starting at `c`."""
+        """Emits one MATMUL for `count` column tiles from index `c` of the group on. `loops` are loops over passes, `rows` loops
+        over the rows of a pass. `start` is 1 for the first pass, which begins with the bias. `keep` is 1 if the array keeps its
+        tile of weights."""
         first, count0, stride0, count1, stride1 = loops
         (rows1, rows1_stride), (rows0, rows0_stride) = rows
         fields = {

@@ -1,4 +1,4 @@
-"""The path from the accumulators to host memory: activation, pooling, softmax, products, stores."""
+"""Instructions that move sums from the accumulators to host memory: activation, pooling, softmax, products, and stores."""
 
 from dataclasses import replace
 
@@ -12,20 +12,20 @@ __all__ = ["Results", "write_rows", "function_code"]
 
 
 def function_code(function):
-    """Returns the code in instructions of a :class:`sim.functions.functions.FunctionCode` or
+    """Returns the FunctionCode, for instructions, of a :class:`sim.functions.functions.Function` or a
     :class:`sim.functions.derivatives.Derivative`."""
     return FunctionCode.TABLE if function.is_table else FunctionCode[function.name.upper()]
 
 
 class Results:
-    """Emits the results of one stage.
+    """Emits the instructions for the results of one stage.
 
     Parameters
     ----------
     emitter : Emitter
     stage : Stage
     wide : bool
-        Whether results are binary32: two vectors per position.
+        True if results are binary32. A position then has two vectors.
     """
 
     def __init__(self, emitter, stage, wide):
@@ -34,8 +34,8 @@ class Results:
         self.format, self.function = Format.BINARY32 if wide else Format.BFLOAT16, stage.function
 
     def activate(self, rectangle, column, acc, result, factor):
-        """Emits the activation of a column tile's sums at `acc` into the area `result`. `factor` is the area of the second factor
-        of a product."""
+        """Applies the activation function to one column tile of a job's sums, which start at accumulator row `acc`, and writes it
+        to the :class:`.Placed` area `result`. If the stage computes a product, `factor` is the area of the other factor."""
         stage = self.stage
         if stage.times:
             self._multiply(rectangle, column, acc, result, factor)
@@ -47,7 +47,7 @@ class Results:
         if stage.reflow:
             self._reflow(rectangle, column, acc, result, fields)
             return
-        # Runs of consecutive rows in the accumulators, and their distance in the result.
+        # Ranges of consecutive rows in the accumulators, and the distance of their results.
         samples, rows, columns = rectangle.sums
         if samples > 1 and rows * columns > 1 and result.area.sample != rows * result.area.row:
             for sample in range(samples):
@@ -60,7 +60,8 @@ class Results:
         write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
 
     def _reflow(self, rectangle, column, acc, result, fields):
-        """Emits results into rows of another length: the full rows, then the partial last row."""
+        """Emits the results of a stage whose output has another row length than its sums: first the output rows that are full,
+        then the last row if it is partial."""
         (samples, rows, columns), area = rectangle.sums, result.area
         height, width = area.layout.tensor.shape[:2]
         first = rectangle.rows[0] * columns
@@ -74,8 +75,9 @@ class Results:
                 write_rows(self.emitter, fields, sums + full * width, 1, rest, 0, place[1])
 
     def activate_across(self, rectangle, columns, acc, result):
-        """Emits the activation of column tiles, (first, count), of a stage whose results have one column. They are consecutive in
-        the accumulators and in the result."""
+        """Emits the activation of several column tiles with one instruction per sample or for all samples. `columns` is (first,
+        count). The stage's results must have one column. The sums of the column tiles are consecutive in the accumulators, and so
+        are their results in the buffer."""
         samples, rows, _ = rectangle.sums
         fields, strides, area = self.fields(columns[0]), (1, samples * rows), result.area
         together = samples if area.sample == rows * area.row else 1
@@ -85,12 +87,12 @@ class Results:
             _pool(self.emitter, fields, sums, together * rows, columns[1], area.row, place, strides, (1, 1), (0, 0))
 
     def fields(self, column):
-        """Returns the instruction fields for the results of a column tile."""
+        """Returns the instruction fields that describe the results of a column tile: function, format and number of lanes."""
         return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):
-        """Emits SOFTMAX over all column tiles, `sums` rows each: one row of positions at a time, unless one tile holds all
-        channels."""
+        """Emits SOFTMAX over the channels of all column tiles. Each column tile has `sums` accumulator rows, from `acc` on. One
+        instruction handles one row of positions, or all positions if one column tile holds all channels."""
         samples, rows, columns = rectangle.sums
         tiles, parts, pitch = tiles_of(self.stage.channels, self.n), samples * rows, result.area.pitch
         if tiles == 1 and (pitch == columns or parts == 1):
@@ -111,20 +113,20 @@ class Results:
             )
 
     def write_group(self, rectangle, group, acc, parts, *, area, home, staging, factor, single):
-        """Emits a group of column tiles of a result with samples along x: into its resident place, or to host memory through the
-        ring `staging`.
+        """Writes the results of a group of column tiles with samples along x. They go to the output's home, if it is resident,
+        else to host memory through the buffer area `staging`.
 
         Parameters
         ----------
         group : (first column tile, column tiles)
         parts : sequence of (first row, rows)
-            Parts that are activated one after the other.
+            Row ranges that are activated one after the other, so that the first stores begin early.
         area : Area
-            Area of the whole result.
+            Area of the stage's whole result for this chunk.
         home : int or None
-            Place of a resident result.
+            First buffer row of a resident output, else None.
         single : bool
-            Whether to finish each column tile before the next one.
+            True if each column tile is written before the next one.
         """
         (column, count), (sample, _), rows, c = group, rectangle.samples, rectangle.sums[2], 0
         while c < count:
@@ -144,16 +146,16 @@ class Results:
             c += together
 
     def store(self, result):
-        """Emits the stores of a job's results."""
+        """Emits the stores of the results of a job."""
         self.store_area(result, self.stage.output)
 
     def store_area(self, placed, name):
-        """Emits the stores of an area of a tensor."""
+        """Emits the stores of a :class:`.Placed` area to the tensor `name` in host memory."""
         for position, place, count in placed.area.transfers(across_samples=True):
             self.emitter.move(Opcode.STORE, name, position, placed.place + place * placed.size, count, placed.size)
 
     def _at(self, rectangle, column, result, sample=0, y=0, x=0):
-        """Returns the place of the result (sample, y, x) of a job."""
+        """Returns the buffer row of the result (sample, y, x), counted from the first result of the job's rectangle."""
         top, left = self.stage.origin
         return result.at(rectangle.samples[0] + sample, top + rectangle.rows[0] + y, column, left + rectangle.columns[0] + x)
 
@@ -161,7 +163,8 @@ class Results:
         return min(self.n, self.stage.channels - column * self.n)
 
     def _multiply(self, rectangle, column, acc, result, factor):
-        """Emits products, one row of positions at a time: both factors and the product have different row pitches."""
+        """Emits MULTIPLY instructions, one for each row of positions: the two factors and the product have different row
+        pitches."""
         samples, rows, columns = rectangle.sums
         for sample in range(samples):
             for y in range(rows):
@@ -178,7 +181,8 @@ class Results:
                 )
 
     def _pool_windows(self, rectangle, column, acc, result, fields):
-        """Emits a POOL for each part of the rectangle whose windows the edges of the sums clip equally."""
+        """Emits one POOL instruction for each part of the rectangle in which all windows have the same size after clipping at the
+        edges of the sums."""
         pool, width = self.stage.pool, rectangle.sums[2]
         for y, rows, wy, high in runs_of_windows(self.stage, 0, *rectangle.rows):
             for x, columns, wx, broad in runs_of_windows(self.stage, 1, *rectangle.columns):
@@ -200,8 +204,9 @@ class Results:
 
 
 def write_rows(emitter, fields, acc, outer, inner, step, buffer):
-    """Emits the activation of `outer` runs of `inner` sums, `step` positions apart in the result, with these fields of an
-    ACTIVATE: one instruction if possible."""
+    """Emits the activation of `outer` ranges of `inner` consecutive sums, from accumulator row `acc` to buffer row `buffer`. In
+    the result, the ranges are `step` positions apart. `fields` are the other fields of ACTIVATE. One instruction is used if
+    possible."""
     size = fields["format"].height
     if outer == 1 or step == inner:
         emitter.emit(Opcode.ACTIVATE, {**fields, "rows": outer * inner, "acc": acc, "buffer": buffer})

@@ -1,5 +1,5 @@
-"""List scheduling of a program's instructions: weights are loaded before their use, and ready instructions do not wait for
-earlier ones that are not ready."""
+"""List scheduling of a program's instructions. Weights are loaded before their use, and an instruction that is ready does not
+wait for an earlier one that is not."""
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
@@ -15,10 +15,11 @@ STARTING = 4
 
 
 def with_weights(ops):
-    """Returns the instructions with LOAD_WEIGHTS inserted before their first use, and `(groups, tiles)` of the image.
+    """Returns the instructions with LOAD_WEIGHTS inserted before the first use of the tiles, and `(groups, tiles)`, which
+    describe the image of the weights.
 
-    `groups` are the groups of tiles in the image's order: `{(stage, column, columns): first tile}`. One LOAD_WEIGHTS may load
-    tiles of several stages, in order.
+    `groups` is `{(stage, column, columns): first tile}` in the order of the image, `tiles` the total number of tiles. One
+    LOAD_WEIGHTS may load tiles of several consecutive stages.
     """
     image, size = {}, 0
     result, current, end = [], None, None
@@ -52,16 +53,17 @@ def with_weights(ops):
 
 
 def ordered(ops, timeline, eager):
-    """Returns the instructions sorted by the time at which they would begin if dispatch cost no cycles.
+    """Returns the instructions sorted by start time. `timeline` has the start times for a core without dispatch cycles. `eager`
+    is the number of operand blocks that are loaded before the first weights.
 
-    No ready instruction then waits in a queue behind one that is not ready. Weights stay ahead of their use. A LOAD_WEIGHTS that
-    waits for another instruction delays the MATMULs after it; the others move earlier. At the start, the first blocks of operands
-    are loaded before the many weights that fill the FIFO.
+    In this order, an instruction that is ready does not queue behind one that is not. LOAD_WEIGHTS stay in order and precede the
+    MATMULs that use their tiles. A LOAD_WEIGHTS that waits for another instruction delays the MATMULs after it; other
+    LOAD_WEIGHTS move earlier.
     """
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
-    # Not if stored tensors are weights too: an instruction that waits for them must not move before the tiles that precede them.
+    # If stored tensors are weights too, this would deadlock: an instruction that waits for them must not precede earlier tiles.
     stored = any(ops[index].waits for index in weights) and any("region" not in ops[index].fields for index in weights)
     for number, index in enumerate(() if stored else weights[:STARTING]):
         if number + eager < len(loads):

@@ -1,4 +1,4 @@
-"""The instructions of one stage: jobs, the operands that they load, and the sums that they compute."""
+"""Code generation for one stage: its jobs, the loads of their operands, and their sums."""
 
 from itertools import groupby
 
@@ -24,7 +24,7 @@ _PIECES = 8  # loads of a chunk's operands, so that loads overlap with passes
 
 
 class StageCode:
-    """Generates the instructions of a stage.
+    """Generates the instructions of one stage.
 
     Parameters
     ----------
@@ -33,11 +33,12 @@ class StageCode:
     layouts : dict of str to Layout
     run : RunPlan
     number : int
-        Number of the stage.
+        Index of the stage in `batched.stages`.
     homes : dict of str to (int, int)
-        Resident tensors: first row in the unified buffer, and number of samples, or chunks, that fit there at a time.
+        Resident tensors: first row in the unified buffer, and number of samples (or chunks) whose values fit there at the same
+        time.
     operands, staging, acc : Ring
-        Allocators of operands, of results, and of sums.
+        Allocators for operands and staged results in the unified buffer, and for sums in the accumulators.
     """
 
     def __init__(self, emitter, batched, layouts, run, number, homes, operands, staging, acc):
@@ -50,8 +51,9 @@ class StageCode:
         self.passes = count_passes(self.stage, self.n)
 
     def _besides(self):
-        """Returns the allocator of the operands that select, between operands and results; None if the stage has no select. An
-        instruction that reads there and writes results would otherwise stall all accesses to the memory between."""
+        """Returns the allocator for the tensor that `select` reads, between operands and staged results; None if the stage has no
+        select. Each instruction that reads this tensor also writes results: the interlock covers all rows from the ones to the
+        others, so the distance must be small."""
         if not self.stage.select:
             return None
         size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
@@ -60,7 +62,8 @@ class StageCode:
         return Ring(self.operands.base + self.operands.size, size)
 
     def prepare(self):
-        """Emits the instructions before all jobs: the function's table, and zeros beside the results."""
+        """Emits the instructions that precede all jobs: the load of the function's table, and zeros in the columns after the
+        staged results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
         if self.stage.output in self.homes:
@@ -72,13 +75,14 @@ class StageCode:
     # Jobs. They and the methods that they call yield where other stages may take a turn: True between groups of column tiles.
 
     def job(self, rectangle, *, first=False, last=False):
-        """Emits the sums and results of a rectangle. With samples along x, each group of column tiles is written out at once.
-        Softmax needs the sums of all column tiles at once.
+        """Emits the instructions of one job: the sums and results of a rectangle. With samples along x, the results of each group
+        of column tiles are written as soon as its sums are complete. Softmax needs the sums of all column tiles at once. It is a
+        generator: it yields where jobs of other stages may be inserted, True between groups and False within a group.
 
         Parameters
         ----------
         first, last : bool
-            For samples along x: whether this is the first or last job of the program.
+            For samples along x: True for the first and for the last job of the program.
         """
         stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.stage.output in self.homes
         whole = stage.softmax or not self.layout.along_x
@@ -129,12 +133,13 @@ class StageCode:
             self.results.store(result)
 
     def _home(self, name, rectangle):
-        """Returns the place of a rectangle's samples, or chunk, in a resident tensor."""
+        """Returns the :class:`.Placed` area, in the home of the resident tensor `name`, of the rectangle's sample or chunk. The
+        samples use the home's areas in turn."""
         area, (place, samples) = whole_area(self.layouts[name], rectangle.samples), self.homes[name]
         return Placed(area, place + rectangle.samples[0] % samples * area.size)
 
     def _zero_margins(self, home):
-        """Loads zeros around a sample of a resident tensor, before the first sample that uses the place."""
+        """Loads zeros around a sample of a resident tensor, when its area of the home is used for the first time."""
         layout, area = home.area.layout, home.area
         if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
             return
@@ -152,8 +157,8 @@ class StageCode:
                 self.emitter.load_zeros(first, end - first)
 
     def _extras(self, rectangle, place):
-        """Returns the job's extra results, always at the same places after the results, so that the zeros between them
-        persist."""
+        """Returns the areas of the job's extra results in the unified buffer, as a list of :class:`.Placed`. They follow the main
+        result at the same distances in every job, so zeros between the results are loaded only once."""
         largest = max(self.rectangles, key=lambda one: int(np.prod(one.sums)))
         sizes = [area.size for area in self.plan.made(self.stage, largest, self.layouts)]
         made = []
@@ -164,7 +169,7 @@ class StageCode:
         return made
 
     def cycles(self, rectangles):
-        """Returns the cycles of the array for these jobs."""
+        """Returns the array cycles of the jobs for these rectangles."""
         return (
             self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
         )
@@ -172,8 +177,9 @@ class StageCode:
     # Operands
 
     def _cuts(self, first):
-        """Returns `{source: tiles at which its passes are split}` for sources with samples along x: where their loads, or the
-        instructions that write them, end. `first` : whether nothing has been loaded yet."""
+        """Returns `{source: [tile, ...]}`: the channel tiles at which the passes over a source with samples along x are split, so
+        that passes over one part overlap with the loads (or the writing) of the next part. `first` is True if nothing has been
+        loaded yet; the first parts are then small."""
         cuts = {}
         if len(self.plan.blocks) > 1:
             return cuts
@@ -200,7 +206,8 @@ class StageCode:
         return cuts
 
     def _load_block(self, rectangle, block, cuts=None):
-        """Returns `{source: Placed}`. Sources in `cuts` are loaded with the passes that need them, other operands now."""
+        """Allocates the operands of a block and loads them. Returns `{source: Placed}`. Sources in `cuts` are loaded later, part
+        by part, before the passes that need them."""
         stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
         if stage.beside and block is self.plan.blocks[-1]:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
@@ -224,7 +231,8 @@ class StageCode:
         return found
 
     def _has_margins(self, place, area):
-        """Checks whether the last operand at this place had the same shape, so that the zeros around it are still there."""
+        """Checks whether the previous operand at this address had the same shape. The zeros around it are then still in the
+        buffer."""
         form = area.size, area.rows, area.tiles[1] - area.tiles[0]
         if self.forms.get(place) == form:
             return True
@@ -233,15 +241,15 @@ class StageCode:
         return False
 
     def _load(self, name, operand, tiles):
-        """Loads the missing ones of the first `tiles` tiles."""
+        """Emits the pending loads of the operand's channel tiles with an index below `tiles`."""
         transposed = {"transpose": 1} if self.layouts[name].tensor.transpose_of else {}
         while operand.loads and operand.loads[0][0] < tiles:
             for host, offset, count in operand.loads.pop(0)[1]:
                 self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **transposed)
 
     def _operands(self, term, rectangle, passes, operand, rows):
-        """Returns the first vector of every pass, and the two loops over the rows of each pass, for rows (first, end) of the
-        sums."""
+        """Returns the addresses and loops of passes for MATMUL: the first buffer row of each pass, and the two loops over the
+        rows of a pass. `rows` is the range (first, end) of rows of sums to compute."""
         area, (samples, _, columns) = operand.area, rectangle.sums
         y, x = (
             first * stride - padding
@@ -265,8 +273,9 @@ class StageCode:
     # Sums
 
     def _trimmed(self, term, rectangle, passes, started):
-        """Yields `(passes, (first, end))`: passes, and the rows of the sums that they compute. For the other rows they would read
-        only zeros around the source. The very first pass, before any has `started`, computes all rows."""
+        """Yields `(passes, (first, end))`: passes, and the range of rows of sums that they compute. If margins may be skipped, a
+        range excludes the rows whose operands would all be zeros around the source. The first pass of a sum computes all rows, as
+        it writes the bias; `started` is True if there has been one."""
         (samples, rows, _), height = rectangle.sums, self.batched.tensors[term.source].height
         whole = 0, rows
 
@@ -284,7 +293,8 @@ class StageCode:
             yield [*some], found
 
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
-        """Emits all passes of a group of column tiles, (first, count). Returns the operands loaded at the end."""
+        """Emits all passes of a group of column tiles, (first, count). Returns `{source: Placed}` with the operands of the last
+        block."""
         passes = passes_of(self.stage, self.n, columns[0])
         tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
         count = len(passes) + ends_with_zeros(self.stage, self.n)
@@ -309,21 +319,22 @@ class StageCode:
         return operands
 
     def _ends(self, source, column, cuts):
-        """Returns the tiles at which passes are split: for the first group, and for all groups if the next chunk's operands wait
-        for the places of these operands."""
+        """Returns the channel tiles at which the passes over a source are split for column tile `column`. They are split in the
+        first group. They are split in all groups if the loads of the next chunk must wait for the memory of these operands."""
         if source not in cuts:
             return ()
         waited = source not in self.homes and self.batched.chunks > 1 and 2 * self.layouts[source].sample > self.operands.size
         return cuts[source] if column == 0 or waited else ()
 
     def _whole(self, passes, rows, parts):
-        """Returns the number of passes before those that are split into parts. The split passes are the last ones: as many as
-        hide a part's turnaround."""
+        """Returns the number of passes that compute all rows at once. The passes after them are split into `parts`. There are
+        just enough split passes to hide the time until a part's sums can be read."""
         return passes if len(parts) == 1 else max(0, passes - 1 - -(-turnaround(self.emitter.config) // max(rows, self.n)))
 
 
 def _cut(passes, ends):
-    """Yields passes in runs; a new run begins at the first pass of a tile in `ends`."""
+    """Splits passes into consecutive lists and yields them. A new list begins at the first pass of each channel tile in
+    `ends`."""
     stretch = []
     for one in passes:
         if stretch and one[3] in ends:

@@ -1,4 +1,5 @@
-"""Rectangular regions of tensors in the unified buffer: the results that a job computes and the operands that it reads."""
+"""Rectangular regions of tensors in the unified buffer: the results that a job computes and the operands that it reads. All
+ranges are (first, end)."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,9 +10,10 @@ __all__ = ["Rectangle", "Area", "Placed", "whole_area"]
 
 @dataclass(frozen=True)
 class Rectangle:
-    """The results of a job: samples, rows and columns, and the rows and columns of their sums.
+    """The results of a job: ranges of samples, rows and columns, and the ranges of rows and columns of the sums that they need.
 
-    For samples along x, `batch` is the range of samples and `samples` the chunk. `tiles` : range of column tiles. None: all.
+    For samples along x, `samples` is the range of one chunk, and `batch` the range of its samples. `tiles` is the range of column
+    tiles; None means all.
     """
 
     samples: tuple[int, int]
@@ -24,21 +26,22 @@ class Rectangle:
 
     @property
     def sums(self):
-        """`(samples, rows, columns)` of the sums."""
+        """Returns the numbers `(samples, rows, columns)` of the sums."""
         return tuple(end - first for first, end in (self.samples, self.sum_rows, self.sum_columns))
 
     def samples_of(self, layout):
-        """Returns the range of samples, or the chunk, of an operand with this layout."""
+        """Returns the range along the sample axis of an operand with this layout: chunks if the operand has samples along x, else
+        samples."""
         return self.samples if layout.along_x or self.batch is None else self.batch
 
 
 @dataclass(frozen=True)
 class Area:
-    """A part of a tensor in the unified buffer: a range of rows y, of tiles of channels, and of columns x (None: all columns).
+    """A part of a tensor in the unified buffer: a range of rows y, of channel tiles, and of columns x (None: all columns).
 
-    Default order: `[sample][y][tile][x]`, with `left` margin columns before each sample, or before each row if tiles are missing.
-    Grouped layout: `[sample][n tiles][y][tile]`. Planar layout: `[sample][tile][y][x]`, with the `left` margin columns before
-    each plane.
+    The default order of positions is `[sample][y][tile][x]`. `left` margin columns precede each sample; they precede each row
+    instead if the area does not have all tiles. A grouped layout has the order `[sample][n tiles][y][tile]`. A planar layout has
+    the order `[sample][tile][y][x]`, with `left` margin columns before each plane.
     """
 
     layout: Layout
@@ -54,7 +57,7 @@ class Area:
 
     @property
     def _stretched(self):
-        """Returns whether a sample's rows are contiguous in host memory."""
+        """Returns True if a sample's rows are contiguous in host memory."""
         return self.columns is None and self.tiles == (0, self.layout.tiles)
 
     @property
@@ -66,7 +69,7 @@ class Area:
 
     @property
     def plane(self):
-        """Positions from one tile to the next."""
+        """Returns the distance between two tiles of channels, in positions."""
         if self.layout.planar:
             return (self.left if self.columns is None else 0) + (self.rows[1] - self.rows[0]) * self.row
         return self.pitch
@@ -84,7 +87,7 @@ class Area:
         return (self.samples[1] - self.samples[0]) * self.sample
 
     def place(self, sample, y, tile, x):
-        """Returns a position's offset within the area."""
+        """Returns the offset of a position from the start of the area, in positions."""
         if self.layout.grouped:
             group, lane = divmod(tile - self.tiles[0], self.layout.n)
             row = group * (self.rows[1] - self.rows[0]) + y - self.rows[0]
@@ -99,7 +102,7 @@ class Area:
         )
 
     def joined(self, other):
-        """Returns the smallest area that contains both."""
+        """Returns the smallest area that contains this area and `other`."""
 
         def hull(one, two):
             return one and two and (min(one[0], two[0]), max(one[1], two[1]))
@@ -113,8 +116,8 @@ class Area:
         )
 
     def loads(self, cuts=()):
-        """Returns `[(first tile, transfers)]`, one entry per part of the tiles split at `cuts`. Only an area with samples along x
-        can be split."""
+        """Returns the transfers that load the area, as a list of `(first tile, transfers)`: one entry for each part when the
+        tiles are split at `cuts`. Only an area with samples along x can be split."""
         edges = [self.tiles[0], *cuts, self.tiles[1]]
         loads = []
         for tiles in zip(edges, edges[1:]):
@@ -124,8 +127,8 @@ class Area:
         return loads
 
     def transfers(self, across_samples=False):
-        """Returns the transfers `(host position, position in the area, count)` between host memory and the area, merged where
-        contiguous."""
+        """Returns the transfers between host memory and the area as `(host position, position in the area, count)`. Contiguous
+        transfers are merged; those of different samples only if `across_samples` is True."""
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
@@ -158,7 +161,7 @@ class Area:
         return merged
 
     def inner_transfers(self):
-        """Returns the transfers of a grouped area without the rows above and below the tensor."""
+        """Returns the transfers of a grouped area, without the margin rows above and below the tensor."""
         layout, rows = self.layout, (max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1]))
         return [
             (layout.position(sample, rows[0], tile), self.place(sample, rows[0], tile, 0), (rows[1] - rows[0]) * layout.n)
@@ -167,7 +170,7 @@ class Area:
         ]
 
     def _planes(self, sample):
-        """Yields `(host position, count)` of the contiguous ranges of a planar layout."""
+        """Yields `(host position, count)` for each contiguous range of a sample in a planar layout."""
         for tile in range(*self.tiles):
             if self.columns is None:
                 yield self.layout.position(sample, self.rows[0], tile) - self.left, self.plane
@@ -176,17 +179,17 @@ class Area:
 
 
 def whole_area(layout, samples):
-    """Returns the area of whole samples, with the margins before and after each sample."""
+    """Returns the area of whole samples, which includes the margins before and after each sample."""
     top, left = divmod(layout.lead, layout.row)
     return Area(layout, samples, (-top, layout.tensor.height + layout.below), (0, layout.tiles), None, left)
 
 
 @dataclass
 class Placed:
-    """An area allocated in the unified buffer, from vector `place` on.
+    """An area that has been allocated in the unified buffer, from row `place` on.
 
-    `size` : vectors per position. `loads` : loads not yet emitted, in the form of :meth:`Area.loads`. `extras` : the job's
-    additional results.
+    `size` is the number of vectors per position. `loads` has the transfers that have not been emitted yet, as :meth:`Area.loads`
+    returns them. `extras` are the areas of the job's additional results.
     """
 
     area: Area
@@ -196,5 +199,5 @@ class Placed:
     extras: list = field(default_factory=list)
 
     def at(self, sample, y, tile, x):
-        """Returns the first vector of a position."""
+        """Returns the buffer row of a position's first vector."""
         return self.place + self.area.place(sample, y, tile, x) * self.size

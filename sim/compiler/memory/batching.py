@@ -1,8 +1,8 @@
-"""The batch along x: if tensors have one position, their samples are stored as positions.
+"""Batches of tensors with one position: their samples are stored along x, as if they were positions.
 
 A dense layer is a convolution of 1 x 1. Processed sample by sample, it would give the array one row at a time. With the samples
-along x it becomes a convolution with many positions. Neighbouring stages with samples along x form a run. A chunk of the batch is
-the group of samples that passes through a run together.
+along x it becomes a convolution with many positions. Neighbouring stages with samples along x form a run. A chunk is the group of
+samples that passes through a run together.
 """
 
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ __all__ = ["Batched", "lay_along_x", "tensors_along_x", "reads", "writes"]
 
 @dataclass(frozen=True, eq=False)
 class Batched:
-    """Stages for a whole batch.
+    """The stages and tensors of a graph for a whole batch.
 
     Parameters
     ----------
     graph : Graph
-        Has the same number of stages.
+        The graph before batching. It has the same number of stages.
     stages : tuple of Stage
     tensors : dict of str to Tensor
         The graph's tensors, and the tensors that the host gathers.
@@ -45,7 +45,7 @@ class Batched:
 
     @property
     def wide(self):
-        """Returns whether the output is binary32."""
+        """Returns True if the graph's output is binary32."""
         return any(map(self.graph.is_wide, self.graph.stages))
 
     def is_wide(self, stage):
@@ -55,11 +55,12 @@ class Batched:
         return self.stages[number].output in self.along_x
 
     def count(self, name):
-        """Returns the number of samples of a tensor, or of chunks."""
+        """Returns the length of a tensor's sample axis: the number of chunks if its samples are along x, else of samples."""
         return self.chunks if name in self.along_x else self.batch
 
     def runs(self):
-        """Yields ranges of stage numbers: neighbours with samples along x together, other stages one by one."""
+        """Yields ranges of stage indices. Neighbouring stages with samples along x are in one range; each other stage is a range
+        by itself."""
         first = 0
         for number in range(1, len(self.stages) + 1):
             if number == len(self.stages) or not (self.is_along_x(first) and self.is_along_x(number)):
@@ -68,19 +69,19 @@ class Batched:
 
 
 def reads(stage):
-    """Returns the names of the tensors that a stage reads."""
+    """Returns the set of names of the tensors that a stage reads."""
     tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
     return {*tensors, *([stage.beside] if stage.beside else ())}
 
 
 def writes(stage):
-    """Returns the names of the tensors that a stage writes."""
+    """Returns the set of names of the tensors that a stage writes."""
     return {stage.output, *(extra.tensor for extra in stage.extras)}
 
 
 def tensors_along_x(stages, tensors):
-    """Returns the names of the tensors whose samples can be stored along x: all stages that write or read them use one
-    position."""
+    """Returns the names of the tensors whose samples can be stored along x: tensors with one position, if all stages that write
+    or read them allow it."""
     transposed = {tensor.transpose_of for tensor in tensors.values()}
     found = {
         name
@@ -108,7 +109,8 @@ def tensors_along_x(stages, tensors):
 
 
 def lay_along_x(graph, stages, gathers, batch, rows, tensors=None):
-    """Returns the :class:`Batched` for chunks of `rows` samples. `tensors` defaults to the graph's."""
+    """Stores samples along x where possible. Returns the :class:`Batched` for chunks of `rows` samples. `tensors` : default: the
+    graph's."""
     tensors = {gather.tensor.name: gather.tensor for gather in gathers} | (tensors or graph.tensors)
     along_x = tensors_along_x(stages, tensors)
     tensors |= {name: Tensor(name, tensors[name].channels, 1, rows) for name in along_x}

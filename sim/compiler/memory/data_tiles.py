@@ -1,10 +1,11 @@
-"""Tiles of weights that are values of another tensor, read from host memory as an earlier stage stored them.
+"""Weight tiles whose weights are values of another tensor. They are read from host memory, where an earlier stage has stored the
+tensor.
 
-The tensor has one row of positions. n consecutive vectors are n positions of n channels: a tile with the positions as its columns
-or as its rows. Zeros after the last position pad it to a multiple of n.
+The tensor has one row of positions. n consecutive vectors are n positions of n channels: a weight tile with the positions as its
+columns or as its rows. Zeros after the last position pad the tensor to a multiple of n positions.
 
-Sums end with a tile of zeros. A result below the least normal number may be -0; the padding of the last tile would make it +0.
-Padding is therefore always present, so that the bits do not depend on n.
+Every sum has some padding: if its last tile has none, a tile of zeros follows. Otherwise the bits of results would depend on n: a
+result below the least normal number may be -0, and padding in the last tile changes it to +0.
 """
 
 from amaranth_tpu.hw.spec.isa import Opcode
@@ -13,14 +14,15 @@ __all__ = ["DataTiles", "margins", "ends_with_zeros"]
 
 
 def ends_with_zeros(stage, n):
-    """Checks whether a tile of zeros follows the tiles of the sums. The results of softmax do not depend on the sign of a
-    zero."""
+    """Returns True if a tile of zeros must follow the tiles of a stage's sums. It is not needed if the last tile has padding
+    anyway, or before softmax, which ignores the sign of a zero."""
     term = stage.terms[-1]
     return term.data is not None and term.weights.shape[2] % n == 0 and not stage.softmax
 
 
 def margins(stages, tensors, n):
-    """Returns `{name: zeros after the positions}` of the tensors whose values are weights of these stages."""
+    """Returns `{name: number}` for the tensors whose values are weights of these stages: the positions of zeros that follow the
+    tensor in memory."""
     found = {}
     for stage in stages:
         for term in stage.terms:
@@ -31,8 +33,8 @@ def margins(stages, tensors, n):
 
 
 class DataTiles:
-    """The tiles of a stage whose weights are data, for a :class:`sim.compiler.codegen.matmuls.Group`; in the order of its passes,
-    then columns.
+    """Emits the LOAD_WEIGHTS of a stage whose weights are values of a tensor. Tiles are in the order of
+    :class:`sim.compiler.codegen.matmuls.Group`: by pass, then by column tile.
 
     Parameters
     ----------
@@ -41,10 +43,11 @@ class DataTiles:
     layout : Layout
         Layout of the tensor that provides the weights.
     sample : int
+        Index of the sample whose values are the weights.
     columns : (int, int)
         First column tile, and number of column tiles.
     passes : int
-        Passes with tiles of the tensor; the passes after them have zeros.
+        Number of passes with tiles of the tensor. The tiles of later passes are zeros.
     """
 
     def __init__(self, emitter, term, layout, sample, columns, passes):
@@ -52,11 +55,12 @@ class DataTiles:
         self.columns, self.passes, self.done = columns, passes, 0
 
     def fit(self, passes, count):
-        """Returns how many of the next passes can be one MATMUL, whose tiles are all requested before it."""
+        """Returns the number of the next `passes` that one MATMUL may have, for `count` column tiles. All of their tiles are
+        requested before the MATMUL, so they must fit the weight FIFO."""
         return min(passes, max(1, self.emitter.config.weight_fifo_depth // 2 // count))
 
     def bring(self, count):
-        """Emits LOAD_WEIGHTS of the next tiles."""
+        """Emits the LOAD_WEIGHTS of the next `count` tiles."""
         first = self.columns[0]
         runs = []
         for number in range(self.done, self.done + count):

@@ -28,27 +28,28 @@ ZEROS = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of one tensor for a batch, counted in positions from its first.
+    """The layout of one tensor for a batch. All distances and offsets are in positions.
 
     Parameters
     ----------
     tensor : Tensor
     n, batch : int
     below, beside : int
-        Rows of zeros below every sample; columns of zeros after every row.
+        Rows of zeros below every sample, and columns of zeros after every row.
     lead : int
         Zeros before the first sample.
     along_x : bool
-        Whether samples are stored along x, with chunks in the place of samples; see :mod:`sim.compiler.memory.batching`.
+        True if samples are stored along x. The sample axis then has chunks; see :mod:`sim.compiler.memory.batching`.
     planar : bool
-        Whether tiles are outside y and x.
+        True for the order `[sample][tile][y][x]`.
     behind : int
         Zeros after every plane of a planar layout.
     grouped : bool
-        For a tensor of one column: whether it shares the memory of a planar layout that it is transposed from, or to. n
-        consecutive tiles here are n positions there.
+        True for a tensor of one column that is stored at the addresses of a planar tensor, of which it is the transpose (or which
+        is its transpose). n consecutive tiles of this tensor are n positions of the planar one.
     base : Layout or None
-        For a tensor that is transposed in blocks: the layout of its source, whose rows are several blocks.
+        For a tensor that is transposed in blocks of positions: the layout of the tensor from which it is transposed. Each of the
+        source's rows has several blocks.
     """
 
     tensor: Tensor
@@ -69,33 +70,33 @@ class Layout:
 
     @property
     def pitch(self):
-        """Positions in a row of one tile, margin included."""
+        """Returns the positions per row of one tile, including margin columns."""
         return self.tensor.width + self.beside
 
     @property
     def row(self):
-        """Positions from one y to the next."""
+        """Returns the distance from a row y to the next row, in positions."""
         return self.n if self.grouped else self.pitch if self.planar else self.tiles * self.pitch
 
     @property
     def plane(self):
-        """Positions from one tile to the next."""
+        """Returns the distance from a tile to the next tile, in positions."""
         return (self.tensor.height + self.below) * self.pitch + self.behind if self.planar else self.pitch
 
     @property
     def sample(self):
-        """Positions from one sample to the next."""
+        """Returns the distance from a sample to the next sample, in positions."""
         if self.grouped:
             return self.tiles * (self.tensor.height + self.below)
         return self.tiles * self.plane if self.planar else (self.tensor.height + self.below) * self.row
 
     @property
     def size(self):
-        """Positions in total."""
+        """Returns the size of the tensor with all samples and margins, in positions."""
         return self.lead + self.batch * self.sample
 
     def position(self, sample, y, tile=0, x=0):
-        """Returns the number of a position. y and x may be in the margins."""
+        """Returns the offset of a position from the start of the tensor, in positions. y and x may be in the margins."""
         if self.base and self.tensor.block:
             step, before = self.tensor.block
             row, block = divmod(y, self.tensor.height // self.base.tensor.height)
@@ -106,7 +107,8 @@ class Layout:
         return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
 
     def _view(self, vectors):
-        """Returns (positions without the lead, n) as a view of shape (batch, height, tiles, width, n), without margins."""
+        """Returns the tensor's vectors, (positions without the lead, n), as a view of shape (batch, height, tiles, width, n)
+        without margins."""
         height, width = self.tensor.height, self.tensor.width
         if self.planar:
             planes = vectors.reshape(self.batch, self.tiles, self.plane, self.n)[:, :, : height * self.pitch]
@@ -127,8 +129,8 @@ class Layout:
         return bytes(2 * self.n * self.lead) + whole.tobytes()
 
     def unpack(self, data, dtype="<f4"):
-        """Returns float32 (batch, height, width, channels) from the bytes of a tensor. A position is `n` binary32 or bfloat16
-        numbers."""
+        """Returns float32 (batch, height, width, channels) from the bytes of a tensor. `dtype` is the format in memory: binary32
+        or bfloat16."""
         dtype = np.dtype(dtype)
         values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
         values = self._view(values).transpose(0, 1, 3, 2, 4)
@@ -136,7 +138,8 @@ class Layout:
 
 
 def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
-    """Returns the layout with margins for all these readers of the tensor, as (term, size of the sums)."""
+    """Returns the layout of a tensor. Its margins contain all positions outside the tensor that the readers `terms` access; each
+    is (term, size of its sums)."""
     below = beside = top = left = 0
     for term, size in terms:
         before = [max(0, padding) for padding in term.padding]
@@ -160,8 +163,9 @@ class HostLayout:
     ----------
     layouts : dict of tensor name to Layout
     regions : dict of tensor name to `(Region, first vector)`
-        Only tensors that are in host memory.
+        Addresses of the tensors that are in host memory.
     sizes : dict of Region to vectors
+        Size of each region.
     n : int
     """
 
@@ -172,14 +176,15 @@ class HostLayout:
 
     @property
     def zeros(self):
-        """Vectors of zeros in the unified buffer, the source of the margins' stores."""
+        """Returns the number of zero vectors at the start of the unified buffer, from which margins in host memory are
+        written."""
         written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
         return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
 
 
 def _transposed(tensor, base, terms):
-    """Returns the layouts of a transposed tensor and of its source, whose rows are tiles of n positions, at the same
-    addresses."""
+    """Returns the layouts of the transposed tensor `tensor` and of its source, which is stored with the layout `base`. Both have
+    the same addresses. Rows of the source are padded to tiles of n positions."""
     transposed = layout_of(tensor, base.n, base.batch, terms)
     if tensor.width > 1:
         return replace(transposed, planar=True), replace(base, grouped=True)
@@ -195,8 +200,8 @@ def _transposed(tensor, base, terms):
 
 
 def lay_out(batched, n, homes=()):
-    """Returns the :class:`HostLayout` of a :class:`sim.compiler.memory.batching.Batched`. Resident tensors, `homes`, get no
-    address."""
+    """Returns the :class:`HostLayout` of a :class:`sim.compiler.memory.batching.Batched`. `homes` are the names of resident
+    tensors, which get no address in host memory."""
     inputs = [gather.tensor.name for gather in batched.gathers]
     used = {name for stage in batched.stages for name in reads(stage)}
     readers = {}

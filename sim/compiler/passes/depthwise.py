@@ -1,14 +1,15 @@
-"""Depthwise convolutions with positions in the lanes.
+"""A mapping of depthwise convolutions with positions, not channels, in the lanes.
 
 With channels in the lanes, a depthwise convolution uses n of the n x n cells: each weight takes a pass for n results. With
-positions in the lanes, a vector has as many rows of a channel's image as fit. Each channel then has its own tiles of weights,
-band matrices: a result's column has its weights in the lanes of its window. A pass computes as many results as a vector has
-positions, from the part of the window that is in one vector.
+positions in the lanes, a vector holds as many rows of a channel's image as fit. Each channel then has its own weight tiles, which
+are band matrices: a column of a tile has a result's weights in the lanes of the result's window. A pass computes as many results
+as a vector has positions, from the part of the window that is in one vector.
 
-Host memory is unchanged. n consecutive vectors of n channels at n positions, transposed by the loads, are n vectors of n
-positions of one channel each. The depthwise convolution reads its source *transposed*, and the pointwise convolution after it
-reads its result transposed. Rows longer than a vector are read in blocks, which overlap by the window's size minus one. Sums keep
-their order, and the other weights are structural zeros (-0), so no bit changes.
+The layout in host memory is unchanged. There, n consecutive vectors hold n channels of n positions. Loads transpose them into n
+vectors that hold n positions of one channel each. The depthwise convolution thus reads its source *transposed*, and the pointwise
+convolution after it reads the depthwise result transposed. Rows longer than a vector are read in blocks, which overlap by the
+size of the window minus one. Sums keep their order, and all other entries of the tiles are structural zeros (-0), so no bit of a
+result changes.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ _ZERO = 0x8000  # adding x * -0 changes no sum
 
 @dataclass(frozen=True)
 class _Band:
-    """A depthwise term between vectors with `rows` rows of the source and `made` rows of the result.
+    """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result.
 
     Parameters
     ----------
@@ -45,12 +46,13 @@ class _Band:
 
     @property
     def blocks(self):
-        """Vectors per channel of the source, and of the result."""
+        """Returns the number of vectors per channel, as (of the source, of the result)."""
         return tiles_of(self.source[0], self.rows), tiles_of(self.result[0], self.made)
 
     @cached_property
     def step(self):
-        """Source vectors from one vector of the result to the next; None if this distance is not an integer."""
+        """Returns the distance, in source vectors, between the windows of two consecutive result vectors; None if this distance
+        is not an integer."""
         if self.blocks[1] == 1:
             return 1
         step, rest = divmod(self.term.stride[0] * self.made, self.rows)
@@ -58,8 +60,8 @@ class _Band:
 
     @cached_property
     def _seen(self):
-        """`{(result row, column, kernel row, kernel column): (row, column)}` of the source, for the first vector of the
-        result."""
+        """Returns `{(result row, column, kernel row, kernel column): (source row, column)}`: for each product of the first result
+        vector, the position of its operand."""
         (sy, sx), (dy, dx), (py, px) = self.term.stride, self.term.dilation, self.term.padding
         seen = {}
         for y, x, ky, kx in product(range(self.made), range(self.result[1]), *map(range, self.term.kernel)):
@@ -70,7 +72,7 @@ class _Band:
 
     @cached_property
     def reach(self):
-        """The first and the last vector of the source in the windows of the result's first vector."""
+        """Returns the indices of the first and the last source vector in the windows of the first result vector."""
         rows = [row // self.rows for row, _ in self._seen.values()]
         return min(rows), max(rows)
 
@@ -79,7 +81,8 @@ class _Band:
         return self.reach[1] - self.reach[0] + 1
 
     def with_positions_in_lanes(self, source, n):
-        """Returns the term over a transposed source."""
+        """Returns the term with band-matrix weights that reads the transposed tensor named `source`. `n` is the size of the
+        array."""
         first, last = self.reach
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
@@ -92,8 +95,8 @@ class _Band:
 
 @dataclass(frozen=True)
 class _Halo:
-    """A depthwise term between rows of several vectors: a vector of the source has all positions in the windows of a vector of
-    results.
+    """A depthwise term, mapped to rows that are longer than a vector. A row is split into blocks. A source vector holds all
+    positions in the windows of one result vector, so neighbouring source vectors overlap.
 
     Parameters
     ----------
@@ -113,7 +116,7 @@ class _Halo:
 
     @property
     def across(self):
-        """Vectors per row."""
+        """Returns the number of vectors per row."""
         return self.result[1] // self.step
 
     @property
@@ -125,7 +128,8 @@ class _Halo:
         return self.term.kernel[0]
 
     def with_positions_in_lanes(self, source, n):
-        """Returns the term over a transposed source."""
+        """Returns the term with band-matrix weights that reads the transposed tensor named `source`. `n` is the size of the
+        array."""
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
         for x, kx in product(range(self.step), range(self.term.kernel[1])):
@@ -154,9 +158,9 @@ def _is_plain(stage):
 
 
 class _DepthwiseMapping:
-    """The choice of depthwise stages to map with positions in the lanes, by cycles of the array.
+    """Chooses the depthwise stages to map with positions in the lanes. A mapping is chosen if it saves cycles of the array.
 
-    In all methods, `rows` is the number of rows of a tensor per vector.
+    In all methods, `number` is the index of a depthwise stage, and `rows` the number of rows of its source per vector.
 
     Parameters
     ----------
@@ -173,7 +177,8 @@ class _DepthwiseMapping:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):
-        """Returns the number of the pointwise stage that reads a depthwise stage, if both can be mapped; else None."""
+        """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped; else
+        None."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
         if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
             return None
@@ -191,7 +196,8 @@ class _DepthwiseMapping:
         return behind[0] if self._begins_whole(source) else None
 
     def _step(self, stage):
-        """Returns the most results per vector if rows of the source are split into blocks; 0 if they cannot be split."""
+        """Returns the largest possible number of results per vector if rows of the source are split into blocks; 0 if they cannot
+        be split."""
         term, width = stage.terms[0], stage.size[1]
         most = self.n - (term.kernel[1] - 1) * term.dilation[1]
         if term.stride != (1, 1) or min(term.padding) < 0:
@@ -203,14 +209,15 @@ class _DepthwiseMapping:
         return not (writer.softmax or writer.times) and writer.result_size == self.graph.tensors[name].shape[:2]
 
     def entries(self, number):
-        """Returns the candidates for rows per vector of a depthwise stage's source, if its writer is not mapped."""
+        """Returns the candidates for the source's rows per vector, for a depthwise stage whose source is not computed by a mapped
+        stage."""
         source = self.graph.tensors[self.graph.stages[number].terms[0].source]
         writer = self.graph.stages[self.writers[source.name][0]]
         return range(1, max(1, self.n // source.width) + 1 if _is_plain(writer) and source.height > 1 else 2)
 
     def best(self, number, rows):
-        """Returns `(cycles saved, {stage: _Band})` for the chain that begins at a depthwise stage, whose source has `rows` rows
-        per vector; None if impossible."""
+        """Returns `(cycles saved, {stage index: _Band or _Halo})` of the best mapping for the chain of depthwise stages that
+        begins at stage `number`; None if there is no mapping."""
         key = number, rows
         if key not in self.known:
             found = [self._saved(number, band) for band in self._bands(number, rows)]
@@ -242,13 +249,13 @@ class _DepthwiseMapping:
 
 
 def worth(saved):
-    """Checks whether a mapping that saves this many cycles of the array is used."""
+    """Returns True if a mapping is used that saves `saved` cycles of the array."""
     return saved > 0
 
 
 def map_depthwise(graph, tensors, n, batch):
-    """Returns `(tensors, stages)` of the graph with positions in the lanes of depthwise convolutions that then take fewer cycles
-    of the array; None if there are none. `tensors` must match the graph's stages, which may have been folded."""
+    """Maps depthwise convolutions with positions in the lanes where this saves cycles of the array. Returns the new `(tensors,
+    stages)`, or None if no stage is mapped. `tensors` must match the graph's stages, which an earlier pass may have changed."""
     mapping, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
     for number in range(len(graph.stages)):
         if number not in bands and mapping.pair(number) is not None:
@@ -264,7 +271,8 @@ def map_depthwise(graph, tensors, n, batch):
 
 
 def _arranged(tensors, stage, rows, width):
-    """Returns the stage with its output stored with `rows` rows of its tensor in one row."""
+    """Changes the stage's output in `tensors` to hold `rows` image rows in each of its rows. Returns the stage that writes this
+    tensor."""
     tensor = tensors[stage.output]
     blocks = tiles_of(tensor.height, rows)
     void = (blocks * rows - tensor.height) * tensor.width

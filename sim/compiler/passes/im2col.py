@@ -1,8 +1,9 @@
-"""im2col for the first layer: the host gathers kernel positions into channels of the input.
+"""im2col for terms that read the network's input: the host gathers the values of each kernel window into the channels of one
+position.
 
-A convolution over one channel would leave all but one lane of the array idle. If it saves tiles, a term that reads the graph's
-input is replaced by a term with a 1 x 1 kernel. Its input tensor has, at each position, all values in the kernel's window, in the
-order of the sum. No bit changes.
+A convolution over one channel would leave all lanes of the array but one idle. Where this saves weight tiles, a term that reads
+the graph's input is replaced by a term with a 1 x 1 kernel. At each position, the new input tensor has all values in the kernel's
+window, in the order of the sum. No bit of a result changes.
 """
 
 from dataclasses import dataclass, replace
@@ -18,14 +19,16 @@ __all__ = ["Gather", "fold"]
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """A tensor that the host derives from the graph's input: a copy (`term` None), or the windows of a term at each position."""
+    """An input tensor that the host derives from the graph's input. It is a copy if `term` is None; otherwise each position has
+    the values in the window of `term`. `size` is the height and width of the term's sums."""
 
     tensor: Tensor
     term: Term | None = None
     size: tuple[int, int] | None = None
 
     def __call__(self, values):
-        """Returns the tensor as bfloat16 (batch, height, width, channels), from the values of the graph's input."""
+        """Returns the tensor's values, bfloat16 (batch, height, width, channels). `values` are the values of the graph's input in
+        the same format."""
         if self.term is None:
             return values
         return np.ascontiguousarray(patches(values, self.term, self.size)).reshape(len(values), *self.tensor.shape)
@@ -36,8 +39,8 @@ def _key(term, size):
 
 
 def fold(graph, n, always=()):
-    """Returns `(stages, [Gather])`: terms replaced where it saves tiles, and all input tensors that the stages read. Terms of the
-    stage numbers in `always` are replaced in any case."""
+    """Applies im2col to the terms that read the graph's input, where this saves weight tiles. Returns `(stages, [Gather])`: the
+    new stages, and all input tensors that they read. `always` has the indices of stages whose terms are replaced in any case."""
     shape = graph.tensors[graph.input]
     gathers, stages = {}, []
     for number, stage in enumerate(graph.stages):

@@ -1,10 +1,10 @@
-"""Packing for tensors with few channels: neighbouring positions share a vector.
+"""Packing of tensors with few channels: neighbouring positions share a vector.
 
 A tensor of c channels leaves n - c lanes of every vector idle, and a sliding window takes one pass for each column of the kernel.
-With p columns in a vector, position X holds the columns from p X - offset on, as [column][channel]. One pass then serves p
-columns of the kernel and p results. The stage becomes one with fewer positions and more channels, whose weights are mostly
-structural zeros (-0). Sums keep their order of kernel rows, columns and channels, so no bit changes. It corresponds to im2col of
-the graph's input, for tensors that the core writes itself.
+With p columns per vector, position X of the packed tensor holds the p columns from p X - offset on, as [column][channel]. One
+pass then serves p columns of the kernel and p results. The stage becomes one with fewer positions and more channels. Most of its
+weights are structural zeros (-0). Sums keep their order of kernel rows, columns and channels, so no bit of a result changes. The
+pass does for tensors that the core writes what im2col does for the graph's input.
 """
 
 from contextlib import suppress
@@ -27,19 +27,20 @@ _MOST_TRIALS = 64
 
 @dataclass(frozen=True)
 class Fold:
-    """The packing of a tensor's columns into vectors: `count` columns per vector, the first one `offset` columns after the start
-    of the first vector."""
+    """The packing of a tensor's columns into vectors: `count` columns per vector. The tensor's first column is column `offset` of
+    the first vector."""
 
     count: int = 1
     offset: int = 0
 
     def width(self, width):
-        """Returns the number of positions for `width` columns."""
+        """Returns the packed width, in positions, of a tensor with `width` columns."""
         return -(-(width + self.offset) // self.count)
 
 
 def _dense(term):
-    """Returns the bits of a term's weights, (ky, kx, channels of the source, channels of the result), with -0 between groups."""
+    """Returns the bits of a term's weights as uint16, (ky, kx, channels of the source, channels of the result). Weights between
+    groups are -0."""
     inputs, channels = term.weights.shape[2:]
     dense = np.full((*term.kernel, inputs * term.groups, channels), _ZERO, np.uint16)
     outputs = channels // term.groups
@@ -50,8 +51,8 @@ def _dense(term):
 
 
 def _between(term, source, result):
-    """Returns the term between folded tensors. For a result of several vectors in a row, `count` times the stride must be a
-    multiple of the source's `count`."""
+    """Returns the term that reads a packed source and computes a packed result. `source` and `result` are their :class:`Fold`. If
+    a row of the result has several vectors, the stride times the result's `count` must be a multiple of the source's `count`."""
     if source.count == result.count == 1:
         return term
     step, places = term.stride[1], {}
@@ -76,7 +77,7 @@ def _between(term, source, result):
 
 
 def _inside(graph, name):
-    """Checks that no reader of a tensor reads columns outside it, which would have to be zeros."""
+    """Returns True if no stage reads columns outside the tensor `name`. Such columns would have to be zeros."""
     width = graph.tensors[name].width
     return all(
         term.padding[1] <= 0
@@ -88,7 +89,8 @@ def _inside(graph, name):
 
 
 def _foldable(graph):
-    """Returns, in order, the names of the tensors that one stage writes as a whole and that are read only as operands of sums."""
+    """Returns, in program order, the names of the tensors that can be packed: one stage writes the whole tensor, and other stages
+    read it only as an operand of sums."""
     found = {}
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
@@ -102,16 +104,16 @@ def _foldable(graph):
 
 
 class _Folding:
-    """A graph with some tensors folded.
+    """A graph in which some tensors are packed.
 
     Parameters
     ----------
     graph : Graph
     n : int
     wanted : dict of str to int
-        Columns per vector of some tensors. Other tensors are folded only if these require it.
+        Columns per vector of some tensors. Other tensors are packed only if the packing of these requires it.
     known : dict
-        Terms computed by other foldings.
+        Cache of converted terms, shared by all instances.
 
     Members
     -------
@@ -131,7 +133,8 @@ class _Folding:
             self.stages.append(self._stage(stage, wanted.get(stage.output, 1), stage.output in foldable))
 
     def _stage(self, stage, count, foldable):
-        """Returns the stage with its operands folded, and its result folded by a multiple of `count`."""
+        """Returns the stage with packed operands and a packed result. The result has a multiple of `count` columns per vector.
+        `foldable` is True if the result may be packed. Raises ValueError if it must be packed but cannot."""
         width, name = stage.size[1], stage.output
         for term in stage.terms if width > 1 else ():
             source = self.folds.get(term.source, Fold()).count
@@ -168,14 +171,14 @@ class _Folding:
 
     @property
     def cycles(self):
-        """Approximate cycles of the array for a sample."""
+        """Returns the approximate cycles of the array for one sample."""
         stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 
 
 def fold_columns(graph, n):
-    """Returns `(tensors, stages, {tensor: Fold})` of the graph, with tensors folded where the array then needs fewer cycles; None
-    if there are none. Stages correspond one to one."""
+    """Packs tensors where this saves cycles of the array. Returns `(tensors, stages, {tensor: Fold})` of the new graph, or None
+    if nothing is packed. There is one new stage for each stage of the graph."""
     tensors, known, wanted = graph.tensors, {}, {}
     trials = [
         (name, count)

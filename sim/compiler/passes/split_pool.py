@@ -1,6 +1,6 @@
-"""Splitting of max pooling over windows whose sums do not fit the accumulators: along x first, then along y.
+"""Splitting of max pooling into two stages, along x and then along y, where the sums of one window do not fit the accumulators.
 
-The tensor between is bfloat16. Rounding and the maximum commute, so no bit changes in a result that is itself rounded to
+The intermediate tensor is bfloat16. Rounding and the maximum commute, so no bit changes in a result that is itself rounded to
 bfloat16.
 """
 
@@ -23,7 +23,7 @@ def _fits(stage, depth):
 
 
 def _split(stage, number):
-    """Returns the tensor between, and the stage split in two."""
+    """Splits a stage in two. Returns the intermediate tensor and the two stages. `number` makes the tensor's name unique."""
     pool, height = stage.pool, stage.sums_size[0]
     between = Tensor(f"{stage.name}, largest along x, {number}", stage.channels, height, pool.size[1])
     along_x = Pool((1, pool.window[1]), (height, pool.size[1]), (1, pool.stride[1]), (1, pool.dilation[1]), (0, pool.padding[1]))
@@ -34,7 +34,8 @@ def _split(stage, number):
 
 
 def split_windows(graph, depth):
-    """Returns the graph with these stages split, for `depth` accumulator rows. A stage with binary32 results is not split."""
+    """Returns the graph in which stages are split if one window needs more than `depth` accumulator rows. Stages with binary32
+    results are not split."""
     tensors, stages = dict(graph.tensors), []
     for stage in graph.stages:
         if stage.pool and not graph.is_wide(stage) and not _fits(stage, depth):

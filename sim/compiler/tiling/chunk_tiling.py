@@ -1,4 +1,4 @@
-"""Tiling of runs with samples along x: chunks of the batch, groups of column tiles, resident tensors."""
+"""Tiling of runs with samples along x: chunks of the batch, groups of column tiles, and resident tensors."""
 
 from dataclasses import dataclass, field
 
@@ -27,26 +27,29 @@ REFINEMENTS = (
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The choices of a run of stages.
+    """The tiling of a run: a range of consecutive stages that are executed together.
 
     Parameters
     ----------
     stages : range
-        Numbers of the stages.
+        Indices of the stages.
     plans : tuple of StagePlan
+        Tiling of each stage.
     staging : int
-        Vectors of the unified buffer that stage results for the stores, in a run with samples along x. In other runs, each stage
-        has its own staging area.
+        In a run with samples along x: vectors of the unified buffer that hold results before they are stored. In other runs, each
+        stage has its own staging area.
     homes : dict of str to (int, int)
-        Resident tensors: first row of each, counted after the zeros, and number of samples, or chunks, that fit at a time.
+        Resident tensors: first row of each, counted after the zeros, and number of samples (or chunks) whose values fit there at
+        the same time.
     home_size : int
-        Rows of all resident tensors.
+        Buffer rows of all resident tensors.
     first : tuple of int
-        Tiles of the first loads of the program.
+        Numbers of channel tiles in the first loads of the program.
     tail : int
-        Parts into which the rows of the program's last results are split, so that activation and store start early.
+        Number of parts into which the rows of the program's last results are split, so that their activation and stores start
+        early.
     apart : float
-        Distance of overlapping stages; see :func:`sim.compiler.tiling.overlap.take_turns`.
+        Time between overlapping stages; see :func:`sim.compiler.tiling.overlap.take_turns`.
     """
 
     stages: range
@@ -60,8 +63,8 @@ class RunPlan:
 
 
 def chunk_sizes(config, batch):
-    """Returns candidates for the samples per chunk: the whole batch, and equal parts of it of about 1, 2, 3, 4, 6, 8, 12 ...
-    samples."""
+    """Returns candidates for the number of samples per chunk: the whole batch, and equal divisions of it into chunks of about 1,
+    2, 3, 4, 6, 8, 12 ... samples."""
     most = min(batch, config.accumulator_depth)
     wanted = [size for power in range(16) for size in (1 << power, 3 << power >> 1)] + [most]
     counts = sorted({-(-batch // size) for size in wanted if size <= most})
@@ -69,7 +72,7 @@ def chunk_sizes(config, batch):
 
 
 def _kept(batched, run):
-    """Returns `{tensor: (first, last stage)}`, the live ranges of the tensors that no other run needs."""
+    """Returns the live ranges `{tensor: (first, last stage)}` of the tensors that a run writes and that no other run reads."""
     life = {}
     for number in run:
         life.setdefault(batched.stages[number].output, [number, number])
@@ -82,7 +85,8 @@ def _kept(batched, run):
 
 
 def _homes(life, sizes):
-    """Allocates tensors by their live ranges, each at the first free place. Returns `{tensor: place}` and the rows used."""
+    """Allocates resident tensors in the order of their live ranges, each at the lowest free address. Returns `{tensor: address}`
+    and the number of rows used. `sizes` has the rows of each tensor."""
     places = {}
     for name in sorted(life, key=lambda name: life[name]):
         others = sorted(
@@ -100,16 +104,16 @@ def _homes(life, sizes):
 
 
 class _ChunkJob(Job):
-    """The memory needs of a chunk in a stage.
+    """The memory needs of one stage for one chunk, in vectors of the unified buffer.
 
     Members
     -------
     blocks : list of (int, tuple)
-        Ways to split the sum: vectors of the largest block, and the blocks.
+        Ways to split the sum into blocks: size of the largest block in vectors, and the blocks.
     whole, least : int
-        Vectors of the operands if loaded at once, and in the smallest blocks.
+        Vectors of the operands if all are loaded at once, and in the smallest blocks.
     staged, wanted : int
-        Vectors for staged results: the minimum, and enough for overlap.
+        Vectors for staged results: the minimum, and the number that lets stores overlap with later results.
     """
 
     def __init__(self, batched, number, layouts, homes):
@@ -120,8 +124,8 @@ class _ChunkJob(Job):
         self.wanted = self.staged if self.stage.softmax else self.staged * max(2, min(4, self.tiles))
 
     def choose(self, room):
-        """Returns the blocks for a ring of `room` vectors: one block if the whole fits, else blocks that fit three times, or two,
-        or once."""
+        """Returns the blocks for operand memory of `room` vectors: one block if all operands fit; else smaller blocks, so that
+        three fit at the same time if possible, else two or one."""
         if self.whole <= room:
             return self.blocks[0][1]
         for slots in (3, 2, 1):
@@ -133,8 +137,9 @@ class _ChunkJob(Job):
 
 
 def _places(batched, run, layouts, space):
-    """Returns `(homes, rows, staging, stages)` of the fastest allocation that fits: all tensors resident, or all but the
-    largest."""
+    """Allocates the unified buffer for a run. Returns `(homes, rows, staging, stages)`: the addresses and the total size of the
+    resident tensors, the staging rows, and a :class:`_ChunkJob` per stage. All tensors are resident, or as many as fit: the
+    largest are dropped first. Raises NothingFits."""
     life = _kept(batched, run)
     sizes = {name: layouts[name].sample for name in life}
     while True:
@@ -153,8 +158,8 @@ def _places(batched, run, layouts, space):
 
 
 def plan_run(batched, run, config, layouts, space, variant):
-    """Returns the :class:`RunPlan` for `space` vectors of the unified buffer. `variant` is the index of the limits of groups.
-    Raises NothingFits."""
+    """Returns the :class:`RunPlan` of a run for `space` vectors of the unified buffer. `variant` is the index in `_CAPS` of the
+    limits for the size of groups. Raises NothingFits."""
     homes, rows, staging, stages = _places(batched, run, layouts, space)
     for one in stages:
         if one.held > config.accumulator_depth:
@@ -169,8 +174,8 @@ def plan_run(batched, run, config, layouts, space, variant):
 
 
 def _groups(stage, config, rows, streamed, variant):
-    """Returns the sizes of the groups of column tiles. They are as large as possible if operands are read again for each
-    group."""
+    """Returns the numbers of column tiles in each group of a stage. If operands are read again for each group (`streamed`), the
+    groups are as large as possible. `variant` is an index in `_CAPS`."""
     columns, slots = tiles_of(stage.channels, config.n), config.accumulator_depth // rows
     if stage.softmax or not stage.is_uniform:
         return even_groups(columns, 1)
@@ -181,8 +186,9 @@ def _groups(stage, config, rows, streamed, variant):
 
 
 def _taper(columns, cap, least, share):
-    """Returns groups of at most `cap` and at most the share `share` of the remaining column tiles. Groups shrink towards the end,
-    as the next stage waits for the last group. Groups of `least` hide the turnaround."""
+    """Divides `columns` column tiles into groups and returns their sizes. A group has at most `cap` column tiles, and at most the
+    share `share` of the remaining ones. Groups shrink towards the end, because the next stage waits for the last group. They have
+    at least `least` column tiles if possible: alternating between these hides the latency of the accumulators."""
     groups = []
     while columns:
         size = min(columns, cap, max(least, -int(-columns * share // 1)))
@@ -194,7 +200,7 @@ def _taper(columns, cap, least, share):
 
 
 def run_cost(batched, plan, config, layouts):
-    """Returns the approximate cycles: the maximum of array and bus, plus a part of the other."""
+    """Returns an estimate of a run's cycles: the larger of array and bus cycles, plus a fraction of the smaller."""
     compute = bus = functions = 0
     beats, n = config.beats_per_vector, config.n
     for number, part in zip(plan.stages, plan.plans):

@@ -1,20 +1,21 @@
-"""Overlapping stages: while a stage works on a sample, the stages before it work on later samples.
+"""Overlapping stages: while one stage works on a sample, the stages before it work on later samples.
 
-A stage alone is limited by its bottleneck: the array, the activation unit, the port of the unified buffer, or the bus. Stages
-that take turns balance these loads.
+A stage alone is limited by its bottleneck: the array, the activation unit, the port of the unified buffer, or the bus. If jobs of
+several stages alternate, these units are used more evenly.
 """
 
 from ..memory.batching import reads, writes
 
 __all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "sources_of", "numbered", "steps_of", "take_turns"]
 
-#: Distance from a stage's last piece to its reader's first piece in the next step, as a share of a step. `APART` suits waits
-#: : for the accumulators, `FAR_APART` waits for the path through host memory.
+#: Time between a stage's last job and the reader's first job in the next step, as a share of a step. `APART` is best if stages
+#: wait for the accumulators, `FAR_APART` if they wait for transfers through host memory.
 APART, FAR_APART = 0.3, 1.0
 
 
 def groups_of(stages, fits):
-    """Returns stages in groups that overlap. Each group grows while `fits(group)` holds."""
+    """Divides consecutive stages into groups of stages that overlap, and returns the groups. A group grows as long as
+    `fits(group)` is true."""
     groups = []
     for stage in stages:
         if groups and fits([*groups[-1], stage]):
@@ -25,11 +26,12 @@ def groups_of(stages, fits):
 
 
 def vectors_of(plans, first, end, low):
-    """Returns the vectors between `first` and `end` for each overlapping stage: `(first, count)` for operands, and the first
-    vector for results. None if they do not fit.
+    """Divides buffer rows `first` to `end` among overlapping stages. Returns `((first, count) for operands, first row for
+    results)` for each stage, or None if they do not fit.
 
-    Operands of more than two jobs would be loaded while results wait for the port. The remaining vectors are therefore left to
-    the following stages: runs alternate between the `low` end and the high end.
+    Each stage gets memory for the operands of only two jobs: with more, operands would be loaded while results wait for the
+    buffer's port. The remaining rows are left to the next run. Consecutive runs therefore alternate between the low end of the
+    buffer (`low` is True) and the high end.
     """
     needed = [2 * plan.operands + plan.slots * plan.staging for plan in plans]
     if len(plans) > 1 and sum(needed) > end - first:
@@ -44,11 +46,11 @@ def vectors_of(plans, first, end, low):
 
 
 def sums_of(wanted, rows):
-    """Returns `(first, count)` of the accumulator rows of stages that take turns. `wanted` has `(cycles, rows)` of one piece of
-    work of each stage.
+    """Divides `rows` accumulator rows among stages whose jobs alternate. Returns `(first, count)` for each stage. `wanted` has
+    `(cycles, rows)` for one group of column tiles of each stage.
 
-    Each stage gets rows for one piece. Spare rows go to the longest stages first: the other stages' sums have been read by their
-    next turn.
+    Each stage gets the rows of one group. Spare rows go first to the stages that take the most cycles: the sums of the other
+    stages have been read by the time they are next.
     """
     counts = [sums for _, sums in wanted]
     order = sorted(range(len(wanted)), key=lambda index: -wanted[index][0])
@@ -62,21 +64,23 @@ def sums_of(wanted, rows):
 
 
 def sources_of(stages, tensors):
-    """Returns, for each of these stages, the indices of the stages among them that write its operands."""
+    """Returns, for each of these stages, the indices in `stages` of the stages that write its operands."""
     read = [{tensors[name].transpose_of or name for name in reads(stage)} for stage in stages]
     return [[index for index, other in enumerate(stages) if writes(other) & names] for names in read]
 
 
 def numbered(jobs, sources):
-    """Returns the step of every job of each stage.
+    """Assigns jobs to steps. Returns, for each stage, the list of the steps of its jobs.
 
     Parameters
     ----------
-    jobs : for every stage, `(first sample, end)` of its jobs in order
-    sources : for every stage, the stages before it that it reads
+    jobs : list of list of (int, int)
+        For every stage: the sample range `(first, end)` of each job, in order.
+    sources : list of list of int
+        For every stage: the indices of the stages whose results it reads.
 
-    A job runs in a later step than all jobs that it reads, and not before the step of its last sample. Jobs of several stages in
-    the same step are therefore independent.
+    A job runs in a later step than all jobs whose results it reads, and not before the step with the number of its last sample.
+    Jobs of several stages in the same step are therefore independent.
     """
     steps, step_of = [], []
     for own, read in zip(jobs, sources):
@@ -91,7 +95,8 @@ def numbered(jobs, sources):
 
 
 def steps_of(jobs, sources):
-    """Returns, step by step, the jobs that can run side by side: `{stage: its jobs}`, for jobs as in :func:`numbered`."""
+    """Returns, for each step in order, the jobs that can run at the same time, as `{stage: [job indices]}`. Parameters: see
+    :func:`numbered`."""
     steps = {}
     for stage, numbers in enumerate(numbered(jobs, sources)):
         for job, step in enumerate(numbers):
@@ -100,8 +105,9 @@ def steps_of(jobs, sources):
 
 
 def take_turns(works, progress, apart=APART):
-    """Runs generators to their ends, always the one with the least progress next. `progress(index)` is from 0 to 1. Earlier
-    stages run ahead of later ones, which read their results in the next step: by the share `apart` from the first to the last."""
+    """Runs generators to their ends, interleaved. The generator with the least progress always continues next. `progress(index)`
+    returns a generator's progress, from 0 to 1. Earlier stages run ahead of later stages, which read their results in the next
+    step. The lead of the first stage over the last is the share `apart` of a step."""
     works, early = dict(enumerate(works)), apart / len(works)
     pace = {index: 1 - early * (len(works) - 1 - index) for index in works}
     while works:

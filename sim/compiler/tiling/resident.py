@@ -1,7 +1,8 @@
-"""Resident tensors: they stay in the unified buffer between overlapping stages, from the writer to the readers.
+"""Resident tensors. They stay in the unified buffer between overlapping stages, from the stage that writes them to the stages
+that read them.
 
-A tensor passes the buffer's vector port three times on its way through host memory, and once if it is resident. It has space for
-as many samples as are in flight between the first and the last stage.
+A tensor that is stored in host memory passes the buffer's vector port three times; a resident tensor passes it once. A resident
+tensor has space for the samples that are in flight between its writer and its last reader.
 """
 
 from dataclasses import replace
@@ -15,7 +16,7 @@ __all__ = ["with_residents"]
 
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """Returns a RunPlan with as many resident tensors as fit, the largest first; None if none fits.
+    """Returns a RunPlan in which tensors are resident, or None if none fits. The largest tensors are tried first.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ def with_residents(batched, run, config, layouts, first, depth):
     first : int
         First vector of the unified buffer that the run may use.
     depth : int
-        Accumulator rows per stage.
+        Accumulator rows available to each stage.
     """
     names, best = _candidates(batched, run.stages), None
     for name in sorted(names, key=lambda name: -layouts[name].sample):
@@ -40,8 +41,8 @@ def with_residents(batched, run, config, layouts, first, depth):
 
 
 def _candidates(batched, numbers):
-    """Returns the names of the tensors that can be resident: one of these stages writes the whole tensor, and others read it only
-    as an operand."""
+    """Returns the names of the tensors that can be resident: one of the stages `numbers` writes the whole tensor, and other
+    stages among them read it only as an operand."""
     stages, found = batched.stages, []
     transposed = {tensor.transpose_of for tensor in batched.tensors.values()}
     for number in numbers:
@@ -63,13 +64,14 @@ def _candidates(batched, numbers):
 
 
 def _is_operand(name, stage):
-    """Checks that a stage reads a tensor only as an operand. A stage with a table needs space for operands, to load the table."""
+    """Returns True if a stage reads the tensor only as an operand and may read it from its home. A stage with a function table
+    may not: it needs buffer space for operands to load the table."""
     other = {stage.output, stage.beside, *(term.data for term in stage.terms)}
     return name not in other and not stage.function.is_table and all(extra.tensor != name for extra in stage.extras)
 
 
 def _planned(batched, run, config, layouts, first, depth, kept):
-    """Returns the run with these tensors resident, or None if the buffer is too small."""
+    """Returns the run with the tensors `kept` resident, or None if the buffer or the accumulators are too small."""
     stages = [batched.stages[number] for number in run.stages]
     users = [not kept.isdisjoint({*reads(stage), stage.output}) for stage in stages]
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
@@ -96,8 +98,8 @@ def _planned(batched, run, config, layouts, first, depth, kept):
 
 
 def _under_way(jobs, steps, writer, reader):
-    """Returns the number of samples in flight between a stage and a reader: the least count for which no sample is written in the
-    step in which the previous sample at its place is read."""
+    """Returns the number of samples that are in flight between a writer and a reader. With this number of areas, no sample is
+    written in the step in which the previous sample of the same area is read. `jobs` and `steps` are as in :func:`.numbered`."""
     begin = {first: step for (first, _), step in zip(reversed(jobs[writer]), reversed(steps[writer]))}
     end = {first: step for (first, _), step in zip(jobs[reader], steps[reader])}
     return next(

@@ -1,6 +1,6 @@
-"""Tiling of a stage into pieces that fit the buffers: rectangles of results, column tiles, blocks of the sum.
+"""Tiling of a stage to fit the buffers: rectangles of results, column tiles, and blocks of the sum.
 
-All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile of the source's channels).
+All ranges are half open. A *pass* multiplies by one tile of weights: (term, ky, kx, tile of the source's channels).
 """
 
 from dataclasses import dataclass, replace
@@ -35,20 +35,22 @@ _TRANSPOSED = 8  # column tiles whose passes alternate with positions in the lan
 
 
 class NothingFits(Exception):
-    """The smallest tile of a stage does not fit; `name` is the configuration parameter that is too small."""
+    """The smallest tile of a stage does not fit. `name` is the configuration parameter that is too small, `needed` the value
+    needed."""
 
     def __init__(self, name, needed, stage):
         super().__init__(name, needed, stage)
         self.name, self.needed, self.stage = name, needed, stage
 
     def reason(self, config):
-        """Returns one line: the limit of this configuration, and the option that raises it."""
+        """Returns a message of one line: the limit of this configuration, and the option that raises it."""
         have, option = getattr(config, self.name), self.name.replace("_", "-")
         return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
 
 
 def passes_of(stage, n, column):
-    """Returns the passes of a column tile, in order. Passes without weights, because of groups or sparse terms, are skipped."""
+    """Returns the passes of column tile `column`, in order, as (term, ky, kx, channel tile). Passes whose weights are all
+    structural zeros, because of groups or sparse terms, are skipped."""
     passes = []
     for index, term in enumerate(stage.terms):
         inputs, outputs = term.weights.shape[2], stage.channels // term.groups
@@ -68,7 +70,8 @@ def passes_of(stage, n, column):
 
 @lru_cache(maxsize=256)
 def _tiles_with_weights(term, n):
-    """Returns, for a sparse term, bool (kernel rows, kernel columns, tiles of the source, column tiles)."""
+    """Returns the weight tiles of a sparse term that have weights: bool (kernel rows, kernel columns, channel tiles of the
+    source, column tiles)."""
     there = term.weights.view(np.uint16) != 0x8000
     for axis in (2, 3):
         there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
@@ -76,13 +79,13 @@ def _tiles_with_weights(term, n):
 
 
 def count_passes(stage, n):
-    """Returns the passes of all column tiles for one piece of work."""
+    """Returns the number of passes of all column tiles of a stage, for one rectangle of results."""
     return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))
 
 
 def runs_of_windows(stage, axis, first, end):
-    """Returns `(first result, results, first window position, positions)` along an axis, per run of results whose windows are
-    clipped equally."""
+    """Divides the results `first` to `end` along an axis (0: y, 1: x) into ranges whose pooling windows are clipped in the same
+    way. Returns `[first result, results, first window position, window positions]` for each range."""
     pool, have, runs = stage.pool, stage.sums_size[axis], []
     for index in range(first, end):
         start = index * pool.stride[axis] - pool.padding[axis]
@@ -96,7 +99,7 @@ def runs_of_windows(stage, axis, first, end):
 
 
 def _ranges(total, step):
-    """Returns `(first, end)` of the pieces of a length."""
+    """Returns `(first, end)` of consecutive ranges of length `step` that cover `total`. The last range may be shorter."""
     return [(first, min(total, first + step)) for first in range(0, total, step)]
 
 
@@ -116,20 +119,20 @@ class StagePlan:
     Parameters
     ----------
     samples, rows, columns : int
-        Size of a job's rectangle of results.
+        Size of the rectangle of results that a job computes.
     groups : tuple of int
-        Sizes of the groups of column tiles whose passes alternate.
+        Sizes of the groups of column tiles. The passes within a group alternate.
     blocks : tuple of tuple
-        Blocks of the sum: pieces `(term, first ky, end ky, first tile, end tile)` that are loaded together. One block if all
-        pieces fit.
+        Blocks of the sum. A block is a tuple of pieces `(term, first ky, end ky, first tile, end tile)` whose operands are loaded
+        together. There is one block if all operands fit.
     staging, slots : int
-        Vectors of a job's result in the unified buffer, and the number of such areas.
+        Vectors of a job's result in the unified buffer, and the number of such staging areas.
     operands : int
-        Vectors of the largest block of operands.
+        Vectors of the operands of the largest block.
     sums : int
-        Accumulator rows of the column tiles whose passes alternate.
+        Accumulator rows of one group of column tiles.
     tiles : tuple of (int, int)
-        Ranges of column tiles that are separate jobs, if each column tile of the stage reads its own tile; else empty.
+        Ranges of column tiles that are computed by separate jobs, if each column tile reads its own channel tile; else empty.
     """
 
     samples: int
@@ -144,7 +147,8 @@ class StagePlan:
     tiles: tuple = ()
 
     def rectangles(self, stage, batched):
-        """Returns the jobs, in order. With samples along x, each job is a chunk."""
+        """Returns the jobs of a stage, in order, as a list of :class:`.Rectangle`. With samples along x, each job computes one
+        chunk."""
         height, width = stage.result_size
         if stage.output in batched.along_x:
             ranges = _ranges(batched.batch, batched.rows)
@@ -161,7 +165,7 @@ class StagePlan:
         ]
 
     def areas(self, stage, rectangle, block, layouts):
-        """Returns `{source: Area}` that the pieces of a block read for a rectangle."""
+        """Returns `{source: Area}`: the areas of operands that a block needs for a rectangle of results."""
         areas = {}
         whole = self.columns == stage.result_size[1]
         for index, ky, end_ky, tile, end_tile in block:
@@ -180,7 +184,7 @@ class StagePlan:
         return areas
 
     def result(self, stage, rectangle, layouts):
-        """Returns the area of the output that a job computes."""
+        """Returns the area of the output that a job writes."""
         if stage.reflow:
             layout, width = layouts[stage.output], stage.result_size[1]
             first, end = (row * width for row in rectangle.rows)
@@ -189,7 +193,7 @@ class StagePlan:
         return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
 
     def made(self, stage, rectangle, layouts):
-        """Returns the area of the output, and the areas of the job's extra results."""
+        """Returns a list: the area of the output, and the areas of the job's extra results."""
         areas = [self.result(stage, rectangle, layouts)]
         for extra in stage.extras:
             window = [a * b for a, b in zip(stage.window, extra.spread)]
@@ -197,7 +201,8 @@ class StagePlan:
         return areas
 
     def _area(self, layout, rectangle, origin, window):
-        """Returns the area of a tensor that has a window for each result."""
+        """Returns the area of a tensor that has `window` (rows, columns) positions for each result of the rectangle, from
+        position `origin` on."""
         rows, columns = (
             (start + edges[0] * size, start + edges[1] * size)
             for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
@@ -206,20 +211,22 @@ class StagePlan:
         return Area(layout, rectangle.samples, rows, rectangle.tiles or (0, layout.tiles), None if whole else columns, 0)
 
     def beside(self, stage, rectangle, layouts):
-        """Returns the area of the operand that is read at the results' positions."""
+        """Returns the area of the operand tensor that has the shape of the results: of `select` or `times`."""
         layout = layouts[stage.beside]
         columns = None if self.columns == stage.result_size[1] else rectangle.columns
         return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
 
 
 def reads_transposed(stage, layouts):
-    """Checks whether a stage reads positions in the lanes, so that each column tile reads its own tile."""
+    """Returns True if a stage reads a transposed tensor with positions in the lanes. Each column tile then reads its own channel
+    tile."""
     source = layouts[stage.terms[0].source].tensor
     return source.transpose_of is not None and source.width == 1
 
 
 def blocks_of(stage, layouts):
-    """Yields ways to split the sum: not at all, by rows of the kernel, by tiles of channels where that keeps the order."""
+    """Yields ways to split a sum into blocks: one block, by rows of the kernel, by terms, and by channel tiles if this keeps the
+    order of additions."""
     whole = [(index, 0, term.kernel[0], 0, layouts[term.source].tiles) for index, term in enumerate(stage.terms)]
     yield (tuple(whole),)
     highest = max(term.kernel[0] for term in stage.terms)
@@ -243,12 +250,12 @@ def blocks_of(stage, layouts):
 
 
 def even_groups(columns, together):
-    """Returns column tiles in groups of this size."""
+    """Divides `columns` column tiles into groups of `together`; the last group may be smaller. Returns the sizes."""
     return (together,) * (columns // together) + (columns % together,) * bool(columns % together)
 
 
 def _sizes(total):
-    """Returns the equal parts of a length, in decreasing order."""
+    """Returns, in decreasing order, the sizes of the largest part when a length is divided into 1, 2, 3 ... equal parts."""
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 
@@ -263,7 +270,7 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
     depth : int
         Accumulator rows available to the stage.
     homes : collection of str
-        Resident tensors, each sample in its own place.
+        Names of resident tensors. Each job then has one sample, as each sample has its own address.
 
     Raises
     ------
@@ -294,14 +301,15 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
 
 
 def _follow(term, stage, layout):
-    """Checks whether a term's operands of a sample end where the operands of the next sample begin, as rows do."""
+    """Returns True if the term's operands for a sample end where the operands for the next sample begin. One loop over rows then
+    covers several samples."""
     whole = layout.below == 0 and not layout.tensor.transpose_of and layout.tensor.height == stage.sums_size[0]
     return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
 
 
 def _shapes(stage, batch, layouts):
-    """Returns the candidate sizes of jobs: samples, if a loop over rows is free for them or also covers them; rows and columns of
-    the result; ranges of column tiles, if they are split."""
+    """Returns the candidates for the size of a job: (samples, rows, columns), and (first, end) of the column tiles if these are
+    split. A job has several samples only if one loop over rows covers them at no cost."""
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
     layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
@@ -320,25 +328,25 @@ def _shapes(stage, batch, layouts):
 
 
 class Job:
-    """The memory needs of jobs of one size.
+    """The memory needs of a stage's jobs of one size.
 
     Parameters
     ----------
     trial : StagePlan
-        Has the size.
+        Gives the size of the jobs.
     homes : collection of str
-        Resident tensors.
+        Names of resident tensors.
 
     Members
     -------
     rectangles : list of Rectangle
-        All different rectangles.
+        All different rectangles. Rectangles at the edges may be smaller.
     sums, held : int
-        Accumulator rows per column tile of the largest rectangle, and the rows that it needs at once.
+        Accumulator rows per column tile of the largest rectangle, and the accumulator rows that must be allocated at once.
     width : int
         Vectors per position of the result.
     made : int
-        Positions of all results of the largest rectangle that are stored to host memory.
+        Positions of all results of the largest rectangle that are stored to host memory. 0 if the output is resident.
     """
 
     def __init__(self, batched, number, layouts, trial, homes=()):
@@ -354,7 +362,8 @@ class Job:
         self.made = 0 if stays else sum(area.size for area in trial.made(self.stage, self.largest, layouts))
 
     def sizes(self, blocks, rectangle):
-        """Returns the vectors of each block of operands. The last block includes the operand at the results' positions."""
+        """Returns the operand vectors of each block for a rectangle. The last block includes the operand tensor that has the
+        shape of the results."""
         sizes = [
             sum(
                 area.size
@@ -368,17 +377,19 @@ class Job:
         return sizes
 
     def operands(self, blocks):
-        """Returns the vectors of the largest block of operands."""
+        """Returns the operand vectors of the largest block, for any rectangle."""
         return max(max(self.sizes(blocks, rectangle)) for rectangle in self.rectangles)
 
 
 def group_cycles(config, count, rows):
-    """Returns the cycles of a pass over `rows` rows in a group of column tiles: passes over the same sums wait for each other."""
+    """Returns the cycles of one pass of each of `count` column tiles over `rows` rows. A pass waits for the previous pass over
+    the same sums, so the result is at least the accumulators' latency."""
     return max(count * max(rows, config.n), turnaround(config))
 
 
 def _together(job, config, depth):
-    """Returns the number of column tiles whose passes alternate."""
+    """Returns the number of column tiles whose passes alternate: enough to hide the latency of the accumulators, if there is
+    memory."""
     if reads_transposed(job.stage, job.layouts) and config.pooling:
         return max(1, min(job.tiles, _TRANSPOSED, config.accumulator_depth // _PLACES // job.sums, config.bias_depth // 2))
     if job.stage.softmax or not job.stage.is_uniform:
@@ -388,7 +399,8 @@ def _together(job, config, depth):
 
 
 def _cost(job, config, together, blocks=1, operands=0):
-    """Returns `(approximate cycles, the smaller of array and bus cycles, jobs)`, for `operands` vectors per job."""
+    """Returns `(approximate cycles, the smaller of array and bus cycles, number of jobs)`. `together` column tiles alternate. A
+    job loads `operands` vectors in `blocks` blocks."""
     passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
     passes /= len(job.trial.tiles) or 1
     jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
@@ -398,15 +410,16 @@ def _cost(job, config, together, blocks=1, operands=0):
 
 
 def _groups(job, n, together):
-    """Returns the sizes of the groups of column tiles of a job. With positions in the lanes, a group stays within n column
-    tiles."""
+    """Returns the sizes of the groups of column tiles of a job. With positions in the lanes, no group crosses a multiple of n
+    column tiles."""
     if reads_transposed(job.stage, job.layouts):
         return even_groups(n, together) * (job.tiles // n)
     return even_groups(job.tiles, together)
 
 
 def _plan(job, config, blocks, operands, slots, depth):
-    """Returns `(approximate cycles, StagePlan)`. Without `slots` for results nothing overlaps."""
+    """Returns `(approximate cycles, StagePlan)`. `operands` is the size of the largest of the `blocks`, `slots` the number of
+    staging areas for results. If `slots` is 0, there is no memory for overlap: array and bus cycles add up."""
     together = _together(job, config, depth)
     cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
     if not slots or job.held * together > depth // 2 and jobs > 1:

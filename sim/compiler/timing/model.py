@@ -1,6 +1,6 @@
-"""The timing model of a program: an event simulation of the units, the bus and the array, without any data.
+"""The timing model of a program: an event-driven simulation of the units, the bus and the array, without data.
 
-The compiler compares schedules and orders instructions by it. It is an estimate: no result depends on it.
+The compiler uses it to compare schedules and to order instructions. It is an estimate: no computed value depends on it.
 """
 
 from collections import deque
@@ -46,20 +46,21 @@ UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in
 
 _DISPATCH = 6  # cycles per instruction, plus one for each in flight
 _START, _END = 12, 8  # cycles around a run: start until fetch and decode, last completion until interrupt
-# Cycles from the last vector or tile to the dependent operation: results, with and without dispatch between two instructions;
-# stores, after the memory's response; loads; a tile's arrival to its use by the array; ring exchanges.
+# Cycles from the last vector or tile to the start of a dependent operation. Results: with and without dispatch between the two;
+# stores: after the memory's response; loads; tiles: from arrival to use by the array; ring exchanges.
 _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
 _LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
 def turnaround(config):
-    """Returns the cycles between two passes over the same accumulator rows."""
+    """Returns the number of cycles after which a pass may read accumulator rows that the previous pass writes."""
     return config.n * config.latency + config.read_latency
 
 
 @dataclass
 class Timeline:
-    """The simulated run: `cycles` in total, the cycle in which each instruction began, and the `busy` cycles of the array."""
+    """The result of a simulation: `cycles` in total, the cycle in which each instruction began (`starts`), and the cycles in
+    which the array accepted rows (`busy`)."""
 
     cycles: int
     starts: list
@@ -118,7 +119,7 @@ class _Run:
         return Timeline(now + _END, self.starts, self.busy)
 
     def advance(self, now):
-        """Advances all units in this cycle. Returns whether any event occurred."""
+        """Advances all units in cycle `now`. Returns True if any event occurred."""
         progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
         if self.writing or self.storing or self.ringing:
             progress |= self.move(now)
@@ -156,7 +157,8 @@ class _Run:
         return True
 
     def blocked_until(self, unit, op, now):
-        """Returns the time at which the dependencies of the unit's next operation have completed; infinity while unknown."""
+        """Returns the time at which the dependencies of the instruction `op`, the next on its unit, have completed; infinity if
+        this is not known yet."""
         done, need = self.blocks[unit]
         if need and (len(done) < need or done[need - 1] > now):
             return done[need - 1] if len(done) >= need else inf
@@ -169,7 +171,7 @@ class _Run:
         return 0
 
     def is_taken(self, unit):
-        """Checks whether the unit still executes its previous operation."""
+        """Returns True if the unit still executes its previous instruction."""
         return (
             self.load is not None
             if unit == LOAD
@@ -185,8 +187,8 @@ class _Run:
         )
 
     def begin(self, now):
-        """Starts operations that need not wait. No operation can start before `begin_at`, unless an instruction is dispatched or
-        completes."""
+        """Starts the instructions at the heads of the units' queues that need not wait. Returns True if any started. `begin_at`
+        is the earliest time at which another may start, unless an instruction is dispatched or completes before."""
         if now < self.begin_at:
             return False
         self.begin_at = inf
@@ -207,7 +209,7 @@ class _Run:
         return self.begin_at == now
 
     def start(self, unit, op, now):
-        """Starts an operation on its unit."""
+        """Starts an instruction on its unit."""
         if unit == LOAD:
             self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
             self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
@@ -234,7 +236,8 @@ class _Run:
             self.writing = True
 
     def move(self, now):
-        """Advances results, segments of the ring and stores through the vector port."""
+        """Advances the instructions that use the buffer's vector port: results, ring exchanges and stores. Returns True if any
+        event occurred."""
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
@@ -251,7 +254,7 @@ class _Run:
         return progress
 
     def array(self, op, now):
-        """Advances the passes of the current MATMUL."""
+        """Advances the passes of the current MATMUL `op`. Returns True if any event occurred."""
         if self.pass_at is None:
             start = max(now, self.array_free)
             if len(self.leaves) == PASSES:
@@ -288,7 +291,8 @@ class _Run:
         return True
 
     def bus(self, now):
-        """Grants one burst. Addresses are issued one per cycle; data returns in order, one beat per cycle."""
+        """Grants the bus to one read burst of weights or of a load. Returns True if any event occurred. Addresses are issued one
+        per cycle; data returns in order, one beat per cycle."""
         for bursts in (self.bursts, self.load_bursts):
             while bursts and bursts[0] <= now:
                 bursts.popleft()
@@ -330,30 +334,32 @@ class _Run:
         return self.at(self.bus_free)
 
     def deliver(self, now, vectors):
-        """Returns the time of the last beat of a burst."""
+        """Reserves the bus for a burst of `vectors` vectors. Returns the time of its last beat."""
         self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
         return self.data_free
 
 
 def _alone(op, config, cores):
-    """Returns the cycles of an instruction that uses the vector port, without contention."""
+    """Returns the cycles of an instruction that uses the vector port, if no other instruction uses the port."""
     if op.unit == RING:
         return ring_cycles(config, op.fields, cores)[0]
     return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
 
 
 def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
-    """Returns the Timeline of the instructions in this order, or None as soon as it must take `limit` cycles or more.
+    """Simulates instructions in the given order. Returns the Timeline, or None as soon as it is certain that the program takes
+    `limit` cycles or more.
 
-    `ideal` dispatches all instructions at once, with unlimited queues, and gives each user of the vector port a port of its own.
-    Its start times give the better schedule. `cores` : cores in the ring, which all run the same program.
+    `latency` is the latency of host memory in cycles. If `ideal` is True, all instructions are dispatched at once to unlimited
+    queues, and each unit has its own vector port: sorting by the resulting start times gives the better schedule. `cores` is the
+    number of cores in the ring, which all run the same program.
     """
     return _Run(ops, config, latency, ideal, limit, cores).run()
 
 
 def estimate(ops, config, latency=HOST_LATENCY):
-    """Returns an ideal Timeline like :func:`simulate`, faster and less exact: one event per instruction, unlimited bus
-    bandwidth."""
+    """Returns an approximate Timeline in less time than :func:`simulate`. It has one event per instruction, no dispatch cycles,
+    and unlimited bus bandwidth."""
     free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
     settle = turnaround(config) + config.n
     for op in ops:

@@ -1,4 +1,4 @@
-"""Timing of RING on cores that reach it at the same time."""
+"""Timing of the RING instruction, if all cores reach it at the same time."""
 
 from amaranth_tpu.hw.spec.isa import RingMode
 
@@ -8,10 +8,11 @@ _LINK = 1  # cycles from one core to the next
 
 
 def ring_cycles(config, fields, cores):
-    """Returns `(cycles, vectors)` of a RING: its duration without contention, and the vectors that it reads and writes.
+    """Returns `(cycles, vectors)` of a RING: its duration without contention, and the number of vectors that it reads and writes
+    through the vector port.
 
-    In a round, a core sends a segment, then forwards the incoming segment of each other core. The vector rate limits a round, or,
-    for short segments, the latency around the ring.
+    In each round, a core sends its segment, then forwards the segment of each other core. The duration of a round is limited by
+    the vector rate or, for short segments, by the latency around the ring.
     """
     segment, rounds = fields["segment"], fields["rounds"]
     if cores == 1:

@@ -8,15 +8,16 @@ __all__ = ["VectorPort"]
 
 
 class VectorPort:
-    """The vector port over time, from event to event. At most one operation writes results, one exchanges on the ring, and one
-    stores.
+    """The state of the vector port over time. It advances from event to event. At most one instruction of each kind is in flight:
+    one that writes results, one ring exchange, and one store.
 
-    `result_end`, `ring_end` and `store_end` are the cycles in which the last operations ended; None while one is in flight.
+    `result_end`, `ring_end` and `store_end` are the cycles in which the latest instruction of each kind ended; None while it is
+    in flight.
 
     Parameters
     ----------
     beats : int
-        Bus beats of a vector: a load takes the port in one of `beats` cycles, and a store at most as often.
+        Bus beats per vector. A load uses the port in one of `beats` cycles; a store uses it at most as often.
     """
 
     def __init__(self, beats):
@@ -32,20 +33,22 @@ class VectorPort:
         self.store_end: int | None = 0
 
     def load(self, first, end):
-        """Records vectors that arrive from cycle `first` until `end`. Calls must be in order of time."""
+        """Records that vectors are loaded from cycle `first` until cycle `end`. Calls must be in order of time."""
         if self._loads and self._loads[-1][1] >= first:
             self._loads[-1][1] = end
         else:
             self._loads.append([first, end])
 
     def begin_results(self, rows, vectors):
-        """Starts an operation that reads `rows` rows, one per cycle unless stalled, and writes `vectors` vectors evenly."""
+        """Starts an instruction that reads `rows` rows of sums, one per cycle unless stalled. It writes `vectors` vectors at
+        equal intervals."""
         self._steps, self._each = rows, rows / vectors if vectors else rows + 1
         self._pending = self._each
         self.result_end = None
 
     def begin_ring(self, cycles, vectors):
-        """Starts an exchange that takes `cycles` cycles unless stalled, and reads and writes `vectors` vectors evenly."""
+        """Starts a ring exchange that takes `cycles` cycles unless stalled. It reads and writes `vectors` vectors at equal
+        intervals."""
         self._exchange, self._share = cycles, vectors / cycles
         self.ring_end = None
 
@@ -53,7 +56,8 @@ class VectorPort:
         self._vectors, self.store_end = vectors, None
 
     def advance(self, now):
-        """Advances all operations to cycle `now`. Returns a cycle before which none ends; None if none is in flight."""
+        """Advances all instructions to cycle `now`. Returns a cycle before which no instruction ends, or None if none is in
+        flight."""
         if self._idle:
             self._now = max(self._now, now)
         while self._now < now:
@@ -69,7 +73,7 @@ class VectorPort:
         return self.result_end is not None and self.ring_end is not None and self.store_end is not None
 
     def _stretch(self):
-        """Returns whether loads use the port in this cycle, and until when that holds."""
+        """Returns `(taken, until)`: whether loads use the port in the current cycle, and the cycle until which this stays so."""
         while self._loads and self._loads[0][1] <= self._now:
             self._loads.popleft()
         if not self._loads:
@@ -78,7 +82,8 @@ class VectorPort:
         return (True, end) if first <= self._now else (False, first)
 
     def _rates(self, taken):
-        """Returns the rates per cycle: rows of results, cycles of the ring, and vectors stored."""
+        """Returns the rates per cycle as (rows of results, cycles of the ring exchange, vectors stored). `taken` is True if loads
+        use the port."""
         free = 1 - taken / self._beats
         rows = 0
         if self.result_end is None:
@@ -91,7 +96,7 @@ class VectorPort:
         return rows, exchange, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
 
     def _least(self, taken):
-        """Returns the cycles until an operation ends or a rate changes."""
+        """Returns the number of cycles until an instruction ends or a rate changes."""
         rows, exchange, vectors = self._rates(taken)
         left = float("inf")
         if rows:
