@@ -1,4 +1,4 @@
-"""Evaluation of ONNX operators on a :class:`sim.frontend.index.values.SymbolicTensor`."""
+"""Evaluation of ONNX nodes that have a :class:`sim.frontend.index.values.SymbolicTensor` among their inputs."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from .validity.operator_rules import default_of
 
 __all__ = ["apply", "supported_operators"]
 
-# Operators that have a formula, but no handler.
+# Registers the operators that have a formula, but no handler.
 for _name in ELEMENTS:
     _reduces = _name.startswith("Reduce")
     _attributes = ("axes", "keepdims", "noop_with_empty_axes") if _reduces else ()
@@ -25,11 +25,11 @@ for _name in ELEMENTS:
 
 
 def apply(step):
-    """Returns the outputs, a list, of a node with a SymbolicTensor among its inputs."""
+    """Evaluates a node that has a SymbolicTensor among its inputs. Returns the list of its outputs."""
     bare = any(value.bare for value in step.arguments if isinstance(value, SymbolicTensor))
     if bare:
         _check_bare(step)
-    # Gemm takes two axes, so its input has a batch axis, and so have the tensors after it.
+    # Gemm takes two axes, so its input has a batch axis, and so have all tensors that depend on its result.
     return [
         replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
         for value in _apply(step)
@@ -37,8 +37,8 @@ def apply(step):
 
 
 def _check_bare(step):
-    """Refuses operators whose meaning changes for one sample. After a Squeeze without axes, a batch of one has no batch axis, so
-    all other axes have other indices from the front."""
+    """Refuses operators whose meaning depends on whether there is a batch axis. A Squeeze without axes removes the batch axis if
+    the batch size is one, which changes the index of all other axes, counted from the front."""
     rank = max(len(value.dims) for value in step.arguments if isinstance(value, SymbolicTensor))
     axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
     copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
@@ -50,7 +50,8 @@ def _check_bare(step):
 
 
 def _check_attributes(step, known):
-    """Refuses attributes that the operator's handler does not read, unless they have ONNX' default."""
+    """Refuses attributes that the operator's handler does not read, unless they have ONNX' default value. `known` is the
+    operator's entry in the registry."""
     for name, value in step.attributes.items():
         if name not in known.attributes and value != default_of(step.operator, known.domain, step.opset, name):
             shown = printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, 60)
@@ -94,8 +95,8 @@ def _apply(step):
 
 
 def _element(step, tensor, known):
-    """Returns the result of an operator that may be part of a written-out function: the recognised function, else the operator
-    alone."""
+    """Evaluates an operator that may be part of a function written in several operators. Returns the result as a recognised
+    function if there is one, else as the operator alone."""
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
     inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor
@@ -130,7 +131,7 @@ def _label(step, tensor):
 
 
 def _kept_label(step, tensor, known):
-    """Returns a class label in another shape; a Cast does not change it."""
+    """Returns a class label after an operator that changes only its shape. A Cast returns the label as it is."""
     if tensor.label == "name" or known.handler is shapes.keep:
         return tensor
     one = replace(tensor, index=np.zeros(1, int), label="")

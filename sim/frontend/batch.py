@@ -1,8 +1,9 @@
 """Constant folding of values that depend on an open batch size.
 
-Exporters read the size from a tensor (Shape), pick it, combine it with other numbers, and pass it to a Reshape. So the size is a
-symbol here: an entry of :class:`Sizes` is a number times a power of the batch size. Operators that move entries are computed, and
-so is arithmetic that holds for every batch size. Any use as data, an index or a condition is refused.
+Exporters read the batch size from a tensor (Shape), select it (Gather), combine it with other numbers, and pass it to a Reshape.
+The batch size is therefore a symbol here: an entry of :class:`Sizes` is a number times a power of the batch size. Operators that
+move entries are computed, and so are arithmetic operations whose result is known for every batch size. Any use of the batch size
+as data, as an index or in a condition is refused.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from .index.values import FLOATS, LIMIT, SymbolicTensor
 
 __all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
-# Operators that only move entries: {operator: indices of the inputs with these entries}.
+# Operators that only move entries: {operator: indices of the inputs whose entries they move}.
 _MOVES = {
     **dict.fromkeys(
         ("Identity", "Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Split", "Expand", "Tile"),
@@ -40,7 +41,8 @@ _RECURRENT = ("GRU", "LSTM")  # their constants with a batch axis are states
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A constant whose entries are `values` times the batch size to the power of `powers`, an integer array."""
+    """A constant array that depends on the batch size. Each entry is the number in `values` times the batch size to the power in
+    `powers`, an integer array of the same shape."""
 
     values: np.ndarray
     powers: np.ndarray
@@ -48,7 +50,8 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """A constant that is repeated along the batch axis: `values` has a size of 1 along the axis `batch`."""
+    """A constant array that is repeated along the batch axis. `values` is one repetition: its size along the axis `batch` is
+    1."""
 
     values: np.ndarray
     batch: int
@@ -62,7 +65,7 @@ def _refused(step, why=""):
 
 
 def _settled(values, powers):
-    """Returns a plain array if no entry depends on the batch size, else :class:`Sizes`."""
+    """Returns `values` as a plain array if no entry depends on the batch size, else :class:`Sizes`."""
     powers = np.where(values == 0, 0, np.broadcast_to(powers, values.shape))
     return Sizes(values, powers) if powers.any() else values
 
@@ -72,8 +75,8 @@ def _parts(value):
 
 
 def fold_open_constants(step, folder):
-    """Returns the outputs, a list, of a :class:`sim.frontend.index.values.Step` with constant inputs, including :class:`Sizes` or
-    :class:`Repeated`.
+    """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant, some of them :class:`Sizes` or
+    :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data.
 
     Raises
     ------
@@ -138,7 +141,7 @@ def _cast(step, folded):
 
 
 def _both(step, one, two):
-    """Returns values and powers of two constants, broadcast to one shape."""
+    """Returns `(values, powers, values, powers)` of two constants, broadcast to one shape."""
     (a, p), (b, q) = _parts(one), _parts(two)
     if prod(np.broadcast_shapes(a.shape, b.shape)) > LIMIT:
         raise ModelError(f"{step.title}: makes more than {LIMIT} values of constants, which is too large")
@@ -151,7 +154,7 @@ def _arithmetic(step, one, two):
     if operator == "Mul":
         return _settled(a * b, p + q)
     if operator == "Div":
-        # Integer division truncates, so a quotient that depends on the batch size must be exact.
+        # Integer division truncates, so the quotient must be exact if it depends on the batch size.
         if (b == 0).any() or (p < q).any() or a.dtype.kind != "f" and ((p != q) & (a % np.where(b == 0, 1, b) != 0)).any():
             raise _refused(step)
         return _settled(
@@ -163,7 +166,8 @@ def _arithmetic(step, one, two):
 
 
 def _order(step, one, two):
-    """Returns -1, 0 or 1 where an entry is smaller, equal or larger for every batch size."""
+    """Compares two constants entry by entry. Returns an array: -1, 0 or 1 if the entry of `one` is smaller, equal or larger for
+    every batch size. Refuses entries whose order depends on the batch size."""
     a, p, b, q = _both(step, one, two)
     one_larger = (p > q) & (a > 0) & (a > b) | (q > p) & (b < 0) & (b < a)
     two_larger = (q > p) & (b > 0) & (b > a) | (p > q) & (a < 0) & (a < b)
@@ -173,7 +177,8 @@ def _order(step, one, two):
 
 
 def _repeated(step, folded):
-    """Folds ConstantOfShape or Expand to a shape in which one size is the batch size."""
+    """Evaluates ConstantOfShape or Expand for a shape in which one size is the batch size. Returns a :class:`Repeated`. `folded`
+    evaluates the node for an array of constant inputs."""
     *constants, shape = step.arguments
     axes = np.flatnonzero(shape.powers)
     if (
@@ -191,7 +196,7 @@ def _repeated(step, folded):
 
 
 def checked(step):
-    """Returns a step with SymbolicTensors, with constants that repeat along the batch in the form that handlers accept.
+    """Returns the step with its :class:`Repeated` inputs converted to arrays or symbolic tensors, which handlers accept.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Constants of an ONNX model: tensors in the file or in external files, and constant folding of nodes."""
+"""Constants of an ONNX model: tensors that are stored in the file or in external files, and constant folding of nodes."""
 
 import warnings
 from math import prod
@@ -37,7 +37,8 @@ register(
 
 
 def read_constant(tensor, what, folder):
-    """Returns the array in a tensor, with external data in `folder`. `what` names the tensor in messages."""
+    """Returns the values of a stored tensor as an array. `folder` has the external data. `what` describes the tensor in error
+    messages."""
     # onnx and numpy raise various errors for a damaged tensor; the model is at fault in each case.
     try:
         if external_data_helper.uses_external_data(tensor):
@@ -60,7 +61,8 @@ def read_constant(tensor, what, folder):
 
 
 def fold_constants(step, folder):
-    """Returns the outputs, a list, of a :class:`sim.frontend.index.values.Step` whose inputs are all constant."""
+    """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant. Returns the list of outputs. `folder`
+    has the external data of the model."""
     node, arguments, opset = step.node, step.arguments, step.opset
     if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")
@@ -90,7 +92,7 @@ def fold_constants(step, folder):
 
 
 def _check_size(step, arguments):
-    """Refuses a node whose result would be far larger than the file."""
+    """Refuses a node with constant inputs if its result would be much larger than the file."""
     size, operator = 0, step.operator
     if operator in ("ConstantOfShape", "Expand", "Tile"):
         size = prod(int(value) for value in arguments[-1].reshape(-1))
@@ -111,8 +113,8 @@ def _check_size(step, arguments):
 
 
 def _dequantized(step, values, scale, zero=None):
-    """Returns (values - zero) * scale, with one scale, or one scale for each index along an axis. The package `onnx` computes
-    this from opset 19 on."""
+    """Returns (values - zero) * scale, as DequantizeLinear defines it. `scale` and `zero` are single numbers, or have one number
+    for each index along an axis. The package `onnx` can compute this only from opset 19 on."""
     axis, rank = step.attributes.get("axis", 1), values.ndim
     along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
     if step.attributes.get("block_size", 0) or scale.ndim > 1 or scale.size != 1 and len(scale) != along:
@@ -128,5 +130,6 @@ def _dequantized(step, values, scale, zero=None):
 
 
 def _plain(array):
-    """Returns small floats as float32, which holds them exactly and which all numpy functions accept."""
+    """Returns the array, converted to float32 if its type is float16 or bfloat16. The conversion is exact, and some numpy
+    functions do not accept the small types."""
     return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array

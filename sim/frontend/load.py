@@ -6,18 +6,18 @@ __all__ = ["load_network"]
 
 
 def load_network(path, keep_softmax=False):
-    """Returns the network in an ONNX file (opset 8 or later; weights in the file or in external files) as a
+    """Reads an ONNX file (opset 8 or later; weights in the file or in external files). Returns the network as a
     :class:`sim.ir.graph.Graph`.
 
-    A batch of one counts as no batch: the model takes one sample. With a larger or an open batch, each result must depend on one
-    sample alone; other models are refused. If that fails for a fixed batch, the whole input is tried as one sample, and
-    `input_shape` has all axes of the input.
+    A model whose input has a batch of one takes one sample. If the batch is larger or open, each result must depend on one sample
+    alone; other models are refused. If reading with a fixed batch fails, the reader tries again with the whole input as one
+    sample; `input_shape` then has all axes of the input.
 
     Parameters
     ----------
     path : path
     keep_softmax : bool
-        Keep a Softmax at the end. Default: it is removed, and results are logits.
+        True to keep a Softmax at the end. Default: it is removed, and the results are logits.
 
     Raises
     ------

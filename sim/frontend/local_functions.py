@@ -13,8 +13,8 @@ _MOST_NODES = 20_000  # of the inlined graph
 
 
 def without_functions(model):
-    """Returns the model with its local functions inlined. Refuses recursive functions, and functions whose expansion would make a
-    graph far larger than the file."""
+    """Returns the model with its local functions inlined. Refuses recursive functions, and functions whose expansion would make
+    the graph much larger than the file."""
     _count(model)
     from onnx.inliner import inline_local_functions
 
@@ -27,7 +27,7 @@ def without_functions(model):
 
 
 def _check_opsets(model, inlined):
-    """Refuses functions that the library does not inline because their operator set differs from the model's."""
+    """Refuses functions whose operator set differs from the model's. The library does not inline these."""
     opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
     functions = {_key(function.domain, function.name, function.overload): function for function in model.functions}
     for node in inlined.graph.node:
@@ -50,7 +50,8 @@ def _key(domain, name, overload):
 
 
 def _count(model):
-    """Counts the nodes of the inlined graph, without inlining."""
+    """Checks the local functions without inlining them. Refuses duplicate names, recursion, and an inlined graph with too many
+    nodes."""
     functions = {}
     for function in model.functions:
         key = _key(function.domain, function.name, function.overload)

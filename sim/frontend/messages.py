@@ -1,4 +1,4 @@
-"""Names of nodes in the reader's messages, and the refusal of a node."""
+"""Texts of the reader's error messages: names of nodes, and the error about an unsupported operator."""
 
 from ..data.printable import printable, quoted
 from ..ir.errors import ModelError
@@ -8,18 +8,19 @@ __all__ = ["first_output", "inline", "title", "unsupported"]
 
 
 def inline(text, limit=300):
-    """Returns a text on one line of at most `limit` characters that are safe to show."""
+    """Returns a text for messages: on one line, at most `limit` characters long, and without characters that are unsafe to
+    show."""
     text = printable(" ".join(str(text)[: 10 * limit].split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def first_output(node):
-    """Returns the name of the first output that is not left out, or "" if all are."""
+    """Returns the name of a node's first output that is not left out, or "" if all are left out."""
     return next(filter(None, node.output), "")
 
 
 def title(node):
-    """Returns the name of a node in messages."""
+    """Returns the description of a node in messages: its operator and its name."""
     operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
     made = first_output(node)
     name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(made)})" if made else "(unnamed)"
@@ -27,5 +28,5 @@ def title(node):
 
 
 def unsupported(node, why="is not supported"):
-    """Returns the error for an operator that is not supported."""
+    """Returns the error about an operator that is not supported. `why` completes the sentence that begins with the node."""
     return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists the supported operators")

@@ -1,4 +1,4 @@
-"""Topological order of a graph's nodes."""
+"""The topological order of a graph's nodes."""
 
 import heapq
 
@@ -10,7 +10,8 @@ __all__ = ["in_order", "sort_nodes"]
 
 
 def in_order(graph):
-    """Returns indices of the nodes of an `onnx.GraphProto` in topological order. Nodes in order keep their places.
+    """Returns the indices of the nodes of an `onnx.GraphProto` in topological order. Nodes that are already in order keep their
+    places.
 
     Raises ModelError if the graph has a cycle.
     """
@@ -37,7 +38,8 @@ def in_order(graph):
 
 
 def _on_cycle(waiting):
-    """Returns a node on a cycle: follows unmet dependencies backward from a waiting node until one repeats."""
+    """Returns the index of a node on a cycle. `waiting` has, for each node, the indices of the nodes that it still waits for; the
+    function follows these until a node occurs again."""
     place, seen = next(place for place, needed in enumerate(waiting) if needed), set()
     while place not in seen:
         seen.add(place)
@@ -46,7 +48,8 @@ def _on_cycle(waiting):
 
 
 def sort_nodes(model):
-    """Returns an `onnx.ModelProto` with its nodes in topological order: the model itself if they are, else a copy."""
+    """Returns an `onnx.ModelProto` with its nodes in topological order. This is the model itself if its nodes are in order, else
+    a copy."""
     order = in_order(model.graph)
     if order == sorted(order):
         return model

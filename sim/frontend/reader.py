@@ -1,10 +1,10 @@
 """The reader of ONNX files.
 
 The reader evaluates the graph from its outputs back to its inputs. Constants are folded. An operator that only permutes or
-reshapes a sample changes the index map of a symbolic tensor and costs nothing. Every other operator becomes a node of the
-binary64 network (:mod:`sim.fusion.nodes`). The nodes are fused into stages (:mod:`sim.fusion.fuse`); only then are weights
+reshapes a sample changes the index map of a symbolic tensor; it costs no cycles. Every other operator becomes a node of the
+binary64 network (:mod:`sim.fusion.nodes`). The nodes are fused into stages (:mod:`sim.fusion.fuse`). Only then are weights
 rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a stage is refused with a
-:class:`sim.ir.errors.ModelError` that names operator and node.
+:class:`sim.ir.errors.ModelError` that names the operator and the node.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
 def read_network(path, keep_softmax=False):
-    """Reads a file for :func:`sim.frontend.load.load_network`."""
+    """Reads a file and returns its :class:`sim.ir.graph.Graph`, as :func:`sim.frontend.load.load_network` does."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -57,7 +57,8 @@ def read_network(path, keep_softmax=False):
 
 
 def read_model(model, path, keep_softmax=False):
-    """Reads an `onnx.ModelProto` in memory. `path` is its name in messages, and locates its external files."""
+    """Reads an `onnx.ModelProto` in memory and returns its :class:`sim.ir.graph.Graph`. `path` is its name in messages, and
+    locates its external files."""
     try:
         if not model.HasField("graph") or not model.graph.node:
             raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
@@ -103,7 +104,8 @@ def _network(model, path, keep_softmax):
 
 
 def _in_order(node, order):
-    """Permutes the outputs of a last layer with one position into the order of the result, if possible."""
+    """Permutes the outputs of the last layer into the order of the result, if the layer has one position and its outputs can be
+    permuted. Returns the new `(node, order)`, or the old ones."""
     natural = np.arange(node.shape[2])
     if (
         node.shape[:2] != (1, 1)
@@ -124,7 +126,8 @@ def _in_order(node, order):
 
 
 def _read(model, folder, keep_softmax):
-    """Returns `(reader, its result, True if a Softmax at the end was removed)` of the first reading that succeeds."""
+    """Reads a model again and again, with other layouts or batch sizes of the input, until one reading succeeds. Returns
+    `(reader, tensor of the result, True if a Softmax at the end was removed)`."""
     layout = samples = first = None  # the input's layout; its batch if it is open; the error with the previous batch
     while True:
         reader = _Reader(model, folder, layout, samples)
@@ -145,7 +148,8 @@ def _read(model, folder, keep_softmax):
 
 
 def _check_operators(graph):
-    """Refuses operators that are not supported for any input: the first in the file's order, among the nodes needed."""
+    """Refuses operators that are not supported for any input. The message names the first node, in the file's order, on which an
+    output depends."""
     needed = {entry.name for entry in graph.output}
     wanted = []
     for node in reversed(graph.node):
@@ -162,20 +166,23 @@ def _check_operators(graph):
 
 
 class _Reader:
-    """An evaluation of one graph. A model whose input has a batch of one takes one sample. With a larger batch, the model may run
-    on any number of samples: each result depends on one sample alone, and equals ONNX' result for that sample in a full batch.
+    """One evaluation of a graph.
+
+    A model whose input has a batch of one takes one sample. If the batch is larger, the model may run on any number of samples:
+    each result depends on one sample alone, and equals ONNX' result for that sample in a full batch.
 
     Parameters
     ----------
     samples : int or None
-        Batch size of the model if its input leaves it open; NO_BATCH: the input has no batch, all of it is one sample.
+        Batch size to assume if the model's input leaves it open. NO_BATCH: the input has no batch axis, and is one sample as a
+        whole.
     """
 
     def __init__(self, model, folder, layout, samples):
         self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
-        self.is_open = self.is_fixed = False  # the batch, as declared at the input
+        self.is_open = self.is_fixed = False  # the batch size, as declared at the input: open, or fixed and larger than 1
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
         self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> its kind of label, or ""
         self.left_out = {}  # output -> the function that is left to the host
@@ -191,11 +198,11 @@ class _Reader:
 
     @property
     def order(self):
-        """Index into the sample for each place of the input, or None if the input is a vector."""
+        """Returns the index into the sample for each place of the input's layout, or None if the input is a vector."""
         return self.layout and self.layout.order
 
     def read(self, keep_softmax):
-        """Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
+        """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
         self.shape = self._read_input()
         if not self.graph.output:
             raise ModelError("the graph has no output")
@@ -236,11 +243,12 @@ class _Reader:
             raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
 
     def _result(self, step, tensor):
-        """Returns the last node's tensor as values of a single node."""
+        """Returns the result as all values of a single node, without constant zeros. `step` is the last node's."""
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def _read_input(self):
-        """Creates the input tensors, and returns the shape of one sample; several inputs are concatenated to one vector."""
+        """Creates the symbolic tensors of the inputs, and returns the shape of one sample. Several inputs are concatenated to one
+        vector."""
         entries = [entry for entry in self.graph.input if entry.name not in self.initializers]
         if not entries:
             raise ModelError("the graph has no input")
@@ -291,7 +299,7 @@ class _Reader:
         return sample
 
     def _dims_of(self, entry):
-        """Returns the sizes of an input; None for an open size."""
+        """Returns the sizes of an input as a list; None is an open size."""
         kind = entry.type.tensor_type
         if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
             raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
@@ -302,11 +310,13 @@ class _Reader:
         return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
 
     def fixed_by(self, error):
-        """Returns the batch size that a node requires although the input leaves it open; None if there is none."""
+        """Returns the batch size that a node requires although the input leaves it open; None if there is no such size. `error`
+        is the :class:`.BatchFixed`."""
         return error.batch if self.is_open and (error.certain or self._multiplied(error.node)) else None
 
     def _multiplied(self, node):
-        """Returns True if a node's values go, unchanged in shape, into a matrix product, so that ONNX accepts one size only."""
+        """Returns True if the values of a node, in an unchanged shape, are an operand of a matrix product. ONNX then accepts only
+        one batch size."""
         names = {node.output[0]}
         for user in self.graph.node:  # in topological order
             if user.input and user.input[0] in names:
@@ -319,7 +329,8 @@ class _Reader:
     # Values, by name
 
     def _evaluate(self, name):
-        """Returns the value of this name after evaluating its dependencies; iterative, since graphs may be deep."""
+        """Evaluates the value `name` and everything that it depends on, and returns it. The function is not recursive, as graphs
+        may be deep."""
         stack = [name]
         while stack:
             name = stack[-1]
@@ -385,13 +396,14 @@ class _Reader:
 
 
 def _shown(entry):
-    """Returns the shape of an input as the model declares it."""
+    """Returns the shape of an input as text, with the names that the model declares."""
     dims = entry.type.tensor_type.shape.dim
     return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
 
 
 def _check_several(entries, found, alone):
-    """Refuses inputs whose samples do not match."""
+    """Refuses several inputs if their first axes are not the same batch, or if their types differ. `found` has the sizes of each
+    input. `alone` is True if the inputs have no batch axis."""
     names = ", ".join(f"{quoted(entry.name)} {_shown(entry)}" for entry in entries)
     if alone or any(len(dims) == 1 for dims in found):
         raise ModelError(f"each of several inputs must have the batch as its first axis: {names}")
@@ -402,7 +414,8 @@ def _check_several(entries, found, alone):
 
 
 def _layout_of(shapes):
-    """Returns the layout of several inputs: images of one size become channels of one image; for a vector it returns None."""
+    """Returns the common layout of several inputs as a :class:`.Relayout`: images of one size become channels of one image.
+    Returns None for other shapes."""
     if any(len(shape) != 3 or shape[1:] != shapes[0][1:] for shape in shapes):
         return None
     channels, size = sum(shape[0] for shape in shapes), shapes[0][1:]
@@ -411,7 +424,7 @@ def _layout_of(shapes):
 
 
 def _name(tensor, name):
-    """Sets `node.value` or `node.view` if the tensor is a permutation of the node's output."""
+    """Sets `node.value`, or only `node.view`, to the ONNX name of a tensor whose values are exactly the outputs of its node."""
     if not isinstance(tensor, SymbolicTensor) or tensor.label:
         return
     if tensor.source.value is None:
@@ -430,7 +443,8 @@ def _name(tensor, name):
 
 
 def _without_softmax(tensor, keep):
-    """Returns `(the input of a Softmax at the end, True)` if it covers all values of the result, else `(tensor, False)`."""
+    """Returns `(the input of a Softmax at the end, True)` if the Softmax covers all values of the result; else `(tensor, False)`.
+    `keep` is True to keep a Softmax."""
     node = tensor.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return tensor, False

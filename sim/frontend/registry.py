@@ -1,4 +1,5 @@
-"""The registry of supported ONNX operators. Each handler registers its operators, with the properties that the reader checks."""
+"""The registry of supported ONNX operators. Each module of handlers registers its operators, with the properties that the reader
+checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,24 +45,24 @@ class Operator:
     ----------
     handler : function or None
         Takes a :class:`sim.frontend.index.values.Step` and the first of its symbolic tensors; returns the node's outputs, one
-        value or a list. None: the operator is supported only as part of a written-out function, or on constants.
+        value or a list. None: the operator is supported only on constants, or as part of a function that is recognised.
     group : str
-        Group of the operator, one of the constants above.
+        Group of the operator in lists for users, one of the constants above.
     domain : str
-        "" for ONNX' own operators.
+        ONNX domain; "" for ONNX' own operators.
     on_constants : bool
-        Constant folding supports it.
+        True if constant folding supports the operator.
     joins : bool
-        It takes more than one symbolic tensor.
+        True if the operator takes more than one symbolic tensor.
     shaped_by_constants : bool
-        All inputs but the first give the shape and must be constant, so the first must be the symbolic tensor.
+        True if all inputs but the first give the shape and must be constant. The first input must then be the symbolic tensor.
     counts_from_end : bool
-        Its result is the same if a first axis of size 1 is removed from the tensor.
+        True if the result is the same after an axis of size 1 is removed from the front of the tensor.
     keeps_labels : bool
-        It may follow ArgMax.
+        True if the operator may follow ArgMax.
     attributes : tuple of str
-        The attributes that the handler reads, and attributes without effect on supported cases. The reader refuses any other
-        attribute that differs from ONNX' default.
+        Attributes that the handler reads, and attributes without effect in supported cases. The reader refuses any other
+        attribute whose value is not ONNX' default.
     """
 
     handler: Callable | None
@@ -80,13 +81,13 @@ OPERATORS = {}
 
 
 def register(names, handler, group, **facts):
-    """Registers operators by name; `facts` are fields of :class:`Operator`. An operator with a handler replaces one without, in
-    either order of registration."""
+    """Registers operators by name. `facts` are further members of :class:`Operator`. An operator with a handler replaces one
+    without, in either order of registration."""
     OPERATORS.update((name, Operator(handler, group, **facts)) for name in names if handler or name not in OPERATORS)
 
 
 def operator(*names, group, **facts):
-    """Decorates the handler of the operators of these names."""
+    """Registers the decorated function as the handler of the operators `names`."""
 
     def decorate(handler):
         register(names, handler, group, **facts)
@@ -96,13 +97,13 @@ def operator(*names, group, **facts):
 
 
 def operators_of(group):
-    """Returns the names of ONNX' own operators of a group."""
+    """Returns the names of ONNX' own operators in a group."""
     return tuple(name for name, known in OPERATORS.items() if known.group == group and not known.domain)
 
 
 def supported_operators():
-    """Returns {group: names of its operators}, for users. An operator has one group on the path from input to output, and may be
-    in the group of constants too."""
+    """Returns {group: names of its operators}, for users. An operator belongs to one group for symbolic tensors, and may also
+    belong to the group of operators on constants."""
     groups = {group: operators_of(group) for group in (LINEAR, POOLS, FUNCTIONS, ELEMENTWISE, SHAPES, FINAL, PARTS)}
     groups[CONSTANTS] = tuple(sorted(name for name, known in OPERATORS.items() if known.on_constants and not known.domain))
     for domain in sorted({known.domain for known in OPERATORS.values() if known.domain}, reverse=True):

@@ -1,10 +1,10 @@
-"""Recognition of written-out Softmax and LogSoftmax by their structure.
+"""Recognition of Softmax and LogSoftmax that a model writes in smaller operators, by the structure of the formula.
 
     e = exp(x - max(x)),   e / sum(e)   or   e * (1 / sum(e)),   (x - max(x)) - log(sum(e)),   x - logsumexp(x)
 
-max, sum and logsumexp are over one axis. A tiny number may be added to the sum, which is at least 1. Without the subtraction of
-the maximum, exp overflows from 89 on, and a sum of a few exponentials overflows earlier. ONNX then returns zeros where the core
-would return shares, so that form is not recognised.
+max, sum and logsumexp are over one axis. A tiny number may be added to the sum, which is at least 1. The form without the
+subtraction of the maximum is not recognised: its exp overflows from 89 on, and a sum of a few exponentials overflows earlier.
+ONNX then returns zeros, where the softmax of the core would return probabilities.
 """
 
 from ...functions.formulas import VARIABLE
@@ -16,7 +16,8 @@ _NOTHING = 2.0**-12
 
 
 def shares(formula, shape):
-    """Returns `("softmax" or "log", axis)` if a formula of a tensor of this shape is a softmax, else None."""
+    """Returns `("softmax" or "log", axis)` if a formula is a softmax or its logarithm, else None. `shape` is the shape of the
+    formula's variable."""
     arguments = formula.arguments
     if formula.operation == "divide":
         return _shares(arguments[0], arguments[1], shape)
@@ -60,7 +61,8 @@ def _logarithms(one, two, shape):
 
 
 def _total_axis(exponential, total, shape):
-    """Returns the axis over which `total` is the sum of exponentials, or None."""
+    """Returns the axis over which the formula `total` is the sum of the formula `exponential`, or None if it is not such a
+    sum."""
     if total.operation == "add":
         for one, two in (total.arguments, total.arguments[::-1]):
             if two.operation == "constant" and 0 <= two.parameter <= _NOTHING:
@@ -70,7 +72,7 @@ def _total_axis(exponential, total, shape):
 
 
 def _is_shifted(formula, axis, shape):
-    """Returns True if a formula is the variable minus its maximum along an axis."""
+    """Returns True if a formula is its variable minus the variable's maximum along an axis."""
     if formula.operation != "add":
         return False
     one, two = formula.arguments
@@ -89,7 +91,8 @@ def _reduced_of(formula):
 
 
 def _row(formula, reduction, of, shape):
-    """Returns the axis if a formula is this reduction of `of`, broadcast so that each number meets its own row; else None."""
+    """Returns the axis if `formula` is the reduction of `of` by the operator `reduction`, broadcast so that it has the shape of
+    `of` and each number meets the result of its own row. Returns None otherwise."""
     given = None
     if formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments

@@ -1,7 +1,7 @@
-"""Formulas (:mod:`sim.functions.formulas`) of the tensors of an ONNX graph, operator by operator.
+"""Formulas (:mod:`sim.functions.formulas`) of the tensors of an ONNX graph, derived operator by operator.
 
-A tensor has a formula over each earlier tensor from which it is computed with scalar constants alone. A constant that differs
-from place to place ends the formula.
+A tensor has a formula over each earlier tensor from which it is computed with scalar constants alone. A constant whose elements
+differ ends the formula.
 """
 
 import math
@@ -19,12 +19,12 @@ _HIGHEST_POWER = 32
 
 
 def shape_of(tensor):
-    """Returns the shape, with the batch axis, that two tensors with values in the same places share."""
+    """Returns `(dims, batch axis)`. Two tensors for which this is equal have their values in the same places."""
     return tensor.dims, tensor.batch
 
 
 def reduced(shape, axis):
-    """Returns a shape after reduction of an axis with keepdims; None for the batch's axis."""
+    """Returns the shape after a reduction along an axis with keepdims; None if the axis is the batch axis."""
     dims, batch = shape
     return None if axis == batch else (tuple(1 if place == axis else size for place, size in enumerate(dims)), batch)
 
@@ -67,7 +67,8 @@ def _power(step, base, exponent):
 
 
 def _function(step, one):
-    """Returns the formula of an operator that is one function."""
+    """Returns the formula of an operator that is one activation function, applied to the formula `one`; None if it is not
+    known."""
     definition = of_operator(step.operator, step.attributes)
     parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
     try:
@@ -98,7 +99,7 @@ _NUMBERS = {
     "LessOrEqual": lambda step, one, two: formula("at_least", two, one),
 }
 
-#: Operators whose result is true or false.
+#: Operators whose results are truth values.
 TRUTHS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not")
 REDUCTIONS = ("ReduceMax", "ReduceSum", "ReduceLogSumExp")
 _SAME = ("Identity", "Dropout", "Cast", "CastLike")
@@ -109,8 +110,9 @@ ELEMENTS = (*_NUMBERS, "Where", "Not", *REDUCTIONS, *_SAME, *_SHAPES)
 
 
 def formulas_of(step, result):
-    """Returns the formulas of the SymbolicTensor that a step makes: {SymbolicTensor that is the variable: Formula}."""
-    # The further inputs of these operators give a shape or a type.
+    """Returns the formulas of the symbolic tensor `result`, which a step computes: {SymbolicTensor that is the variable:
+    Formula}."""
+    # The other inputs of these operators give a shape or a type.
     inputs = step.arguments[:1] if step.operator in (*_SAME, *_SHAPES, *REDUCTIONS) else step.arguments
     tensors = [_roots(value) for value in inputs if isinstance(value, SymbolicTensor)]
     constants = [None if isinstance(value, SymbolicTensor) or value is None else _number(value) for value in inputs]
@@ -132,13 +134,13 @@ def formulas_of(step, result):
 
 
 def _roots(tensor):
-    """Returns the formulas of an input, including the formula over itself."""
+    """Returns the formulas of an input tensor. They include the tensor as a formula of itself, that is, as the variable."""
     is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
     return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
 
 
 def _number(value):
-    """Returns the formula of a constant tensor with one distinct value, else None."""
+    """Returns a constant tensor as a formula, if all of its elements are equal; else None."""
     numbers = np.asarray(value)
     same = numbers.dtype.kind in "fiu" and numbers.size > 0 and (numbers == numbers.flat[0]).all()
     return constant(numbers.flat[0]) if same else None
@@ -148,7 +150,7 @@ def _made(step, arguments, shape):
     operator = step.operator
     first = arguments[0]
     if operator in _SAME:
-        # A Cast makes a number of a truth value.
+        # A Cast converts a truth value to a number.
         return formula("where", first, constant(1), constant(0)) if first.truth and operator.startswith("Cast") else first
     if operator == "Not":
         return formula("not", first) if first.truth else None

@@ -1,6 +1,7 @@
-"""Block products: sums over positions, channel by channel, for a Transpose between dense layers along different axes.
+"""Block products: dense layers along an axis of positions, computed separately for blocks of channels. They occur if a model has
+a Transpose between dense layers along different axes.
 
-Values of a sample keep their places. A dense layer along positions is a grouped convolution whose kernel has the size of its
+The values of a sample are not moved. A dense layer along positions is a grouped convolution whose kernel has the size of its
 source: each group reads its own channels at all positions, and computes a block of outputs.
 """
 
@@ -15,8 +16,9 @@ __all__ = ["block_select", "block_product"]
 
 
 def block_select(source, places):
-    """Returns the tap that gathers the values at these indices (channels,) of a node into one position, with the most groups; -1
-    means the constant 0. Returns None if the indices do not split into groups."""
+    """Returns a tap that gathers values of a node into the channels of one position. `places` (channels,) has the index of each
+    value; -1 means the constant 0. The tap has as many groups as possible. Returns None if the indices do not split into
+    groups."""
     height, width, depth = source.shape
     count, there = len(places), np.flatnonzero(places >= 0)
     channels, positions = places[there] % depth, places[there] // depth
@@ -30,8 +32,9 @@ def block_select(source, places):
 
 
 def block_product(step, tensor, weights, exact=False):
-    """Returns `(node, index (rows, outputs))` of a dense layer with weights (inputs, outputs) along the last axis of a tensor.
-    Each row must hold all positions of its own channels; otherwise returns None."""
+    """Converts a dense layer along the last axis of a tensor; `weights` is (inputs, outputs). Returns `(node, index (rows,
+    outputs))`, or None if the rows of the tensor do not each hold all positions of a block of channels. `exact` : see
+    :class:`sim.fusion.nodes.Tap`."""
     source, (inputs, outputs) = tensor.source, weights.shape
     rows = tensor.index.reshape(-1, inputs)
     if isinstance(source, Joint) or tensor.index.min() < 0 or len(rows) < 2 or tensor.size != prod(source.shape):

@@ -1,5 +1,5 @@
-"""Narrowing of nodes: a subset of a node's channels as a node of its own, such as the heads of attention in a common dense
-layer."""
+"""Narrowing of nodes: a node that computes only some channels of another node. An example are the heads of attention, which
+models compute in one dense layer."""
 
 from dataclasses import replace
 from math import prod
@@ -13,7 +13,7 @@ __all__ = ["narrowed"]
 
 
 def narrowed(tensor):
-    """Returns the same values from a smaller node that computes these alone, if there is one; else the tensor itself."""
+    """Returns the same values from a smaller node that computes only these values, if there is one; else the tensor itself."""
     while True:
         node = tensor.source
         if isinstance(node, Joint) or tensor.index.min() < 0 or tensor.size == prod(node.shape):
@@ -47,7 +47,8 @@ def _of_affine(tensor, node):
 
 
 def _of_sums(tensor, node):
-    """Returns the tensor as a dense layer with only the weight columns of its channels, at all positions."""
+    """Returns the tensor as the result of a dense layer with only the weight columns of its channels. The tensor must cover all
+    positions; otherwise it is returned unchanged."""
     height, width, depth = node.shape
     channels, positions = np.unique(tensor.index % depth), tensor.index // depth
     (part,) = node.parts

@@ -1,9 +1,10 @@
-"""Phases: tensors with more pixels than their node. Pixel (f * y + a, f * x + b) is at (y, x), in channels of its phase (a, b).
+"""Phases: tensors with more pixels than their node has positions. With a factor f, pixel (f * y + a, f * x + b) is stored at
+position (y, x), in the channels of its phase (a, b).
 
-No stage writes every second pixel. So results of DepthToSpace, Resize and ConvTranspose stay in place, as channels of coarse
-positions: one block of channels for each phase (a, b), or for a Resize one block for all phases. A convolution that reads such a
-tensor becomes a convolution over the coarse positions. Its weights define, for each output phase, the input phases that it sums.
-If phases are separate blocks, most weights are 0, which multiplies the number of multiplications.
+No stage can write every second pixel. Results of DepthToSpace, Resize and ConvTranspose therefore stay where they are computed,
+as channels of coarse positions. There is one block of channels for each phase (a, b); for a Resize, one block serves all phases.
+A convolution that reads such a tensor becomes a convolution over the coarse positions. Its weights define, for each output phase,
+the input phases that it sums. If phases are separate blocks, most weights are 0, which multiplies the number of multiplications.
 """
 
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ __all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_pha
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """The phases of a tensor.
+    """The phases of a tensor in the channels of its node.
 
     Parameters
     ----------
     factor : (int, int)
-        Rows and columns of pixels at each position of the node.
+        Rows and columns of pixels per position of the node.
     channels : int array (rows, columns, channels)
-        The node's channel for each phase and channel of the tensor; -1: the constant 0.
+        The node's channel for each phase and channel of the tensor; -1 means the constant 0.
     """
 
     factor: tuple[int, int]
@@ -34,7 +35,8 @@ class Phases:
 
 
 def phases_of(source, index):
-    """Returns the Phases of an index (channel, y, x) into a node, or None if it does not have this form."""
+    """Returns the :class:`Phases` of an index map (channel, y, x) into the node `source`, or None if the map does not have this
+    form."""
     height, width, depth = source.shape
     if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
         return None
@@ -52,14 +54,16 @@ def phases_of(source, index):
 
 
 def in_phases(index, factor):
-    """Returns an index (channel, y, x) as (phase and channel, y, x); rows and columns must be multiples of the factor."""
+    """Returns an index map (channel, y, x) in the form (phase and channel, coarse y, coarse x). The numbers of rows and columns
+    must be multiples of the factor."""
     channels, height, width = index.shape
     split = index.reshape(channels, height // factor[0], factor[0], width // factor[1], factor[1])
     return split.transpose(2, 4, 0, 1, 3).reshape(-1, height // factor[0], width // factor[1])
 
 
 def _in_pixels(index, factor, size):
-    """Returns the inverse of :func:`in_phases`, cropped to `size` (height, width)."""
+    """Returns an index map (phase and channel, coarse y, coarse x) in the form (channel, y, x): the inverse of :func:`in_phases`.
+    The result is cropped to `size` (height, width)."""
     split = index.reshape(*factor, -1, *index.shape[1:])
     pixels = split.transpose(2, 3, 0, 4, 1).reshape(split.shape[2], index.shape[1] * factor[0], -1)
     return pixels[:, : size[0], : size[1]]
@@ -69,8 +73,9 @@ def _in_pixels(index, factor, size):
 
 
 def _links(factor, kernel, stride, dilation, before, transposed):
-    """Returns `(phases of the result, stride over the node, links)` along one axis. A link (p, k, a, offset) means: phase p of
-    the result adds kernel element k times phase a of the node, `offset` positions further on."""
+    """Returns `(phases of the result, stride over the node, links)` of a convolution along one axis. A link (p, k, a, offset)
+    means: phase p of the result adds kernel element k times phase a of the node, at the position `offset` positions after the
+    window's start. `before` is the padding; `transposed` is True for a transposed convolution."""
     if transposed:
         phases, step = stride * factor, 1
         aims = ((p, k, a, p + before - k * dilation - stride * a) for p, k, a in np.ndindex(phases, kernel, factor))
@@ -81,7 +86,8 @@ def _links(factor, kernel, stride, dilation, before, transposed):
 
 
 def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=False):
-    """Returns a convolution, or a transposed one, of an index (channel, y, x) that has Phases; the result may have phases too.
+    """Converts a convolution of a tensor that has :class:`Phases`. The result may have phases too. If
+    `transposed` is True, it is a transposed convolution.
 
     Parameters
     ----------
@@ -121,7 +127,8 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
 
 
 def _without_groups(weights, groups):
-    """Returns grouped weights as dense weights (kernel height, kernel width, channels, outputs)."""
+    """Returns the weights of a grouped convolution as dense weights (kernel height, kernel width, channels, outputs), with zeros
+    between groups."""
     if groups == 1:
         return weights
     height, width, inputs, outputs = weights.shape
@@ -135,7 +142,8 @@ def _without_groups(weights, groups):
 
 
 def phased_concat(step, indices, taps_of):
-    """Returns `(node, index)` of tensors concatenated along channels, at least one with more pixels than its node; or None.
+    """Concatenates tensors along channels, if at least one of them has more pixels than its node has positions. Returns `(node,
+    index)`, or None if this is not possible.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Abstract values of the reader: symbolic tensors, and the evaluation step of one node."""
+"""Values during the evaluation of a graph: symbolic tensors, and the step of one node."""
 
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -51,8 +51,9 @@ MOST_VALUES = 1 << 23
 
 
 class BatchFixed(ModelError):
-    """A node that ONNX accepts only with `batch` samples, though the input leaves the batch open. If not `certain`, ONNX accepts
-    other batches too, and the readers of `node` decide whether these are valid."""
+    """The error about a node that ONNX accepts only for the batch size `batch`, although the input leaves the batch size open. If
+    `certain` is False, ONNX accepts other batch sizes at this `node` too, and the nodes that read its output decide which of them
+    are valid."""
 
     def __init__(self, message, batch, node=None, certain=True):
         super().__init__(message)
@@ -61,31 +62,33 @@ class BatchFixed(ModelError):
 
 @dataclass(frozen=True, eq=False)
 class SymbolicTensor:
-    """A tensor that depends on the input, as an abstract value: the node that holds its values, and the index map into that node.
+    """A tensor that depends on the input. It is represented by the node that holds its values and by an index map into that node.
 
-    The batch's axis is tracked from the input on, and never inferred from sizes.
+    The batch axis is tracked from the input on. It is never inferred from sizes.
 
     Parameters
     ----------
     dims : tuple of int
-        Shape of one sample's part, of the tensor's rank. Along the batch's axis the size is 1, or more if a Reshape has moved
-        values of a sample there: they are contiguous, sample after sample.
+        Shape of one sample's part. It has all axes of the tensor. Along the batch axis, the size is usually 1. It is larger if a
+        Reshape has moved values of a sample into this axis: they are contiguous, sample after sample.
     source : Node
     index : int array (values of a sample,)
-        Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value.
+        Index map: for each value, its index in the node, whose order is (y, x, channel). -1 is the constant 0, LOWEST a number
+        below all values.
     batch : int or None
-        The axis of the samples; None if the whole tensor is one sample.
+        The batch axis. None if the whole tensor is one sample.
     samples : int or None
         Batch size of the model; None if it is open.
     bare : bool
-        With one sample the batch's axis is absent, since a Squeeze without axes has removed it.
+        True if the batch axis is missing when the batch size is one, because of a Squeeze without axes.
     integer : bool
     label : str
-        Kind of class label that the tensor holds instead of values: its "number", in the shape `dims`, or its "name". "": values.
+        "" if the tensor holds values. Otherwise it is a class label, and this is its kind: "number", in the shape `dims`, or
+        "name".
     formulas : dict of SymbolicTensor to sim.functions.formulas.Formula
-        The tensor as a formula of earlier tensors, if it may be part of a larger function.
+        The tensor as formulas of earlier tensors, if it may be part of a function written in several operators.
     woven : bool
-        Branches of the graph have reconverged in it, so it may be a function written out in several operators.
+        True if branches of the graph have reconverged in the tensor, so that it may be such a function.
     """
 
     dims: tuple[int, ...]
@@ -101,39 +104,39 @@ class SymbolicTensor:
 
     @property
     def size(self):
-        """Number of values in one sample."""
+        """Returns the number of values in one sample."""
         return len(self.index)
 
     @property
     def sample(self):
-        """Index map `index` in the shape of one sample's part."""
+        """Returns the index map in the shape of one sample's part, `dims`."""
         return self.index.reshape(self.dims)
 
     @property
     def is_open(self):
-        """True if the number of samples is open."""
+        """Returns True if the batch size is open."""
         return self.batch is not None and self.samples is None
 
     def shape(self, samples):
-        """Returns the tensor's shape for this number of samples."""
+        """Returns the tensor's shape for the batch size `samples`."""
         return tuple(size * samples if axis == self.batch else size for axis, size in enumerate(self.dims))
 
     def permuted(self, sample, batch=-1):
-        """Returns the same samples with another index map, in the index map's shape. `batch` is the batch's axis. Default: as
-        before."""
+        """Returns a tensor with the same node and another index map, given in its new shape. `batch` is the batch axis in this
+        shape. Default: the axis number does not change."""
         return replace(
             self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1), batch=self.batch if batch == -1 else batch
         )
 
     def of(self, node, sample=None):
-        """Returns the values of another node with this batch: by an index map in its own shape, or with this tensor's index
-        map."""
+        """Returns a tensor with the same batch and another node. `sample` is its index map, in its new shape. Default: this
+        tensor's index map."""
         return replace(self, source=node) if sample is None else replace(self.permuted(sample), source=node)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node with a :class:`SymbolicTensor` among its inputs, and the values of its inputs."""
+    """The evaluation of one ONNX node: the node, and the values of its inputs and attributes."""
 
     node: NodeProto
     arguments: list  # np.ndarray, SymbolicTensor or None
@@ -146,7 +149,8 @@ class Step:
 
     @property
     def name(self):
-        """Name in reports, never empty: the node's name, or the name of the first output that is not left out."""
+        """Returns the node's name for reports. It is never empty: if the node has no name, it is the name of the first output
+        that is not left out."""
         return printable(self.node.name or first_output(self.node) or self.operator, 80)
 
     @property
@@ -155,16 +159,16 @@ class Step:
 
     @property
     def titles(self):
-        """Keywords that name the origin of a node of the binary64 network."""
+        """Returns the arguments `name` and `title` for a node of the binary64 network that this ONNX node creates."""
         return {"name": self.name, "title": self.title}
 
     def argument(self, index):
-        """Returns an input, or None if it is left out."""
+        """Returns the value of an input, or None if the input is left out."""
         return self.arguments[index] if len(self.arguments) > index else None
 
     def integers(self, name, index=None):
-        """Returns a list of integers that is an attribute in some operator sets and an input in others; None if it is left
-        out."""
+        """Returns a list of integers that is an attribute, `name`, in some operator sets and an input, number `index`, in others.
+        Returns None if it is left out."""
         value = self.attributes.get(name)
         if value is None and index is not None:
             value = self.argument(index)
@@ -174,8 +178,8 @@ class Step:
 
 
 def show(shape):
-    """Returns a shape as text for messages. For a SymbolicTensor the batch's axis is named; in other shapes None is an open
-    batch."""
+    """Returns a shape as text for messages. In the shape of a SymbolicTensor, the batch axis is named; in other shapes, None is
+    an open batch size."""
     if not isinstance(shape, SymbolicTensor):
         return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
     batch = "batch" if shape.is_open else f"batch of {shape.samples}"
@@ -190,8 +194,8 @@ def show(shape):
 
 
 def reduction(step, tensor):
-    """Returns the result's `(axes, dims, batch)` of a Reduce operator: the reduced axes, and the shape in the form of a
-    SymbolicTensor."""
+    """Returns `(axes, dims, batch)` of a Reduce operator: the set of reduced axes, and the result's shape as SymbolicTensor has
+    it."""
     rank, axes, keep = len(tensor.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
     axes = {axis % rank for axis in axes or range(rank)}
     if tensor.batch in axes:
@@ -201,8 +205,8 @@ def reduction(step, tensor):
 
 
 def common(step, *values):
-    """Returns the broadcast `(dims, batch)` of symbolic tensors, constants and shapes, by ONNX' rules: aligned at the last
-    axis."""
+    """Returns the broadcast shape `(dims, batch)` of symbolic tensors, constants and shapes. As ONNX defines, shapes are aligned
+    at the last axis."""
     values = [getattr(value, "shape", value) if not isinstance(value, SymbolicTensor) else value for value in values]
     shapes = [value.dims if isinstance(value, SymbolicTensor) else value for value in values]
     rank = max(map(len, shapes))
@@ -232,12 +236,12 @@ def common(step, *values):
 
 
 def limited(step, *sizes):
-    """Refuses a tensor, or weights, of an implausible size."""
+    """Refuses a tensor, or weights, if the product of these sizes is implausibly large."""
     if prod(int(size) for size in sizes) > LIMIT:
         raise ModelError(f"{step.title}: makes {show(sizes)} values, which is too large")
 
 
 def whole(node):
-    """Returns the index map of all values of a node in the order (channel, y, x)."""
+    """Returns the index map of all values of a node, in the shape (channel, y, x)."""
     height, width, channels = node.shape
     return np.arange(height * width * channels).reshape(height, width, channels).transpose(2, 0, 1)

@@ -1,8 +1,9 @@
 """Views: index maps that split into rows, columns and channels of the node that holds the values.
 
 Transpose, Reshape, Slice, Pad and similar operators only change the index map of a
-:class:`sim.frontend.index.values.SymbolicTensor`. Before a window slides over the tensor, the index map is split again. If a
-term's stride and padding cannot express it, the values are copied first.
+:class:`sim.frontend.index.values.SymbolicTensor`. When a convolution or a pooling reads the tensor, the index map is split into a
+map for each of the three axes. If the stride and the padding of a tap cannot express these maps, the values are first copied into
+a new node.
 """
 
 from dataclasses import dataclass, replace
@@ -46,8 +47,8 @@ _ROLES = (
 
 
 class Relayout(Exception):
-    """A restart of the reader with another layout of the input: `shape` (height, width, channels), and `order`, the index into
-    the sample for each place."""
+    """Raised to restart the reader with another layout of the input. `shape` is (height, width, channels); `order` has, for each
+    place of this layout, the index into the sample."""
 
     def __init__(self, shape, order):
         super().__init__()
@@ -56,8 +57,8 @@ class Relayout(Exception):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A tensor (channel, y, x): (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`, `columns[x]`), or 0
-    where one of these is -1."""
+    """A tensor (channel, y, x) whose index map splits by axes. The value at (c, y, x) is the node's value of channel
+    `channels[c]` at (`rows[y]`, `columns[x]`); it is 0 if one of these three is -1."""
 
     source: Node
     channels: np.ndarray
@@ -66,7 +67,7 @@ class View:
 
     @property
     def complete(self):
-        """True if the view covers the whole node, with its channels in any order."""
+        """Returns True if the view covers the whole node: all rows and columns in order, and all channels in any order."""
         height, width, channels = self.source.shape
         return (
             np.array_equal(np.sort(self.channels), np.arange(channels))
@@ -76,7 +77,7 @@ class View:
 
 
 def _apart(source, index):
-    """Returns the View of an index (channel, y, x), or None if it does not have this form."""
+    """Returns the View of an index map (channel, y, x) into the node `source`, or None if the map does not split."""
     _, width, channels = source.shape
     there = index >= 0
     parts = [np.where(there, part, -1) for part in (index % channels, index // (width * channels), index // channels % width)]
@@ -87,7 +88,8 @@ def _apart(source, index):
 
 
 def view(tensor, index):
-    """Returns the View of an index (channel, y, x) into a tensor's source, or None."""
+    """Returns the View of an index map (channel, y, x) into a tensor's node, or None. Raises :class:`Relayout` if the node is the
+    input, and another layout of the input permits a View."""
     result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
     if result is None and tensor.source.loose:
         _relayout(tensor, index)
@@ -95,7 +97,7 @@ def view(tensor, index):
 
 
 def _relayout(tensor, index):
-    """Restarts the reader with another layout of the input if this index is a View in that layout."""
+    """Raises :class:`Relayout` if the index map would be a View in another layout of the input."""
     there = index >= 0
     inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
     size = tensor.source.shape[2]
@@ -115,8 +117,8 @@ def _relayout(tensor, index):
 
 
 def roles_of(shape, last=None):
-    """Returns candidates for the axes (channel, y, x) of a sample of this shape, the likeliest first; None marks a missing axis.
-    With `last`, that axis is the channel."""
+    """Returns the possible assignments of a sample's axes to (channel, y, x), the likeliest first. None marks a role without an
+    axis. If `last` is given, this axis must be the channel."""
     axes = [axis for axis, size in enumerate(shape) if size != 1 or axis == last]
     if len(axes) > 3:
         return []
@@ -125,8 +127,8 @@ def roles_of(shape, last=None):
 
 
 def arranged(tensor, last=None):
-    """Yields the ways to view a sample as (channel, y, x): pairs of a View and the roles of the sample's axes, see
-    :func:`roles_of`."""
+    """Yields the ways to view a sample as (channel, y, x): pairs of a View and the axes of the sample in these roles, as
+    :func:`roles_of` returns them."""
     ways = [] if isinstance(tensor.source, Joint) else roles_of(tensor.sample.shape, last)
     found = False
     for roles in ways:
@@ -139,7 +141,8 @@ def arranged(tensor, last=None):
 
 
 def arrangement(step, tensor, last=None):
-    """Returns `(tensor, View, roles)` of all values of a tensor's source in one of these ways; of a copy if none fits."""
+    """Returns `(tensor, View, roles)` for a tensor that has all values of its node. If its index map is no View, the values are
+    first copied into a new node."""
     tensor = everything(step, tensor)
     for seen, roles in arranged(tensor, last):
         return tensor, seen, roles
@@ -151,15 +154,15 @@ def arrangement(step, tensor, last=None):
 
 
 def in_roles(sample, roles):
-    """Returns a sample as (channel, y, x), given the axes of these roles."""
+    """Returns a sample's index map in the shape (channel, y, x). `roles` has the axes of the sample for channel, y and x."""
     kept = [axis for axis in roles if axis is not None]
     rest = [axis for axis in range(sample.ndim) if axis not in kept]
     return sample.transpose(*kept, *rest).reshape([1 if axis is None else sample.shape[axis] for axis in roles])
 
 
 def in_place(index, sample_shape, roles):
-    """Returns the inverse of :func:`in_roles`: an index (channel, y, x) as a sample with the axes of these roles; other axes are
-    1."""
+    """Returns an index map (channel, y, x) in the shape of a sample: the inverse of :func:`in_roles`. Axes without a role have
+    the size 1."""
     kept = [axis for axis in roles if axis is not None]
     rest = [axis for axis in range(len(sample_shape)) if axis not in kept]
     sizes = [size for size, axis in zip(index.shape, roles) if axis is not None]
@@ -167,8 +170,9 @@ def in_place(index, sample_shape, roles):
 
 
 def _fit(have, places, count, stride, kernel, dilation, before):
-    """Returns (stride, dilation, padding) with which `count` windows read, along one axis of `have` positions, the same as they
-    would read of `places`; or None."""
+    """Returns (stride, dilation, padding) of windows along one axis of a node that read the same values as given windows over a
+    view of this axis; None if there are none. The view has the positions `places` of the node's `have` positions, and the other
+    arguments are the windows over it."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
     there = np.flatnonzero(places >= 0)
@@ -187,15 +191,15 @@ def _fit(have, places, count, stride, kernel, dilation, before):
 
 
 def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
-    """Returns keywords `stride`, `dilation`, `padding` of a tap that reads a View's source as these windows read the View, or
-    None."""
+    """Converts windows over a View to windows over its node. Returns the arguments `stride`, `dilation` and `padding` of a tap,
+    or None if no tap reads the same values."""
     places = (seen.rows, seen.columns)
     fits = [_fit(*axis) for axis in zip(seen.source.shape, places, size, stride, kernel, dilation, padding)]
     return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
 
 
 def select(source, channels, **geometry):
-    """Returns the tap that selects these channels of a node."""
+    """Returns a tap that copies these channels of a node. -1 is the constant 0."""
     have = source.shape[2]
     if np.array_equal(channels, np.arange(have)):
         return Tap(source, np.ones((1, 1, 1, have)), groups=have, exact=True, select=channels, **geometry)
@@ -203,8 +207,8 @@ def select(source, channels, **geometry):
 
 
 def _chosen(have, channels):
-    """Returns a selection matrix (have, channels). If all its ones are on one diagonal, it is a strided view of a short vector,
-    since the parts of a Concat may be as wide as its result."""
+    """Returns a matrix of zeros and ones, (have, channels), that selects channels. If all ones are on one diagonal, the matrix is
+    a strided view of a short vector, which saves memory in a Concat of many parts."""
     there = np.flatnonzero(channels >= 0)
     shift = int(channels[there[0]] - there[0]) if there.size else 0
     diagonal = np.arange(max(0, -shift), min(len(channels), have - shift))
@@ -219,8 +223,8 @@ def _chosen(have, channels):
 
 
 def tap(step, seen, weights, size, groups=1, **geometry):
-    """Returns the tap of a convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None
-    if the View must be copied first."""
+    """Returns the tap of a convolution over a View, or None if the View must be copied first. The weights are (kernel height,
+    kernel width, channels / groups, outputs)."""
     place = slide(seen, size, weights.shape[:2], **geometry)
     if place is None:
         return None
@@ -241,7 +245,7 @@ def tap(step, seen, weights, size, groups=1, **geometry):
 
 
 def _runs(have, places):
-    """Yields runs of positions that one tap can read, as (first, end)."""
+    """Divides the positions `places` of an axis into ranges that one tap can read each. Yields (first, end)."""
     first = 0
     while first < len(places):
         end, step = first + 1, 1 << len(places).bit_length()
@@ -254,7 +258,7 @@ def _runs(have, places):
 
 
 def copied(step, tensor, index):
-    """Returns a node that holds the values at an index (channel, y, x) into a tensor's source, in this order."""
+    """Returns a new node that holds the values of an index map (channel, y, x) into a tensor's node, in this order."""
     seen = view(tensor, index)
     channels, height, width = index.shape
     if isinstance(tensor.source, Joint):
@@ -280,9 +284,9 @@ def copied(step, tensor, index):
 
 
 def channel_taps(source, index, total, first=0):
-    """Returns taps that select the values of an index (channel, y, x) as channels `first` and following of `total`. Channels with
-    the same positions share a tap, as in each block of a SpaceToDepth. Returns None if a channel cannot be read so, or if there
-    would be too many taps."""
+    """Returns taps that copy the values of an index map (channel, y, x) to the channels from `first` on, of `total`. Channels
+    with the same positions share a tap, for example each block of a SpaceToDepth. Returns None if a channel's positions do not
+    form a View, or if there would be too many taps."""
     groups = {}
     for channel, one in enumerate(index):
         seen = _apart(source, one[None])
@@ -298,7 +302,8 @@ def channel_taps(source, index, total, first=0):
 
 
 def _repeated(step, seen, repeated):
-    """Returns a node that repeats a row, a column or a position: max pooling over windows that each contain only that one."""
+    """Returns a node that repeats a row, a column or a position of a View. It uses max pooling over windows that contain only
+    that row, column or position."""
     size = tuple(1 if there else len(places) for there, places in zip(repeated, (seen.rows, seen.columns)))
     narrow = View(seen.source, seen.channels, seen.rows[: size[0]], seen.columns[: size[1]])
     window = tuple(len(places) if there else 1 for there, places in zip(repeated, (seen.rows, seen.columns)))
@@ -316,7 +321,8 @@ def _repeated(step, seen, repeated):
 
 
 def _gathered(step, source, index):
-    """Returns a copy by any index: a stage for each position, which selects its values from the whole source."""
+    """Returns a new node that holds the values of any index map. It has a separate sum for each position, which selects its
+    values from the whole source."""
     channels, height, width = index.shape
     if height * width > _MOST_GATHERS or index.max() < 0:
         raise ModelError(
@@ -337,8 +343,9 @@ def _gathered(step, source, index):
 
 
 def product_in_blocks(step, tensor, weights, exact=False):
-    """Returns :func:`sim.frontend.index.blocks.block_product`, if necessary of a copy with one position for each of a row's
-    values. The copy is made only if a row has fewer values than there are rows."""
+    """Returns the result of :func:`sim.frontend.index.blocks.block_product`. If it is None, the tensor is copied so that each
+    value of a row has its own position, and the product is tried again. The copy is made only if a row has fewer values than
+    there are rows."""
     found = block_product(step, tensor, weights, exact)
     rows = tensor.index.reshape(-1, 1, len(weights))
     if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
@@ -348,7 +355,7 @@ def product_in_blocks(step, tensor, weights, exact=False):
 
 
 def _as_vector(step, tensor):
-    """Returns values of several nodes, copied into a vector."""
+    """Copies a tensor whose values are in several nodes (:class:`.Joint`) into a vector. Returns the tensor of the new node."""
     taps, first = [], 0
     for source in tensor.source.sources:
         size = int(np.prod(source.shape))
@@ -363,8 +370,8 @@ def _as_vector(step, tensor):
 
 
 def seen_through(tensor):
-    """Returns the tensor as values of the node that they were copied from, if all come from one part of a node that only
-    concatenates."""
+    """Returns the tensor as values of the node from which they were copied, if its node is a concatenation and all values come
+    from one copied node. Otherwise returns the tensor itself."""
     node = tensor.source
     if (
         not isinstance(node, Linear)
@@ -386,7 +393,8 @@ def seen_through(tensor):
 
 
 def _seen_in(tensor, node, part, places):
-    """Returns :func:`seen_through` for values at these places (y, x, channel) of a part's sums."""
+    """Returns the tensor as values of the node that one tap of a part copies, or the tensor itself if there is none. `places` are
+    the positions of the values in the part, as arrays (y, x, channel)."""
     if node.bias is not None:
         return tensor
     rows, columns, channels = places
@@ -404,7 +412,8 @@ def _seen_in(tensor, node, part, places):
 
 
 def everything(step, tensor):
-    """Returns the tensor as all values of its source, each once, in any order; a copy if it is not."""
+    """Returns a tensor that has all values of its node exactly once, in any order. This is the tensor itself or, if it does not
+    have this property, a copy."""
     if isinstance(tensor.source, Joint):
         return _as_vector(step, tensor)
     if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):

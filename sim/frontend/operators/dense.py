@@ -1,4 +1,4 @@
-"""Matrix products of ONNX: MatMul, Gemm, FusedGemm, Einsum."""
+"""Matrix products of ONNX: MatMul, Gemm, FusedGemm and Einsum."""
 
 from dataclasses import replace
 from math import prod
@@ -30,7 +30,7 @@ _GEMM = ("alpha", "beta", "transA", "transB")
 
 @operator("Gemm", group=LINEAR, counts_from_end=True, attributes=_GEMM)
 def linear(step, tensor):
-    """Handles Gemm and MatMul of a tensor and constant weights."""
+    """Handles Gemm, and MatMul of a tensor and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
     if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
         raise ModelError(
@@ -74,20 +74,21 @@ def linear(step, tensor):
 
 
 def multiplied(step, tensor, weights):
-    """Returns the product of a tensor's last axis with weights (inputs, outputs)."""
+    """Returns the product of a tensor's last axis with constant weights (inputs, outputs)."""
     whole_sample = tensor.size == len(weights) and not _at_one_position(tensor)
     result = _of_sample(step, tensor, weights) if whole_sample else _of_positions(step, tensor, weights)
     return result.permuted(result.index.reshape(*tensor.dims[:-1], -1))
 
 
 def _at_one_position(tensor):
-    """Returns True if all values of a tensor are at one position of a node with several."""
+    """Returns True if the node of a tensor has several positions, but all values of the tensor are at one of them."""
     positions = tensor.index // tensor.source.shape[2]
     return not isinstance(tensor.source, Joint) and prod(tensor.source.shape[:2]) > 1 and np.unique(positions).size == 1
 
 
 def _along_batch(step, tensor, weights):
-    """Refuses sums over samples; if the batch is open, the weights give the only batch size that ONNX accepts."""
+    """Refuses a matrix product that sums over samples. If the batch size is open, raises BatchFixed with the only batch size that
+    fits the weights."""
     text = f"{step.title}: adds up values of different samples: {show(tensor)} times weights of {show(weights.shape)}"
     if tensor.is_open and len(weights) % tensor.dims[-1] == 0:
         raise BatchFixed(text, len(weights) // tensor.dims[-1])
@@ -95,7 +96,7 @@ def _along_batch(step, tensor, weights):
 
 
 def _of_sample(step, tensor, weights):
-    """Returns a dense layer over all values of a sample: one position, with a kernel as large as the source."""
+    """Returns a dense layer over all values of a sample. Its node has one position, and a kernel as large as the source."""
     sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
     taps, first = [], 0
     for source in sources:
@@ -115,7 +116,7 @@ def _of_sample(step, tensor, weights):
 
 
 def _of_positions(step, tensor, weights):
-    """Returns a dense layer over the last axis at each position of the other axes: a convolution with a 1 x 1 kernel."""
+    """Returns a dense layer over the last axis, applied at each position of the other axes: a convolution with a 1 x 1 kernel."""
     last = len(tensor.dims) - 1
     for seen, roles in arranged(tensor, last=last):  # noqa: B007 - read after the loop
         one, size = _at_each(step, seen, weights)
@@ -145,12 +146,12 @@ def _at_each(step, seen, weights):
     attributes=(*_GEMM, "activation", "activation_alpha", "activation_beta", "activation_gamma"),
 )
 def fused(step, tensor):
-    """Handles onnxruntime's fused operator: Gemm with an activation function."""
+    """Handles FusedGemm of onnxruntime: Gemm followed by an activation function."""
     function = step.attributes.get("activation", b"").decode("utf-8", "replace")
     result = linear(step, tensor)
     if not function:
         return result
-    # alpha and beta belong to the product; the function's parameters have a prefix.
+    # alpha and beta are parameters of the product; the function's parameters have the prefix activation_.
     own = {
         name: step.attributes[f"activation_{name}"]
         for name in ("alpha", "beta", "gamma")
@@ -161,10 +162,11 @@ def fused(step, tensor):
 
 @operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
-    """Handles a matrix product in Einstein notation, such as bk,kn->bn; either operand may come first."""
+    """Handles an Einsum that is a matrix product with a constant matrix, such as bk,kn->bn. The operands may be in either
+    order."""
     equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
     left, arrow, result = equation.partition("->")
-    if not arrow:  # letters that occur once, in alphabetical order
+    if not arrow:  # Default of ONNX: letters that occur once, in alphabetical order.
         result = "".join(sorted(letter for letter in {*left} - {",", "."} if left.count(letter) == 1))
     terms = dict(zip(map(id, step.arguments), left.split(",")))
     weights = next((value for value in step.arguments if value is not tensor), np.empty(0))

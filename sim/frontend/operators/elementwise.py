@@ -1,4 +1,4 @@
-"""Elementwise operators of ONNX: scales and shifts by constants, functions, sums and products of two tensors."""
+"""Elementwise operators of ONNX: scales and shifts by constants, activation functions, and sums and products of two tensors."""
 
 from dataclasses import replace
 
@@ -80,14 +80,16 @@ def _folded_batch_norm(step, tensor):
 
 
 def _per_value(step, tensor, constant):
-    """Returns a tensor in the shape of `tensor + constant`, and the constant with one number for each value of a sample."""
+    """Broadcasts a tensor and a constant against each other. Returns the tensor in the shape of their sum, and the constant as an
+    array with one number for each value of a sample."""
     dims, batch = common(step, tensor, constant)
     tensor = broadcast(step, tensor, dims, batch)
     return tensor, np.broadcast_to(constant, dims).reshape(-1)
 
 
 def affine(step, tensor, scale=None, shift=None):
-    """Returns `tensor * scale + shift`."""
+    """Returns `tensor * scale + shift`. `scale` and `shift` are constants that are broadcast against the tensor; None leaves the
+    operation out."""
     for constant in (scale, shift):
         if constant is not None and not np.isfinite(constant).all():
             raise ModelError(f"{step.title}: one of its constants is infinite or NaN")
@@ -128,7 +130,7 @@ def affine(step, tensor, scale=None, shift=None):
 @operator("Clip", group=FUNCTIONS, counts_from_end=True, attributes=("min", "max"))
 @operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
 def function(step, tensor):
-    """Handles operators that are one function, and Clip, Max and Min."""
+    """Handles Clip, Max, Min, PRelu and all operators that are one activation function."""
     operator = step.operator
     if operator in ("Max", "Min"):
         several = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
@@ -150,7 +152,7 @@ _STEEPEST = 1  # largest slope for a sum of two terms that partly cancel: neithe
 
 
 def _sloped(step, tensor):
-    """Returns PRelu of a tensor."""
+    """Handles PRelu: returns the tensor with values below 0 multiplied by constant slopes."""
     slope = step.arguments[1]
     if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: its slope must be constant")
@@ -162,7 +164,7 @@ def _sloped(step, tensor):
         return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
     tensor = everything(step, tensor)
     slope = slope.astype(np.float64)
-    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): one stage more, without cancellation
+    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): one more stage, but no cancellation
         below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
         above = apply_function(step, tensor, RELU)
         return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
@@ -176,7 +178,7 @@ def _sloped(step, tensor):
 
 
 def apply_operator(step, tensor, operator):
-    """Returns the function of this ONNX operator, with the step's attributes as parameters."""
+    """Applies the activation function of the ONNX operator `operator` to a tensor. Its parameters are the step's attributes."""
     try:
         function = _function_of(step, operator)
     except ModelError:
@@ -202,7 +204,7 @@ def _function_of(step, operator):
 
 
 def apply_function(step, tensor, function):
-    """Returns a Function of each value."""
+    """Applies a :class:`sim.functions.functions.Function` to each value of a tensor."""
     if function == NONE:
         return tensor
     tensor = everything(step, tensor)
@@ -245,7 +247,8 @@ def _bounded(step, tensor):
 @operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
 def softmax(step, tensor, kind=None):
     """Handles Softmax and LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
-    the operator's. No stage computes it over several positions at once, so it must then be removable."""
+    the operator's kind. No stage computes a softmax over several positions at once, so such a softmax must be at the end, where
+    it can be removed."""
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
     # Before opset 13 the operator covers all axes from this one on.
     axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
@@ -267,8 +270,8 @@ def softmax(step, tensor, kind=None):
 
 
 def _sliced_shares(step, tensor, axis):
-    """Returns Softmax of values that are channels of positions only within each slice along another axis, such as heads; or
-    None."""
+    """Computes a Softmax along `axis` separately for each slice along another axis, such as the heads of attention, if the values
+    are channels of positions only within a slice. Returns None if that is not the case."""
     if next(arranged(tensor, last=axis), None):
         return None
     for other, size in enumerate(tensor.dims):
@@ -289,7 +292,7 @@ def _shares(step, tensor, kind):
 
 
 def broadcast(step, tensor, dims, batch):
-    """Returns a tensor broadcast to this shape, with the batch along this axis."""
+    """Returns a tensor broadcast to the shape `dims`, with `batch` as its batch axis."""
     if dims == tensor.dims:
         return tensor
     limited(step, *dims)
@@ -297,7 +300,8 @@ def broadcast(step, tensor, dims, batch):
 
 
 def _in_blocks(step, one, two, operator):
-    """Returns the sum or difference of two tensors, one at one position and the other gathered there in groups; or None."""
+    """Computes the sum or difference of two tensors with a grouped tap: one tensor has a single position, and the values of the
+    other are gathered there. Returns None if they do not split into groups."""
     for fixed, moved in ((one, two), (two, one)):
         if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
             continue
@@ -315,7 +319,8 @@ def _in_blocks(step, one, two, operator):
 
 
 def _is_finer(tensor):
-    """Returns True if a tensor has more pixels than its node, so that only such a tensor can be computed from it."""
+    """Returns True if a tensor has more pixels than its node has positions. A result in its layout can then be computed only by a
+    tap that reads this node."""
     if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
         return False
     found = phases_of(tensor.source, tensor.sample[0])
@@ -323,7 +328,8 @@ def _is_finer(tensor):
 
 
 def _extremum(step, tensors):
-    """Lowers Max to max pooling over the tensors stacked along y. Min inverts the signs of operands and result."""
+    """Handles Max and Min of several tensors as max pooling over the tensors, stacked along y. For Min, the signs of the operands
+    and of the result are inverted."""
     dims, batch = common(step, *tensors)
     first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
     first = everything(step, first)
@@ -344,8 +350,8 @@ def _extremum(step, tensors):
 
 
 def _places(one, two):
-    """Returns the second tensor's index (channel, y, x) in the layout of the first tensor's node. The first tensor has all values
-    of its node."""
+    """Returns the index map of tensor `two` as (channel, y, x) in the layout of the node of tensor `one`, which must have all
+    values of its node."""
     height, width, channels = one.source.shape
     places = np.empty_like(two.index)
     places[one.index] = two.index
@@ -353,12 +359,12 @@ def _places(one, two):
 
 
 def added(step, one, two):
-    """Returns the elementwise sum of two tensors."""
+    """Returns the elementwise sum of two tensors of the same broadcast shape."""
     return _of_tensors(replace(step, arguments=[one, two]), "Add")
 
 
 def product(step, one, two):
-    """Returns the elementwise product of two tensors."""
+    """Returns the elementwise product of two tensors of the same broadcast shape."""
     return _of_tensors(replace(step, arguments=[one, two]), "Mul")
 
 
@@ -372,7 +378,7 @@ def _of_tensors(step, operator=None):
     if operator != "Sub" and _is_finer(two) and not _is_finer(one):
         one, two = two, one
     one = everything(step, one)
-    # The second tensor's values in the layout of the first tensor's node.
+    # The index map of the second tensor in the layout of the first tensor's node.
     height, width, channels = one.source.shape
     places = _places(one, two)
     if operator == "Mul":

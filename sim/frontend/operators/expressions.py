@@ -1,8 +1,8 @@
-"""Recognition of written-out expressions in small operators: activation functions, and softmax.
+"""Recognition of expressions that a model writes in several small operators: activation functions, and softmax.
 
-`x * 0.5 * (1 + erf(x / sqrt(2)))` and its variants are recognised by their values, so neither order nor grouping matters. Probes
-of all magnitudes select a candidate function, and :mod:`sim.functions.proof` proves that the expression equals it. Softmax is
-recognised by its structure.
+`x * 0.5 * (1 + erf(x / sqrt(2)))` and its variants are recognised by their values, so neither the order nor the grouping of
+operators matters. The expression is evaluated at probes, numbers of all magnitudes, to select a candidate function.
+:mod:`sim.functions.proof` then proves that the expression equals the function. Softmax is recognised by its structure.
 """
 
 import contextlib
@@ -25,17 +25,18 @@ from .elementwise import apply_function, softmax
 
 __all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise"]
 
-#: Work limit of all proofs for one model, in the unit of :data:`sim.functions.proof.MOST_WORK`. Beyond it, operators are
-#: computed one by one.
+#: Work limit of all proofs for one model, in the unit of :data:`sim.functions.proof.MOST_WORK`. Operators whose proofs exceed it
+#: are computed one by one.
 MOST_PROOFS = 1 << 24
 
-_ALWAYS = 8  # a function must not be NaN up to this magnitude
+_ALWAYS = 8  # a function must be a number at arguments up to this magnitude
 _REMEMBERED = 1 << 13  # size limit of the cache below
 _known = {}  # cache: ranges of formulas at the probes
 
 
 class _Share:
-    """The proof budget of a model: the work that is left, and the formulas that are already charged, proved now or cached."""
+    """The proof budget of one model: the work that is left (`left`), and the formulas whose work has been subtracted from it
+    (`paid`), whether they were proved for this model or found in the cache."""
 
     def __init__(self):
         self.left, self.paid = MOST_PROOFS, set()
@@ -46,15 +47,15 @@ _share = _Share()
 
 @contextlib.contextmanager
 def limited_proofs():
-    """Gives the model that is read inside a new proof budget."""
+    """Starts a new proof budget, for the model that is read inside the `with` block."""
     global _share
     _share = _Share()
     yield
 
 
 def unknown(step, why=""):
-    """Returns the tensor of a node with a known shape and unknown values; it may be part of a function that is recognised later.
-    `why` is the reason that no stage computes the node alone, if its formulas give none."""
+    """Returns a tensor with a known shape and unknown values for a node that no stage computes. It may be part of a function that
+    is recognised later. `why` is the reason for a later error message, if the formulas of the tensor give none."""
     values = [value for value in step.arguments if value is not None]
     tensors = [value for value in values if isinstance(value, SymbolicTensor)]
     if step.operator.startswith("Reduce"):
@@ -73,7 +74,8 @@ def unknown(step, why=""):
 
 
 def _why(formulas, why):
-    """Returns the reason that a tensor with these formulas is not a function of the core, or `why` if none is found."""
+    """Returns the reason, for an error message, why a tensor with these formulas is not a function of the core. Returns `why` if
+    none is found."""
     if _share.left <= 0:
         return "the model has too many different expressions to prove each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
@@ -88,8 +90,9 @@ def _why(formulas, why):
 
 
 def recognise(step, tensor):
-    """Returns a step's tensor as one function, or a softmax, of an earlier tensor; None if it is not recognised."""
-    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # the longest first
+    """Searches for an earlier tensor of which a step's tensor is one activation function or a softmax. Returns the result as this
+    function of the earlier tensor, or None if there is none."""
+    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # longest formula first
         if shape_of(root) != shape_of(tensor) or formula.truth:
             continue
         if formula.even:
@@ -105,7 +108,8 @@ def recognise(step, tensor):
 
 
 def _affordable(formula):
-    """Returns the Function that an elementwise formula equals; None if there is none, or if the proof budget is used up."""
+    """Returns the activation function that an elementwise formula equals. Returns None if there is none, or if the proof budget
+    is used up."""
     if _share.left <= 0:
         return None
     function, work = _function(formula)
@@ -117,7 +121,8 @@ def _affordable(formula):
 
 @functools.lru_cache(maxsize=4096)
 def _function(formula):
-    """Returns the Function that an elementwise formula equals, or None, and the work of the proofs."""
+    """Returns `(function, work)`: the activation function that an elementwise formula equals, or None, and the work of the
+    proofs."""
     found, total = _at_probes(formula), 0
     if (np.isnan(found.low) & (np.abs(PROBES) <= _ALWAYS)).any():
         return None, total
@@ -138,13 +143,14 @@ def _at_probes(formula):
 
 @functools.lru_cache(maxsize=1)
 def _known_values():
-    """Returns the functions without parameters, and their values at the probes."""
+    """Returns the functions without parameters, and their values at the probes as an array (functions, probes)."""
     functions = [Function(one.name) for one in DEFINITIONS.values() if one.formula and not one.parameters]
     return functions, np.array([function.exact(PROBES) for function in functions])
 
 
 def _plain(found):
-    """Returns functions without parameters that are close to the values at the most selective probes."""
+    """Returns the functions without parameters that are close to `found`, the expression's values, at the most selective
+    probes."""
     functions, exact = _known_values()
     few = exact[:, FEW]
     near = np.maximum(found.low[FEW] - few, few - found.high[FEW]) <= 2.0**-8 * np.abs(few) + 2.0**-20
@@ -152,7 +158,8 @@ def _plain(found):
 
 
 def _with_parameters(found):
-    """Yields functions whose parameters follow from the values at the probes. Parameters are rounded to binary32, as in files."""
+    """Yields the functions with parameters that are close to `found`, the expression's values, with their exact values. The
+    parameters are computed from `found` and rounded to binary32, the format of parameters in files."""
     at = special((found.low + found.high) / 2)
     for one in DEFINITIONS.values():
         if one.formula is None or one.solve is None:

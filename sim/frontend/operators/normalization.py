@@ -1,9 +1,9 @@
-"""LayerNormalization, by dense layers and a division.
+"""LayerNormalization, computed by dense layers and a division.
 
     c = N (x - mean(x)),   v = mean(c * c) + N^2 epsilon,   y = c / sqrt(v) * scale + bias
 
-N is the number of values, divided by a power of two. So c is a single sum with exact weights, and a common offset of x cancels in
-binary32, before any rounding to bfloat16.
+N is the number of values, divided by a power of two. Therefore, c is a single sum with exact weights. An offset that all values
+of x have in common cancels in binary32, before any rounding to bfloat16.
 """
 
 from dataclasses import replace
@@ -59,12 +59,12 @@ def normalization(step, tensor):
 
 
 def _fits(shape, dims):
-    """Returns True if a shape can be broadcast to these dims."""
+    """Returns True if a shape can be broadcast to `dims`."""
     return len(shape) <= len(dims) and all(size in (1, have) for size, have in zip(shape[::-1], dims[::-1]))
 
 
 def _normalised(step, tensor, epsilon):
-    """Returns the tensor normalised over its last axis."""
+    """Returns the tensor normalised over its last axis: (x - mean) / sqrt(variance + epsilon)."""
     last = len(tensor.dims) - 1
     tensor, seen, roles = arrangement(step, tensor, last=last)
     source, count = seen.source, tensor.dims[last]
@@ -84,7 +84,8 @@ def _normalised(step, tensor, epsilon):
 
 
 def _sums(step, source, weights, others=()):
-    """Returns the node of a dense layer at each position of a node, plus other taps."""
+    """Returns the node of a dense layer that is applied at each position of the node `source`. `weights` is (inputs, outputs);
+    `others` are further taps of the sum."""
     size = source.shape[:2]
     taps = (*others, Tap(source, weights[None, None], exact=True))
     return Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(SumRegion(taps, size),))

@@ -1,4 +1,4 @@
-"""Matrix products of two tensors: one tensor's values are the weights for the other, separately for each sample and head."""
+"""Matrix products of two tensors. The values of one tensor are the weights for the other, separately for each sample and head."""
 
 from dataclasses import replace
 from math import prod
@@ -18,7 +18,7 @@ _MOST_HEADS = 256
 
 
 def tensor_product(step, one, two):
-    """Returns the MatMul of two symbolic tensors."""
+    """Returns the matrix product of two symbolic tensors, as MatMul defines it."""
     lead, batch = _leading(step, one, two)
     (rows, inner), (_, columns) = one.dims[-2:], two.dims[-2:]
     limited(step, prod(lead), rows, inner)
@@ -33,7 +33,7 @@ def tensor_product(step, one, two):
 
 
 def _leading(step, one, two):
-    """Returns the broadcast `(dims, batch)` of the axes before the matrices."""
+    """Returns the broadcast shape `(dims, batch)` of the axes before the last two, which hold the matrices."""
     text = f"{step.title}: {show(one)} times {show(two)}"
     if min(len(one.dims), len(two.dims)) < 2 or one.dims[-1] != two.dims[-2]:
         raise ModelError(f"{text} are not matrices with a common inner size")
@@ -53,7 +53,7 @@ def _leading(step, one, two):
 
 
 def _product(step, one, two):
-    """Returns the product of two matrices (rows, inner), (inner, columns), as a tensor (rows, columns)."""
+    """Returns the product of two matrices, a tensor (rows, columns). `one` is (rows, inner), `two` is (inner, columns)."""
     source, _, roles = _operand(step, narrowed(one), (1,))
     matrix, axis, _ = _operand(step, narrowed(two), (0, 1), level=True)
     (height, width, _), inner, columns = source.shape, *two.dims
@@ -64,8 +64,9 @@ def _product(step, one, two):
 
 
 def _operand(step, tensor, axes, level=False):
-    """Returns `(node, axis, roles)` of a node that holds exactly the values of a matrix, in order. Values along `axis`, one of
-    `axes`, are its channels; values along the other axis are its positions, with `level` in one row."""
+    """Returns `(node, axis, roles)` for a node that holds exactly the values of a matrix, in order. The values along `axis`, one
+    of `axes`, are its channels; the values along the other axis are its positions. If `level` is True, the positions must be in
+    one row. The matrix is copied if its node does not have this form."""
     for axis in axes:
         for seen, roles in arranged(tensor, last=axis):
             source = seen.source
@@ -79,7 +80,8 @@ def _operand(step, tensor, axes, level=False):
 
 
 def _beside(step, made):
-    """Returns the results of several products as adjacent channels of one node if their positions are the same."""
+    """Returns the results of several products as adjacent channels of one node, if their positions are the same; else
+    concatenated along an axis."""
     first = made[0]
     height, width, columns = first.source.shape
     same = all(one.source.shape == first.source.shape and np.array_equal(one.index, first.index) for one in made)

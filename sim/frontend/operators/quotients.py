@@ -1,14 +1,15 @@
 """Divisions by tensors: a reciprocal that is accurate for numbers of all magnitudes.
 
-A function table resolves 16 binades; bfloat16 has 254. So range reduction first brings the divisor into the table's window. It
-multiplies by powers of two, which are 1 within the window, until the divisor is inside. Each is multiplied twice, so the products
-are exact:
+A function table resolves 16 binades, but bfloat16 has 254. Range reduction therefore brings the divisor into the table's window
+first: powers of two multiply it. Within the window, these powers are 1. Each power is multiplied twice, so that the products are
+exact:
 
     x <- (x * h) * h,   h = 2^p below 2^-7, 1 up to 2^7, 2^-p above       p = 32, 24, 12, 6
     a / b = (a * (r * H)) * H,   r the reciprocal of the last x, H the product of all h
 
-r * H and H both have about the magnitude of the root of 1 / b. So no intermediate result overflows or underflows unless the
-quotient does. The reciprocal is rounded, from its table, and so is the product. The inverse root multiplies by H once.
+r * H and H both have about the magnitude of the root of 1 / b. No intermediate result therefore overflows or underflows unless
+the quotient does. The result has two rounding errors: the rounding of r in its table, and the rounding of the product with a. The
+inverse root multiplies by H once.
 
 The core flushes subnormals to 0, and sums have no -0: a / -0 is a / 0.
 """
@@ -38,7 +39,8 @@ _FEW = 256
 
 
 def _inverse(step, tensor, function, low, high):
-    """Returns `(r, H)` as above, H None for 1, for values whose magnitude is 0 or from `low` to `high`."""
+    """Computes the reciprocal or the inverse root (`function`) of a tensor after range reduction. Returns `(r, H)` in the terms
+    of the module docstring; H is None if it is 1. The magnitude of the tensor's values must be 0, or from `low` to `high`."""
     tensor, scale = everything(step, tensor), None
     most = max(abs(frexp(low)[1] - 1), abs(frexp(high)[1] - 1))
     ways = [(12 * count + 5, (6,) * count) for count in range(12)] if tensor.size <= _FEW else _WAYS
@@ -50,7 +52,8 @@ def _inverse(step, tensor, function, low, high):
 
 
 def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
-    """Returns `dividend / divisor`; the dividend may be constant. `low` and `high` bound the divisor's magnitude as above."""
+    """Returns `dividend / divisor`. The dividend may be a constant. The magnitude of the divisor's values must be 0, or from
+    `low` to `high`."""
     if isinstance(divisor.source, Root) and np.array_equal(divisor.index, divisor.source.inverse.index):
         inverse = replace(divisor, source=divisor.source.inverse.source)
         return product(step, dividend, inverse) if isinstance(dividend, SymbolicTensor) else affine(step, inverse, scale=dividend)
@@ -65,7 +68,7 @@ def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
 
 
 def inverse_root(step, tensor, low, high):
-    """Returns `1 / sqrt(tensor)` for values from `low` to `high`, which are not negative."""
+    """Returns `1 / sqrt(tensor)`. The values of the tensor must be from `low` to `high`, which are not negative."""
     middle = (frexp(low)[1] + frexp(high)[1]) // 4 * 2  # a power of 4
     if middle:
         tensor = affine(step, tensor, scale=np.array(2.0**-middle))
@@ -76,15 +79,16 @@ def inverse_root(step, tensor, low, high):
 
 @dataclass(eq=False, kw_only=True)
 class Root(Linear):
-    """A square root; `inverse` is the tensor of its reciprocals."""
+    """The node of a square root. `inverse` is the tensor of its reciprocals, so that a division by the root is a
+    multiplication."""
 
     inverse: SymbolicTensor
 
 
 @operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
 def square_root(step, tensor):
-    """Handles Sqrt of a tensor with a positive lower bound, such as a variance plus epsilon; others may only be part of a
-    function."""
+    """Handles Sqrt of a tensor with a known positive lower bound, such as a variance plus epsilon. Any other Sqrt is supported
+    only as part of a recognised function."""
     low = least(tensor.source) if (tensor.index >= 0).all() else 0.0
     if not 2.0**-126 <= low < 2.0**127:
         return unknown(step)
@@ -96,7 +100,7 @@ def square_root(step, tensor):
 
 @operator("Pow", group=ELEMENTWISE, counts_from_end=True)
 def power(step, tensor):
-    """Handles squares, square roots and reciprocals; other powers may only be part of a function."""
+    """Handles squares, square roots and reciprocals. Other powers are supported only as part of a recognised function."""
     base, exponent = step.arguments
     if base is tensor and isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= len(tensor.dims):
         if exponent.item() == 2:
@@ -111,7 +115,7 @@ def power(step, tensor):
 @operator("Div", group=ELEMENTWISE, joins=True, counts_from_end=True)
 @operator("Reciprocal", group=ELEMENTWISE, counts_from_end=True)
 def divide(step, tensor):
-    """Handles Div and Reciprocal."""
+    """Handles Div and Reciprocal of tensors, and Div by constants."""
     if step.operator == "Reciprocal":
         return divided(step, np.array(1.0), tensor)
     dividend, divisor = step.arguments

@@ -1,7 +1,8 @@
-"""Recurrent layers GRU and LSTM of ONNX, unrolled: the stages of one step are repeated for each element of the sequence.
+"""The recurrent layers GRU and LSTM of ONNX. They are unrolled: the stages of one step of the sequence are repeated for each of
+its elements.
 
-X is (steps, batch, inputs); the state is one vector per sample. A constant state, such as the initial one, is a numpy array, and
-so are values computed from it.
+X is (steps, batch, inputs). The state is one vector per sample. A constant state, for example the initial one, is a numpy array,
+and so are the values computed from it.
 """
 
 from dataclasses import dataclass, replace
@@ -62,9 +63,9 @@ class _Layer:
     ----------
     step : Step
     inputs, recurrent : dict of str to float64 (inputs, hidden), (hidden, hidden)
-        Weights by gate.
+        Weights of the input and of the state, by gate.
     before, after : dict of str to float64 (hidden,)
-        Biases of the input and of the recurrent product, by gate.
+        Biases of the products with the input and with the state, by gate.
     """
 
     step: object
@@ -74,7 +75,7 @@ class _Layer:
     after: dict
 
     def _of_input(self, gate, x):
-        """Returns the input's contribution to a gate, with its bias."""
+        """Returns the contribution of the input `x` to a gate, including its bias."""
         return _plus(self.step, multiplied(self.step, x, self.inputs[gate]), self.before[gate])
 
     def _of_state(self, gate, state):
@@ -85,7 +86,8 @@ class _Layer:
         return apply_function(self.step, sums, Function(function))
 
     def gru(self, x, state):
-        """Returns the next state of a GRU."""
+        """Returns the next state of a GRU, as a tuple of one tensor. `x` is the input of this step, `state` the previous
+        state."""
         step, (hidden,) = self.step, state
         z, r = self._gate("z", x, hidden), self._gate("r", x, hidden)
         if step.attributes.get("linear_before_reset", 0):
@@ -109,7 +111,7 @@ _OF_BOTH = ("activation_alpha", "activation_beta", "activations", "clip", "direc
 @operator("GRU", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "linear_before_reset"))
 @operator("LSTM", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "input_forget"))
 def recurrent(step, tensor):
-    """Handles recurrent layers; returns `[Y, Y_h]` of a GRU, `[Y, Y_h, Y_c]` of an LSTM."""
+    """Handles recurrent layers. Returns `[Y, Y_h]` for a GRU and `[Y, Y_h, Y_c]` for an LSTM."""
     x, weights, again = (step.argument(place) for place in range(3))
     directions = _check(step, x, weights, again)
     states = 2 if step.operator == "LSTM" else 1
@@ -136,7 +138,8 @@ def _refuse(step, why):
 
 
 def _check(step, x, weights, again):
-    """Returns the directions, (1 or -1) each; refuses unsupported layers."""
+    """Refuses unsupported layers. Returns the directions as a tuple: 1 is forward, -1 is reverse. `weights` and `again` are the
+    weights W of the input and R of the state."""
     attributes = step.attributes
     for name in ("clip", "input_forget", "layout", "activation_alpha", "activation_beta"):
         if attributes.get(name):
@@ -184,7 +187,7 @@ def _check_shapes(step, x, weights, again, directions):
 
 
 def _layer(step, number, hidden):
-    """Returns the layer of a direction."""
+    """Returns the :class:`_Layer` of direction number `number`. `hidden` is the size of the state."""
     gates, bias = _GATES[step.operator], step.argument(3)
 
     def cut(array, first=0):
@@ -199,7 +202,8 @@ def _layer(step, number, hidden):
 
 
 def _state(step, place, number, x, hidden, directions):
-    """Returns the initial state of a direction: a tensor (batch, hidden), or an array (1, hidden)."""
+    """Returns the initial state of direction number `number`: a tensor (batch, hidden), or an array (1, hidden). `place` is the
+    index of the node's input that gives it."""
     given, name = step.argument(place), ("initial_h", "initial_c")[place - 5]
     if given is None:
         return np.zeros((1, hidden))
@@ -220,7 +224,7 @@ def _state(step, place, number, x, hidden, directions):
 
 
 def _stacked(step, states):
-    """Returns states of all directions, as (directions, batch, hidden)."""
+    """Returns the states of all directions as one tensor (directions, batch, hidden)."""
     raised = [one.permuted(one.sample[None], None if one.batch is None else 1) for one in states]
     if len(raised) == 1:
         return raised[0]
@@ -228,8 +232,8 @@ def _stacked(step, states):
 
 
 def _sequence(step, made, batch_size, hidden, batch):
-    """Returns results of all directions and steps, as (steps, directions, batch, hidden). For one vector per step, each step is a
-    position, and the directions are adjacent channels."""
+    """Returns the results of all directions and steps as one tensor (steps, directions, batch, hidden). If each step has one
+    vector, the steps become positions of a node, and the directions adjacent channels."""
     count, ways = len(made[0]), len(made)
     limited(step, count, ways, batch_size, hidden)
     if batch_size > 1:

@@ -1,7 +1,7 @@
-"""Reshaping operators of ONNX: the same values in another shape.
+"""Reshaping operators of ONNX, which give the same values another shape.
 
-A size is a pair here: a number, and the power of the open batch size that multiplies it. So the batch's axis is known in every
-shape, and it can be checked that a sample's values stay contiguous.
+A size is a pair here: a number, and the power of the open batch size that multiplies it. The batch axis is therefore known in
+every shape, and the reader can check that the values of a sample stay contiguous.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ __all__ = ["pairs"]
 @operator("Shape", group=SHAPES, attributes=("start", "end"))
 @operator("Size", group=SHAPES)
 def shape_of(step, tensor):
-    """Handles Shape and Size; returns integers, or :class:`sim.frontend.batch.Sizes` if the batch is open."""
+    """Handles Shape and Size. Returns an integer array, or a :class:`sim.frontend.batch.Sizes` if the batch size is open."""
     sizes = _sizes(tensor)
     if step.operator == "Size":
         (size, power), kind = _product(sizes), ()
@@ -33,7 +33,7 @@ def shape_of(step, tensor):
 
 
 def _sizes(tensor):
-    """Returns the shape of a tensor as pairs: a number, and the power of an open batch size that multiplies it."""
+    """Returns the shape of a tensor as a list of pairs: a number, and the power of the open batch size that multiplies it."""
     return [(size, int(tensor.is_open and axis == tensor.batch)) for axis, size in enumerate(tensor.shape(tensor.samples or 1))]
 
 
@@ -65,7 +65,7 @@ def reshape(step, tensor):
 
 
 def pairs(step):
-    """Returns the shape that a node's second input gives, as pairs."""
+    """Returns the shape that a node's second input gives, as a list of pairs."""
     value = step.arguments[1]
     if isinstance(value, SymbolicTensor):
         raise ModelError(f"{step.title}: its shape must be constant")
@@ -87,7 +87,7 @@ def _shown(sizes):
 
 
 def _wanted(step, tensor, sizes):
-    """Returns the sizes that a Reshape gives, with 0 and -1 resolved."""
+    """Returns the sizes that a Reshape asks for, as pairs. Sizes of 0 and -1 are replaced by the numbers that they stand for."""
     target = pairs(step)
     if not step.attributes.get("allowzero", 0):
         if any(size == (0, 0) for size in target[len(sizes) :]):
@@ -108,8 +108,8 @@ def _wanted(step, tensor, sizes):
 
 
 def _placed(step, tensor, sizes):
-    """Returns the same values in another shape. The batch's axis is the axis with the same number of values before it, so that a
-    sample's values stay contiguous."""
+    """Returns a tensor with the same values in another shape, given as pairs. The batch axis of the result is the axis with the
+    same number of values before it, so that the values of a sample stay contiguous."""
     values, powers = [size for size, _ in sizes], [power for _, power in sizes]
     if tensor.batch is None:
         batch = None
@@ -137,7 +137,7 @@ def _placed(step, tensor, sizes):
 
 
 def _unplaced(step, tensor, sizes):
-    """Refuses a shape that does not fit the values, or that would mix samples."""
+    """Refuses a shape that has another number of values, or that would mix samples."""
     total, power = _product(sizes)
     text = f"{step.title}: shape {show(tensor)} cannot become {_shown(sizes)}"
     if tensor.is_open and not power and total > 0 and total % tensor.size == 0:

@@ -1,4 +1,4 @@
-"""Operators of ONNX that only change the index map: they cost nothing, except Concat, which may have to copy."""
+"""Operators of ONNX that only change the index map of a tensor. They cost no cycles, except Concat, which may have to copy."""
 
 from dataclasses import replace
 from math import prod
@@ -48,14 +48,14 @@ def keep(step, tensor):
 
 
 def _check_like(step, like):
-    """Refuses a cast to the type of a tensor that is not floating-point: the symbolic tensor does not record which integer type
-    it is."""
+    """Refuses a CastLike whose second input is a tensor of integers or truth values. A symbolic tensor does not record which
+    integer type it has."""
     if like.integer or isinstance(like.source, Unknown) and like.source.truth:
         raise ModelError(f"{step.title}: a Cast to integers, or to true and false, is not supported; remove it")
 
 
 def cast_like(step, like):
-    """Returns a constant in the type of a SymbolicTensor, which must be floating-point."""
+    """Returns the constant input of a CastLike in the type of the symbolic tensor `like`, which must be floating-point."""
     _check_like(step, like)
     constant = step.arguments[0]
     return constant if constant.dtype.kind == "f" else constant.astype(np.float32)
@@ -69,7 +69,7 @@ def transpose(step, tensor):
 
 @operator("DepthToSpace", "SpaceToDepth", group=SHAPES, attributes=("blocksize", "mode"))
 def blocks(step, tensor):
-    """Handles DepthToSpace and SpaceToDepth: moves channels into squares of pixels, and back."""
+    """Handles DepthToSpace and SpaceToDepth: they move channels into squares of pixels, and squares of pixels into channels."""
     size = step.attributes.get("blocksize", 0)
     if len(tensor.dims) != 4 or tensor.batch not in (0, None) or size < 1:
         raise ModelError(
@@ -123,7 +123,7 @@ _RESIZE = (
 @operator("Resize", group=SHAPES, on_constants=False, attributes=_RESIZE)
 @operator("Upsample", group=SHAPES, on_constants=False, attributes=("mode", "scales"))
 def resize(step, tensor):
-    """Handles Resize and Upsample to the nearest value by integer factors."""
+    """Handles Resize and Upsample that repeat the nearest value, by integer factors."""
     if step.arguments[0] is not tensor:
         raise ModelError(f"{step.title}: its sizes must be constant")
     attributes = {name: value.decode() for name, value in step.attributes.items() if isinstance(value, bytes)}
@@ -151,7 +151,7 @@ def resize(step, tensor):
 
 
 def _factors(step, tensor):
-    """Returns the integer factor of a Resize for each axis."""
+    """Returns the integer factors of a Resize, one for each axis of the tensor."""
     dims, batch = tensor.shape(tensor.samples or 1), tensor.batch
     axes = step.attributes.get("axes") or range(len(dims))
     lists = (step.attributes.get("scales"), step.argument(1)) if step.operator == "Upsample" or step.opset < 11 else ()
@@ -180,11 +180,11 @@ def _factors(step, tensor):
     return factors
 
 
-# Some of the values
+# Selection of values
 
 
 def _own(step, tensor, axis, what):
-    """Returns the index of an axis that is not the batch's."""
+    """Returns an axis as an index from 0 on. Refuses the batch axis; `what` is the verb for the message."""
     axis %= len(tensor.dims)
     if axis == tensor.batch:
         raise ModelError(
@@ -195,7 +195,7 @@ def _own(step, tensor, axis, what):
 
 @operator("Slice", group=SHAPES, shaped_by_constants=True, attributes=("starts", "ends", "axes"))
 def cut(step, tensor):
-    """Handles Slice."""
+    """Handles Slice, with constant bounds."""
     rank = len(tensor.dims)
     starts, ends = step.integers("starts", 1), step.integers("ends", 2)
     axes, steps = step.integers("axes", 3), step.integers("steps", 4)
@@ -215,7 +215,8 @@ def cut(step, tensor):
 
 
 def _whole_batch(tensor, start, end, stride):
-    """Returns True if a Slice takes all samples; for an open batch, its end must be beyond every batch size."""
+    """Returns True if a Slice takes all samples. If the batch size is open, `end` must be larger than every possible batch
+    size."""
     largest = _NO_END if tensor.is_open else tensor.dims[tensor.batch] * tensor.samples
     return stride == 1 and end >= largest and (start == 0 or start <= -largest)
 
@@ -304,18 +305,19 @@ def concat(step, tensor):
 
 
 def _in_phases(step, tensors, inside):
-    """Returns tensors concatenated along channels if one has more pixels than its node, else None."""
+    """Concatenates tensors along channels if one of them has more pixels than its node has positions; otherwise returns None.
+    `inside` is the axis of the concatenation."""
     shapes = {one.sample.ndim for one in tensors}
     if shapes != {4} or inside != 1 or tensors[0].dims[0] != 1:
         return None
     for one in tensors:
-        view(one, one.sample[0])  # fixes the layout of an input without one
+        view(one, one.sample[0])  # raises Relayout if the layout of the input is not known yet
     found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
     return found and tensors[0].of(found[0], found[1][None])
 
 
 def _zeros(step, tensor, constant):
-    """Returns a constant, which must be 0, as values of this batch."""
+    """Returns a constant, which must be 0, as a symbolic tensor with the batch of `tensor`. Its index map is -1 everywhere."""
     if constant.any():
         raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
     dims = list(constant.shape)
@@ -327,8 +329,8 @@ def _zeros(step, tensor, constant):
 
 
 def _joined(step, seen, role):
-    """Returns a node that concatenates Views: along the channels as a sum, along y or x as parts. Returns None if a View has to
-    be copied, or if too many weights are needed."""
+    """Returns a node that concatenates Views: along the channels as a sum of taps, along y or x as several parts. `role` is 0 for
+    channels, 1 for y, 2 for x. Returns None if a View has to be copied first, or if too many weights are needed."""
     sizes = [(len(one.rows), len(one.columns)) for one in seen]
     places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
     if None in places:
@@ -357,7 +359,8 @@ def _sources(tensor):
 
 
 def _side_by_side(step, tensors, inside):
-    """Returns values of several nodes that have no common arrangement, as values of a Joint."""
+    """Concatenates tensors whose values are in several nodes without a common arrangement. Returns a tensor of a :class:`.Joint`,
+    a node that only lists these nodes."""
     sources = list(dict.fromkeys(source for one in tensors for source in _sources(one)))
     first = dict(zip(sources, np.cumsum([0, *(prod(source.shape) for source in sources)]).tolist()))
     samples = []
@@ -374,7 +377,7 @@ def _side_by_side(step, tensors, inside):
 
 
 def together(step, tensors):
-    """Returns tensors concatenated to a vector per sample: the result of several outputs."""
+    """Concatenates tensors to one vector per sample. The reader uses it for the result of a model with several outputs."""
     flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label="") for one in tensors]
     if len({one.source for one in flat}) == 1:
         return flat[0].permuted(np.concatenate([one.sample for one in flat], axis=1))
@@ -391,8 +394,9 @@ def together(step, tensors):
 
 
 def _stacked(step, sources):
-    """Returns a node with all values of several nodes, and {node: (its first row, its first channel)}. Nodes of one height and
-    width become channels. Others are stacked along y, padded to the largest width and depth."""
+    """Returns a node with all values of several nodes, and {node: (its first row, its first channel)}. If all nodes have the same
+    height and width, they become channels. Otherwise they are stacked along y, padded to the largest width and number of
+    channels."""
     tops, width = np.cumsum([0, *(source.shape[0] for source in sources)]).tolist(), max(one.shape[1] for one in sources)
     if len({source.shape[:2] for source in sources}) == 1:
         firsts = np.cumsum([0, *(source.shape[2] for source in sources)]).tolist()

@@ -1,4 +1,4 @@
-"""Windowed operators of ONNX over a tensor (batch, channels[, height], width): convolutions and pooling."""
+"""Windowed operators of ONNX: convolutions and pooling of a tensor (batch, channels[, height], width)."""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,8 @@ from .expressions import unknown
 
 @dataclass(frozen=True)
 class _Windows:
-    """Geometry of windows along y and x: (int, int) each. `end` is the padding below and to the right."""
+    """The geometry of windows along y and x. Each member is (int, int). `begin` and `end` are the padding before and after the
+    values; `size` is the number of windows."""
 
     kernel: tuple
     stride: tuple
@@ -28,7 +29,7 @@ class _Windows:
 
 
 def _pixels(step, tensor):
-    """Returns the index (channel, y, x) of a tensor with one or two spatial axes, and the number of spatial axes."""
+    """Returns `(index, axes)`: the index map of a tensor as (channel, y, x), and the number of its spatial axes, 1 or 2."""
     rank = len(tensor.dims)
     if rank not in (3, 4) or tensor.batch not in (0, None) or tensor.dims[0] != 1:
         raise ModelError(
@@ -38,7 +39,8 @@ def _pixels(step, tensor):
 
 
 def _numbers(step, name, default, least, axes):
-    """Returns an attribute's list, or its default; each number must be at least `least`."""
+    """Returns the list of numbers in an attribute, or `default` if it is left out. Refuses numbers below `least`, and lists that
+    do not fit the number of spatial axes."""
     values = step.integers(name) or default
     if len(values) != len(default):
         raise ModelError(f"{step.title}: {name} {values} has {len(values)} numbers; {axes} spatial axes need {len(default)}")
@@ -49,8 +51,8 @@ def _numbers(step, name, default, least, axes):
 
 
 def _windows(step, have, axes, kernel, ceil=False):
-    """Returns the windows over `have` (height, width) that the attributes define. `kernel` is the size of the weights; None:
-    pooling."""
+    """Returns the windows that the node's attributes define over an input of size `have` (height, width). `kernel` is the size of
+    the weights, or None for pooling. `ceil` : ceil_mode of pooling."""
     pooled = kernel is None
 
     def numbers(name, default):
@@ -107,7 +109,8 @@ def _windows(step, have, axes, kernel, ceil=False):
 
 
 def _result(tensor, node, axes, channels=None):
-    """Returns a node's tensor; `channels` gives the node's channel for each channel of the result."""
+    """Returns the tensor of a node's values with `axes` spatial axes. `channels` has the node's channel for each channel of the
+    result. Default: all channels in order."""
     index = whole(node) if channels is None else whole(node)[channels]
     return tensor.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
 
@@ -152,7 +155,8 @@ def convolution(step, tensor):
 
 @operator("ConvTranspose", group=LINEAR, on_constants=False, attributes=(*_CONV, "output_padding", "output_shape"))
 def transposed(step, tensor):
-    """Handles ConvTranspose: one convolution for each output phase, `strides` phases in each direction."""
+    """Handles ConvTranspose as one convolution for each phase of the output. The number of phases in each direction is the
+    stride."""
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:]):
         raise ModelError(f"{step.title}: its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
@@ -173,7 +177,7 @@ def transposed(step, tensor):
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
-    view(tensor, index)  # fixes the layout of an input without one
+    view(tensor, index)  # raises Relayout if the layout of the input is not known yet
     found = phased_convolution(step, tensor, index, weights, at, groups, transposed=True)
     if found is None:
         node = copied(step, tensor, index)
@@ -182,7 +186,8 @@ def transposed(step, tensor):
 
 
 def _spread_windows(step, have, axes, kernel):
-    """Returns the windows of a ConvTranspose: `begin` is the cropping above and to the left, `size` the size of the result."""
+    """Returns the windows of a ConvTranspose. `begin` is the number of values cropped above and at the left, `size` the size of
+    the result."""
 
     def numbers(name, default, least):
         return _numbers(step, name, default, least, axes)
@@ -220,7 +225,8 @@ def _spread_windows(step, have, axes, kernel):
 
 
 def _sums(step, tensor, index, weights, at, groups):
-    """Returns `(node, index (output, y, x))` of a convolution without its bias."""
+    """Returns `(node, index map (output, y, x))` of a convolution without its bias. `index` is the input's index map (channel, y,
+    x), `at` the windows."""
     geometry = {"stride": at.stride, "dilation": at.dilation, "padding": at.begin}
     seen = view(tensor, index)
     one = None if seen is None else tap(step, seen, weights, at.size, groups, **geometry)
@@ -234,13 +240,13 @@ def _sums(step, tensor, index, weights, at, groups):
 
 
 def _placed(tensor, node, places, axes):
-    """Returns the tensor of an index (channel, y, x) into a node."""
+    """Returns the tensor of an index map (channel, y, x) into a node, with `axes` spatial axes."""
     return tensor.of(node, places.reshape(1, *(places.shape if axes == 2 else (places.shape[0], places.shape[2]))))
 
 
 def _biased(tensor, bias):
-    """Returns a convolution with a bias for each channel of the tensor. Several channels of the node may share one channel's
-    bias."""
+    """Adds a bias for each channel of a tensor to the convolution that computes it. Several channels of the node may belong to
+    one channel of the tensor."""
     if bias is not None:
         node = tensor.source
         node.bias = np.zeros(node.shape[2])
@@ -250,8 +256,8 @@ def _biased(tensor, bias):
 
 
 def _channelwise(step, tensor, index):
-    """Returns `(source, order of its channels)` for an operator that is applied to each channel at every position; copies, unless
-    the index covers all positions of all channels."""
+    """Returns `(node, channels)` for an operator that is applied to each channel separately: a node with exactly the values of an
+    index map (channel, y, x), and its channels in the map's order. The values are copied if no node has this form."""
     seen = view(tensor, index)
     if seen is not None and seen.complete:
         return seen.source, seen.channels
@@ -285,7 +291,8 @@ def pool(step, tensor):
 
 
 def _without_lowest(step, index, at):
-    """Returns windows over the unpadded tensor that equal these windows over a tensor padded with the lowest number."""
+    """Returns `(index map, windows)` without padding by the lowest number: windows over the remaining values that give the same
+    maxima."""
     there = index != LOWEST
     if there.all():
         return index, at
@@ -310,15 +317,16 @@ def _largest(step, source, at):
 
 
 def _counts(have, count, stride, kernel, dilation, before, after, padded):
-    """Returns the number of values that each of `count` windows along one axis averages."""
+    """Returns, for each of `count` windows along one axis, the number of values that it averages. If `padded` is True, padding
+    counts as values."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation
     low, high = (0, before + have + after) if padded else (before, before + have)
     return ((reads >= low) & (reads < high)).sum(axis=1)
 
 
 def _average(step, tensor, index, at, padded):
-    """Returns `(node, order of its channels)` of moving averages, with one part for all windows that average the same number of
-    values."""
+    """Returns `(node, channels)` of an average pooling: its node, and the node's channels in the order of the result. The node
+    has one part for each set of windows that average the same number of values."""
     seen = view(tensor, index)
     full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
     counts = [
@@ -348,7 +356,8 @@ def _average(step, tensor, index, at, padded):
 
 
 def _pieces(at, counts):
-    """Yields (size, origin, padding) of each rectangle of windows with the same counts."""
+    """Divides the windows into rectangles in which all windows average the same number of values. Yields (size, origin, padding)
+    of each rectangle."""
     cuts = [[0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)] for count in counts]
     for top, bottom in zip(cuts[0], cuts[0][1:]):
         for left, right in zip(cuts[1], cuts[1][1:]):
@@ -383,7 +392,8 @@ def reduce(step, tensor):
 
 
 def _block_total(step, tensor, axes):
-    """Returns `(node, index)` of sums of values that are not a window but blocks of channels; or None."""
+    """Returns `(node, index map)` of sums or means over values that do not form a window, but blocks of channels. Returns None if
+    they do not form blocks, or form a window."""
     if next(arranged(tensor), None):
         return None
     rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]

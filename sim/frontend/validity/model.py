@@ -1,8 +1,8 @@
 """Checks a model as a whole against ONNX' definition, before any node is evaluated.
 
-Names are unique, and operators exist in the operator set of the model. :mod:`sim.frontend.order` sorts the nodes.
+Names must be unique, and operators must exist in the operator set of the model. :mod:`sim.frontend.order` sorts the nodes.
 :mod:`sim.frontend.validity.nodes` checks each node. :mod:`sim.frontend.validity.ranges` checks values and shapes when nodes are
-read.
+evaluated.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ _OLDEST_IR = 3  # older files could not name their operator set
 
 
 def check_text(message):
-    """Refuses names in a file that are not UTF-8 text; protobuf returns them as bytes."""
+    """Refuses a protobuf message that contains names that are not UTF-8 text; protobuf returns such names as bytes."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             for text in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
@@ -39,7 +39,7 @@ def check_text(message):
 
 
 def check_header(model):
-    """Checks the IR and opset versions. Returns `{domain: opset version}`."""
+    """Checks the versions of the IR and of the operator sets. Returns `{domain: opset version}`."""
     if not _OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
         raise ModelError(
             f"IR version {model.ir_version} is not one of {_OLDEST_IR} to {onnx.IR_VERSION}, which the onnx package knows; "
@@ -65,7 +65,8 @@ def check_header(model):
 
 
 def check_names(graph, opsets):
-    """Refuses duplicate and missing names, and operators that these `opsets` do not define."""
+    """Refuses duplicate and missing names of values, and nodes whose operators these `opsets`, {domain: version}, do not
+    define."""
     makers = _constants(graph)
     outputs = Counter(entry.name for entry in graph.output)
     twice = next((name for name, count in outputs.items() if count > 1), None)
@@ -86,10 +87,11 @@ def check_names(graph, opsets):
 
 
 def _constants(graph):
-    """Returns {name: its kind in messages} of the inputs and the initialisers.
+    """Returns {name: description for messages} of the graph's inputs and initialisers. Refuses missing and duplicate names among
+    them.
 
-    Before IR version 4, ONNX requires each initialiser to be an input too. onnx.version_converter omits such inputs, and
-    onnxruntime does not require them: the initialiser is a constant then.
+    Before IR version 4, ONNX requires that each initialiser is an input too. onnx.version_converter omits such inputs, and
+    onnxruntime does not require them. An initialiser that is no input is accepted as a constant.
     """
     inputs = Counter(entry.name for entry in graph.input)
     names = [*(tensor.name for tensor in graph.initializer), *(tensor.values.name for tensor in graph.sparse_initializer)]

@@ -1,5 +1,5 @@
-"""Checks the nodes of a model against ONNX' definition before any is evaluated: attributes, numbers of inputs and outputs, types,
-and the completeness of constants."""
+"""Checks the nodes of a model against ONNX' definition before any node is evaluated: attributes, numbers of inputs and outputs,
+types, and the completeness of constants."""
 
 from math import prod
 
@@ -61,8 +61,8 @@ _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 
 
 def check_nodes(graph, opsets):
-    """Refuses nodes that differ from their operator's definition in these `opsets`: attributes, numbers of inputs and outputs,
-    and types."""
+    """Refuses nodes whose attributes, types, or numbers of inputs and outputs differ from their operator's definition in these
+    `opsets`, {domain: version}."""
     types = _declared(graph.input, "input")
     for tensor in graph.initializer:
         kind = _TENSOR_TYPES.get(tensor.data_type)
@@ -83,7 +83,7 @@ def check_nodes(graph, opsets):
 
 
 def _declared(entries, what):
-    """Returns {name: type} of the tensors among these entries."""
+    """Returns {name: type} of the tensors among `entries`. `what` describes an entry in messages."""
     types = {}
     for entry in entries:
         if entry.type.HasField("tensor_type"):
@@ -96,8 +96,8 @@ def _declared(entries, what):
 
 
 def _check_tensor(tensor, what):
-    """Checks that a tensor has the number of values of its shape, in the field for its type. External tensors are checked when
-    they are read."""
+    """Refuses a tensor that does not have the number of values of its shape, in the field for its type. `what` describes the
+    tensor in messages. External tensors are checked when they are read."""
     kind = tensor.data_type
     if kind not in _TENSOR_TYPES:
         raise ModelError(f"{what} has the type {kind}, which ONNX does not have")
@@ -183,7 +183,8 @@ def _spelt(kind):
 
 
 def _check_types(node, rules, types, declared):
-    """Checks the types of a node's inputs against its operator, and enters the types of its outputs into `types`."""
+    """Checks the types of a node's inputs against its operator's `rules`, and adds the types of its outputs to `types`, {name:
+    type}. `declared` has the types that the file declares."""
     bound = {}
     for position, name in enumerate(node.input):
         parameter, variable, allowed, _, homogeneous = rules.inputs[min(position, len(rules.inputs) - 1)]
@@ -213,7 +214,7 @@ def _check_types(node, rules, types, declared):
 
 
 def _made(node):
-    """Returns the output type that a node's attributes give, or None."""
+    """Returns the output type that the attributes of a Cast, Constant or ConstantOfShape give; None for other nodes."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "Cast":
         number = attributes["to"].i

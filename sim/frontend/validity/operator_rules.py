@@ -19,8 +19,12 @@ ML = "ai.onnx.ml"
 
 @dataclass(frozen=True)
 class _Rules:
-    """Rules of an operator: (name, type, types allowed, option, homogeneous) of each input and output, their numbers, {attribute:
-    type} and the required attributes."""
+    """The rules of an operator.
+
+    `inputs` and `outputs` have (name, type, allowed types, option, homogeneous) for each parameter. `counts` has their least and
+    largest numbers, `attributes` is {name: type}, `required` the names of required attributes, and `constrained` {type variable:
+    allowed types}.
+    """
 
     inputs: tuple
     outputs: tuple
@@ -51,7 +55,7 @@ def _defined(operator, domain, version):
 
 @functools.cache
 def default_of(operator, domain, opset, attribute):
-    """Returns the value that an attribute of ONNX' own operators has by default, or None."""
+    """Returns the default value of an attribute of ONNX' own operators, or None."""
     if domain or not defs.has(operator, opset):
         return None
     known = defs.get_schema(operator, opset).attributes.get(attribute)
@@ -60,7 +64,7 @@ def default_of(operator, domain, opset, attribute):
 
 @functools.cache
 def _first_version(operator, domain):
-    """Returns the first operator set that has an operator, or None."""
+    """Returns the first operator set that has this operator, or None if there is none."""
     return min(
         (
             schema.since_version
@@ -72,7 +76,8 @@ def _first_version(operator, domain):
 
 
 def rules_of(node, opsets):
-    """Returns the rules of a node's operator, or None if its domain is not checked."""
+    """Returns the rules of a node's operator, or None if the operators of its domain are not checked. Refuses operators that the
+    operator set does not have."""
     domain, operator = "" if node.domain in ONNX else node.domain, node.op_type
     if domain not in opsets:
         raise ModelError(

@@ -1,5 +1,6 @@
-"""Checks a node's attributes and constant inputs against ONNX' definition once input shapes are known: axes exist and are
-distinct, sizes add up, parameter shapes fit. :mod:`sim.frontend.validity.nodes` makes the checks without shapes.
+"""Checks of a node's attributes and constant inputs against ONNX' definition, once the shapes of its inputs are known: axes exist
+and are distinct, sizes add up, and the shapes of parameters fit. :mod:`sim.frontend.validity.nodes` makes the checks that need no
+shapes.
 
 Handlers may rely on these checks.
 """
@@ -33,7 +34,7 @@ _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd"
 
 
 def _dims(value):
-    """Returns the shape, with None for an open batch."""
+    """Returns the shape of a value; None marks an open batch size."""
     if not isinstance(value, SymbolicTensor):
         return getattr(value, "values", value).shape
     return tuple(
@@ -46,7 +47,7 @@ def _refuse(step, why):
 
 
 def check_ranges(step):
-    """Refuses a :class:`sim.frontend.index.values.Step` whose result ONNX does not define."""
+    """Refuses a :class:`sim.frontend.index.values.Step` for which ONNX defines no result."""
     operator = step.operator
     if operator != "Concat" and any(isinstance(value, Sizes) for value in step.arguments[1:]):
         return  # these may only give shapes, which the handlers check
@@ -260,7 +261,8 @@ def _scaler(step, dims):
 
 
 def _recurrent(step, dims):
-    """Refuses a constant state whose batch differs from an open batch of the input."""
+    """Raises BatchFixed if the input of a recurrent layer has an open batch size, but its initial state is a constant: the shape
+    of the constant fixes the batch size."""
     for place, name in ((5, "initial_h"), (6, "initial_c")):
         state = step.argument(place)
         if isinstance(state, np.ndarray) and len(dims) == 3 and dims[1] is None and state.ndim == 3:
