@@ -146,13 +146,16 @@ def functions():
         for index, sums in enumerate(operands):
             sums = sums if index == 0 else sums[is_steady(function, sums)]
             largest.append(f"{errors(function, sums, lookup(sums, table)).max():.3f}" if len(sums) else "-")
-        rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", *largest])
+        settings = table.binades, table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", table.scale
+        rows.append([f"`{function}`", *settings, *largest])
     return markdown_table(
         [
             "function",
+            "binades",
             "`first`",
             "`linear_low`",
             "`linear_high`",
+            "`scale`",
             "bfloat16 operands",
             "binary32 operands below 4",
             "4 to 16",

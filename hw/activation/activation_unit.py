@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..lib.skid_buffer import SkidBuffer
-from ..spec.isa import Format, FunctionCode, Task
+from ..spec.isa import TABLE_SETTINGS, Format, FunctionCode, Task
 from ..spec.memory_ports import client_port, sums_port
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
@@ -415,6 +415,6 @@ class ActivationUnit(wiring.Component):
             functions.take.eq(taken),
             functions.load.eq(asks & (read.task == Task.LOAD_TABLE)),
             functions.word.eq(walker.word),
-            *(getattr(functions, name).eq(op[name]) for name in ("first", "linear_low", "linear_high")),
+            *(getattr(functions, name).eq(op[name]) for name in TABLE_SETTINGS),
         ]
         return walker.in_turn & ~pause.any()

@@ -17,8 +17,8 @@ from ..spec.isa import TABLE_ENTRIES
 
 __all__ = ["FunctionPair", "FunctionTable"]
 
-#: Binades of the table for each sign.
-_BINADES = 16
+#: Added to an exponent above 0, gives an infinity.
+_ALWAYS = 255
 
 
 def _shared():
@@ -29,6 +29,9 @@ def _shared():
         "first": 8,
         "linear_low": 2,
         "linear_high": 2,
+        "scale": 2,
+        "base": 4,
+        "last": 4,
         "write": 1,
         "entry": exact_log2(TABLE_ENTRIES),
         "data": 32,
@@ -38,6 +41,10 @@ def _shared():
 def _lanes(lanes):
     """Returns the ports of `lanes` lanes."""
     return {"x": In(16 * lanes), "between": In(12 * lanes), "w": In(16 * lanes), "keep": In(lanes), "o": Out(16 * lanes)}
+
+
+def _is_nan(number):
+    return (number.exponent == EXPONENT_MAX) & number.fraction.any()
 
 
 class FunctionPair(wiring.Component):
@@ -83,11 +90,18 @@ class FunctionPair(wiring.Component):
 
         step = functools.partial(self._step, m, lane)
 
-        # The entry, and the distance of the exponent from the exponents of the table.
+        # The entry, and the distance of the exponent from the exponents of the table. A root needs an even distance.
+        half, inverse = self.scale
         distance = Signal(signed(9))
-        below, above = distance < 0, ~distance[8] & distance[4:8].any()
-        binade = Signal(4)
-        m.d.comb += [distance.eq(x.exponent - self.first), binade.eq(Mux(below, 0, Mux(above, _BINADES - 1, distance[:4])))]
+        below, above = distance < 0, Signal()
+        binade, inside = Signal(4), Signal(4)
+        lowest, highest = self.base + (half & distance[0]), self.base + self.last - (half & ~distance[0])
+        m.d.comb += [
+            distance.eq(x.exponent - self.first),
+            above.eq(~distance[8] & (distance[4:8].any() | (distance[:4] > self.last))),
+            inside.eq(x.exponent[:4] - (self.first[:4] - self.base)),
+            binade.eq(Mux(below, lowest, Mux(above, highest, inside))),
+        ]
         at = step(
             "at",
             address=Mux(write, place, Cat(x.fraction, binade, x.sign)),
@@ -96,7 +110,8 @@ class FunctionPair(wiring.Component):
             above=above,
             between=self.between.word_select(lane, 12),
             zero=x.exponent == 0,
-            nan=(x.exponent == EXPONENT_MAX) & x.fraction.any(),
+            full=x.exponent == EXPONENT_MAX,
+            nan=_is_nan(x),
             sign=x.sign,
             keep=keep,
             multiply=self.multiply,
@@ -105,14 +120,23 @@ class FunctionPair(wiring.Component):
         # While the memories are read: the increase of the exponent, and the position between two entries. The position is 0
         # where the function is constant, and for a product.
         low, high = self.linear_low.bit_select(at.sign, 1), self.linear_high.bit_select(at.sign, 1)
-        linear, inside = (at.below & low) | (at.above & high), ~(at.below | at.above)
-        shift = Signal(signed(9))
-        m.d.comb += shift.eq(Mux(linear, Mux(at.above, at.distance - (_BINADES - 1), at.distance), 0))
+        power, outside = (at.below & low) | (at.above & high), at.below | at.above
+        from_zero = power & at.zero
+        end = from_zero | (power & at.full & self.scale.any())
+        infinite = end & (from_zero == inverse)
+        raised, shift = Signal(signed(9)), Signal(signed(9))
+        m.d.comb += [
+            raised.eq(Mux(half, at.distance >> 1, at.distance) - Mux(at.above, Mux(half, self.last >> 1, self.last), 0)),
+            # The negative of `raised` is its complement and a carry into the next sum.
+            shift.eq(Mux(infinite, _ALWAYS, Mux(power, raised ^ inverse.replicate(9), 0))),
+        ]
         wait = step(
             "wait",
             shift=shift,
-            between=Mux((inside | linear) & ~at.multiply, at.between, 0),
-            zero=at.zero & at.below & low,
+            carry=power & inverse & ~infinite,
+            between=Mux((~outside | (power & ~end)) & ~at.multiply, at.between, 0),
+            zero=end & ~infinite,
+            from_zero=from_zero,
             nan=at.nan,
             keep=at.keep,
             multiply=at.multiply,
@@ -132,7 +156,7 @@ class FunctionPair(wiring.Component):
         m.d.comb += [
             entry.as_value().eq(found.value),
             Cat(gain, rest).eq(found.slope),
-            exponent.eq(entry.exponent + found.shift),
+            exponent.eq((Cat(Const(1, 1), entry.exponent) + Cat(found.carry, found.shift).as_signed()) >> 1),
             significand.eq(Cat(Const(0, 4), entry.fraction, Const(1, 1)) + rest),
         ]
         gained = step(
@@ -143,7 +167,7 @@ class FunctionPair(wiring.Component):
             exponent=Mux(found.multiply, product.exponent, exponent).as_signed(),
             significand=Mux(found.multiply, Cat(Const(0, 4), product.fraction, Const(1, 1)), significand),
             zero=~found.multiply & (found.zero | (entry.exponent == 0)),
-            nan=Mux(found.multiply, (product.exponent == EXPONENT_MAX) & product.fraction.any(), found.nan),
+            nan=Mux(found.multiply, _is_nan(product), found.nan | (_is_nan(entry) & ~found.from_zero)),
         )
         self._round(m, lane, gained)
 
@@ -229,7 +253,9 @@ class FunctionTable(wiring.Component):
 
     An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be the sign, the biased
     exponent and the fraction of `x`, and t = `between` / 4096. Without `multiply`, a NaN gives the NaN. Other operands use the
-    entry [s, e - first, M] of the table. Here, e is E clamped to the 16 binades that start at `first`.
+    entry [s, `base` + e - `first`, M] of the table, the second index modulo 16. Here, e is E clamped to the binades `first` to
+    `first` + `last`. Outside, with bit 0 of `scale`, e is the nearest binade with E - e even. If `last` is even, it may be
+    next to these binades.
 
     - The value of an entry is a bfloat16, v. Its slope is two signed numbers: r in the upper 4 bits, in sixteenths of the last
       place of v, and g in the lower 12 bits, in eighths of it.
@@ -238,9 +264,13 @@ class FunctionTable(wiring.Component):
     - The sum is normalised by a shift to the left by up to two bits, or to the right by one. It is rounded to nearest, ties away
       from 0.
     - A sum below a quarter of the smallest number in the binade of v gives a zero. So does a v with exponent 0.
-    - Outside the binades t is 0, unless the function is linear there: E is below the binades and bit s of `linear_low` is 1, or
-      above and bit s of `linear_high` is 1. Then t is kept, and E - e is added to the exponent; E = 0 gives a zero.
+    - Outside the binades t is 0, unless the function is a power there: E is below the binades and bit s of `linear_low` is 1, or
+      above and bit s of `linear_high` is 1. Then t is kept, and the exponent is raised by E - e, halved with bit 0 of `scale`,
+      and negated with bit 1.
+    - If the function is a power there, E = 0 gives a zero, or with bit 1 of `scale` an infinity. With a `scale` other than 0, E =
+      255 gives an infinity, or with bit 1 a zero.
     - A result exponent at or below 0 gives a zero, and at or above 255 an infinity. Both have the sign of v.
+    - A NaN v gives the NaN, unless the function is a power at E = 0.
 
     With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed. Where `keep` is 0, `o` is +0.
 
@@ -263,8 +293,9 @@ class FunctionTable(wiring.Component):
     keep : lanes, in
         Lanes that have a result.
     first : 8, in
-    linear_low, linear_high : 2, in
-        Operands of LOAD_TABLE; they must be constant while an operand is in flight.
+    linear_low, linear_high, scale : 2, in
+    base, last : 4, in
+        Operands of LOAD_TABLE, `last` the complement of `spare`; they must be constant while an operand is in flight.
     write : 1, in
     entry : place in the table, in
     data : 32, in

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ..spec.isa import TABLE_WORDS, Task
+from ..spec.isa import TABLE_SETTINGS, TABLE_WORDS, Task
 from .function_table import FunctionTable
 
 __all__ = ["FunctionUnit", "product_cycles"]
@@ -68,7 +68,8 @@ class FunctionUnit(wiring.Component):
     load : 1, in
         Takes the settings; `busy` must be 0.
     first : 8, in
-    linear_low, linear_high : 2, in
+    linear_low, linear_high, scale : 2, in
+    base, spare : 4, in
     word : place in the function table, in
         The settings, operands of LOAD_TABLE; `word` counts vectors.
     loaded : 1, out
@@ -80,7 +81,7 @@ class FunctionUnit(wiring.Component):
     def __init__(self, *, n, lanes, tag):
         self.n = n
         self.lanes = lanes
-        self._settings = {"first": 8, "linear_low": 2, "linear_high": 2, "word": exact_log2(TABLE_WORDS // n)}
+        self._settings = {**TABLE_SETTINGS, "word": exact_log2(TABLE_WORDS // n)}
         super().__init__(
             {
                 "advance": In(1),
@@ -169,7 +170,8 @@ class FunctionUnit(wiring.Component):
             table.write.eq(there & loading),
             table.entry.eq(Cat(Cat(pair, group)[: exact_log2(entries)], settings["word"])),
             table.data.eq(operand.word_select(pair, 32)),
-            *(getattr(table, name).eq(settings[name]) for name in ("first", "linear_low", "linear_high")),
+            *(getattr(table, name).eq(settings[name]) for name in TABLE_SETTINGS if name != "spare"),
+            table.last.eq(~settings["spare"]),
             self.group.eq(table.o),
         ]
 

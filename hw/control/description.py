@@ -8,7 +8,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import Condition, Format, FunctionCode, Opcode, Region, Task, space_depth
+from ..spec.isa import TABLE_SETTINGS, Condition, Format, FunctionCode, Opcode, Region, Task, space_depth
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
@@ -191,7 +191,7 @@ def _describe_activate(m, operation, word):
         m.d.comb += [
             operation.operand.eq(vectors.operand),
             operation.word.eq(table.word >> exact_log2(config.n)),
-            *(operation[name].eq(table[name]) for name in ("first", "linear_low", "linear_high")),
+            *(operation[name].eq(table[name]) for name in TABLE_SETTINGS),
         ]
         with m.If(word.one_of(Opcode.LOAD_TABLE)):
             m.d.comb += operation.operand.eq(table.buffer)

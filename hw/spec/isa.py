@@ -24,6 +24,7 @@ __all__ = [
     "REGION_WRITABLE",
     "TABLE_ENTRIES",
     "TABLE_WORDS",
+    "TABLE_SETTINGS",
     "INSTRUCTIONS",
     "layout",
     "space_depth",
@@ -37,6 +38,11 @@ TABLE_ENTRIES = 4096
 
 #: 16-bit words of the function table. Each entry is a value, then a slope.
 TABLE_WORDS = 2 * TABLE_ENTRIES
+
+#: Fields of LOAD_TABLE that the function table keeps, with their widths.
+TABLE_SETTINGS = {
+    name: width for name, width in INSTRUCTIONS[Opcode.LOAD_TABLE].widths.items() if name not in ("rows", "buffer", "word")
+}
 
 #: Field of :class:`hw.config.Config` that a code requires. The records of opcodes have their own `needs`.
 _NEEDS = {FunctionCode.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}

@@ -268,18 +268,21 @@ INSTRUCTIONS = {
         task=Task.LOAD_TABLE,
         needs="table_lanes",
         effect="Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
-        "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`.",
+        "buffer[buffer + r], r < rows; and sets the settings of the function: all other fields.",
         fields=(
             Field(
                 "linear_low",
                 8,
                 2,
-                "Extrapolation below the table's binades: linear (1) or constant (0), for positive (low bit) and negative "
+                "Extrapolation below the function's binades: by `scale` (1) or constant (0), for positive (low bit) and negative "
                 "numbers (high bit)",
             ),
-            Field("linear_high", 10, 2, "Extrapolation above the table's binades, as `linear_low`"),
+            Field("linear_high", 10, 2, "Extrapolation above the function's binades, as `linear_low`"),
+            Field("scale", 14, 2, "Power of x by which the function continues: x (0), root (1), 1/x (2) or 1/root (3)"),
             _rows("Vectors, of n words each"),
-            Field("first", 32, 8, "Biased exponent of the table's first binade"),
+            Field("first", 32, 8, "Biased exponent of the function's first binade"),
+            Field("base", 40, 4, "First binade of the table, of 16 for each sign, that the function uses"),
+            Field("spare", 44, 4, "16 minus the number of binades that the function uses"),
             Field("buffer", 48, 16, "First source row in the unified buffer"),
             Field(
                 "word",

@@ -6,7 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH
-from .isa import TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task
+from .isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task
 from .registers import MOST_CORES
 
 __all__ = [
@@ -132,14 +132,7 @@ def activate_layout(config):
         "window1_stride": acc,
         "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
     }
-    table = {
-        "task": Task,
-        "operand": row,
-        "word": exact_log2(TABLE_WORDS // config.n),
-        "first": 8,
-        "linear_low": 2,
-        "linear_high": 2,
-    }
+    table = {"task": Task, "operand": row, "word": exact_log2(TABLE_WORDS // config.n), **TABLE_SETTINGS}
     select = {"select": 1, "twice": 1, "equal": 1, "number": 8, "operand": row, "operand_stride": row, "buffer_step": row}
     return data.StructLayout(
         {

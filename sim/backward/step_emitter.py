@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Half, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
 from ..compiler.codegen.emitter import Emitter
 from ..compiler.codegen.instructions import Ring
@@ -57,7 +57,7 @@ class Constants:
         self.first_fixed = self.zeros + len(self.names) * n
         for function in functions:
             self.tables[function.key] = table_of(function), self.first_fixed
-            self.first_fixed += TABLE_WORDS // n
+            self.first_fixed += len(table_of(function).packed()) // (2 * n)
 
     def vector(self, name):
         """Returns the first vector, in region MODEL, of the named tile."""
@@ -70,7 +70,7 @@ class Constants:
     def pack(self):
         """Returns all constants as bytes. The optimizer's factors are 0 in them."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
-        parts += [table.words.astype("<u2").tobytes() for table, _ in self.tables.values()]
+        parts += [table.packed() for table, _ in self.tables.values()]
         return b"".join([*parts, *self.fixed])
 
     def tile(self, name, value):
@@ -136,8 +136,6 @@ class StepEmitter(Emitter):
         Number of bias rows that are zero, from row 0 on. Sums of at most this number of column tiles can start from +0.
     table_ring : Ring or None
         Circular buffer in the unified buffer through which function tables are loaded.
-    in_table : tuple or None
-        The `key` of the function table that is loaded.
     """
 
     #: Training is defined for finite numbers only, and a sum that underflows to -0 may lose its sign.
@@ -145,7 +143,7 @@ class StepEmitter(Emitter):
 
     def __init__(self, config, scratch, constants, table_ring=None):
         super().__init__(config, scratch)
-        self.table_ring, self.in_table = table_ring, None
+        self.table_ring = table_ring
         self.constants = constants
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
         self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
@@ -216,14 +214,13 @@ class StepEmitter(Emitter):
 
     def lacks(self, function):
         """Returns True if a function needs a function table that is not loaded."""
-        return function.is_table and function.key != self.in_table
+        return function.is_table and function.key != self.slots.selected
 
     def load_table(self, function, operands=None):
         """Loads the function table of a function, if it is not loaded. The words pass through the circular buffer `operands`, by
         default `table_ring`."""
         if self.lacks(function):
-            self.in_table = function.key
-            self.put_table(*self.constants.tables[function.key], operands or self.table_ring)
+            self.put_table(function.key, *self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
         """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles with `rows` sums each. `tiles` are the

@@ -3,7 +3,7 @@ computed with the golden model."""
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task
+from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Task
 
 from ..golden import arithmetic as golden
 from ..golden.softmax import softmax
@@ -67,7 +67,7 @@ class ActivationModel:
                 row, place = op["operand"] + index, (op["word"] + index) * self.n
                 words[place : place + self.n] = self.buffer[row]
                 yield True, row, self.buffer[row]
-            self.table = Table(op["first"], op["linear_low"], op["linear_high"], words)
+            self.table = Table(words=words, **{name: op[name] for name in TABLE_SETTINGS})
             return
         if op.get("softmax"):
             yield from self.softmax_rows(op)

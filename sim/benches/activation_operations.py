@@ -1,6 +1,6 @@
 """Random operations of the activation unit. The decoder would accept all of them."""
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task, exists
+from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.ports import pack
@@ -36,6 +36,8 @@ def table_settings(rng):
         "first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))),
         "linear_low": rng.getrandbits(2),
         "linear_high": rng.getrandbits(2),
+        "scale": rng.getrandbits(2),
+        **rng.choice(({"base": 0, "spare": 0}, {"base": rng.getrandbits(4), "spare": rng.getrandbits(4)})),
     }
 
 
@@ -54,7 +56,7 @@ def idle(config):
     if config.pooling:
         fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0, "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:
-        fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, "first": 0, "linear_low": 0, "linear_high": 0}
+        fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, **dict.fromkeys(TABLE_SETTINGS, 0)}
     if config.training:
         fields |= {"select": 0, "twice": 0, "equal": 0, "number": 0, "operand": 0, "operand_stride": 0, "buffer_step": 1}
     return fields

@@ -63,7 +63,7 @@ def BINARY32(unit=2.0**-24):
 BFLOAT16 = Rounding(weight=1.01 * 2.0**-8, term=0, point=2.0**-8, value=2.0**-7, curve=0, result=1.01 * 2.0**-8)
 
 #: Functions whose error is relative to the result only.
-_STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", "toward_one")
+_STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "root", "reciprocal", "inverse_root")
 
 
 # One node

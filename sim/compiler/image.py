@@ -168,7 +168,7 @@ class Code:
 
 def _constants(memory, functions, config):
     """Returns the bytes between instructions and weights: zeros, biases, and function tables."""
-    tables = (table_of(function).words.astype("<u2").tobytes() for function in functions)
+    tables = (table_of(function).packed() for function in functions)
     return b"".join([bytes(ZEROS * config.vector_bytes), memory.biases(), *tables])
 
 

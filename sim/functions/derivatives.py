@@ -103,6 +103,7 @@ class Derivative:
 
     function: Function
     is_table: ClassVar = True
+    scale: ClassVar = 0
 
     def __str__(self):
         return f"the derivative of {self.function}"

@@ -14,10 +14,7 @@ import numpy as np
 from .formulas import clipped, constant, cut_below, formula, largest, line, product
 from .probes import LARGEST, NEAR
 
-__all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "WINDOW", "of_operator"]
-
-#: The tables of parts of divisions resolve this number of binades on either side of 1; beyond, these functions are constant.
-WINDOW = 7
+__all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "is_normal", "of_operator"]
 
 _each = functools.partial(np.vectorize, otypes=[float])
 
@@ -53,6 +50,8 @@ class Definition:
         True if the core computes the function without a table.
     example : tuple of float
         Parameters used in the datasheet and in tests.
+    scale : int
+        Field `scale` of LOAD_TABLE whose power of x is the function, or NaN for negative x. 0: the function is not a power.
     """
 
     name: str
@@ -67,10 +66,16 @@ class Definition:
     choice: dict = field(default_factory=dict)
     built_in: bool = False
     example: tuple = ()
+    scale: int = 0
 
 
 def _none_is_negative(*parameters):
     return all(value >= 0 for value in parameters)
+
+
+def is_normal(value):
+    """Returns True for numbers that are normal in binary32."""
+    return 2.0**-126 <= abs(value) < 2.0**128
 
 
 def _sigmoid(x):
@@ -79,12 +84,6 @@ def _sigmoid(x):
 
 def _expm1(x):
     return formula("expm1", x)
-
-
-def _within(x, below, inside, above):
-    """Selects values by the magnitude of `x`: `below` under 2^-7, `inside` from 2^-7 to 2^7, `above` from 2^7 on."""
-    size = np.abs(x)
-    return np.where(size < 2.0**-WINDOW, below, np.where(size < 2.0**WINDOW, inside, above))
 
 
 def _gelu_tanh(x):
@@ -213,18 +212,11 @@ DEFINITIONS = {
         Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
         Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
         Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
-        # Functions used for divisions (sim.frontend.operators.quotients). They are exact from 2^-7 to 2^7, the range to which
-        # `toward_one`
-        # reduces its argument.
+        # Powers of numbers of all sizes. The roots of negative numbers are NaN; the roots of -0 have its sign.
+        Definition(name="root", exact=np.sqrt, scale=1),
+        Definition(name="reciprocal", parameters=(1.0,), exact=lambda x, dividend: dividend / x, are_valid=is_normal, scale=2),
         Definition(
-            name="reciprocal", exact=lambda x: np.copysign(_within(x, np.inf, 1 / np.maximum(np.abs(x), 2.0**-WINDOW), 0), x)
-        ),
-        Definition(name="inverse_root", exact=lambda x: _within(x, np.inf, np.maximum(np.abs(x), 2.0**-WINDOW) ** -0.5, 0)),
-        Definition(
-            name="toward_one",
-            parameters=(6.0,),
-            exact=lambda x, binades: _within(x, 2.0**binades, 1, 2.0**-binades),
-            are_valid=lambda binades: 0 <= binades <= 64 and binades == int(binades),
+            name="inverse_root", parameters=(1.0,), exact=lambda x, dividend: dividend / np.sqrt(x), are_valid=is_normal, scale=3
         ),
     )
 }
@@ -289,6 +281,11 @@ class Function:
     def is_table(self):
         """Returns True if the core evaluates the function by a table."""
         return not self.definition.built_in
+
+    @property
+    def scale(self):
+        """Field `scale` of its table."""
+        return self.definition.scale
 
     @property
     def is_monotone(self):

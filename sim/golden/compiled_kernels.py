@@ -291,25 +291,38 @@ def added(one, two, out, first, last):
 
 
 @_compiled
-def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, first, last):
+def looked_up(sums, start, linear_low, linear_high, scale, base, binades, words, always, never, out, first, last):
     """Applies a function table to a flat array of binary32 bit patterns, as defined by :func:`sim.golden.table_lookup.lookup`.
-    `start` is the first binade of the table."""
+    The function has `binades` binades from `start` on, stored from binade `base` on."""
+    half, inverse = scale & 1, scale >> 1
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
         fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
-        within = min(max(exponent, start), start + binades - 1)
-        ends = linear_low if exponent < within else linear_high if exponent > within else 0
-        linear = ends >> sign & 1
-        shift = 0 if linear == 0 else never if exponent == 0 else exponent - within
-        place = sign << 11 | within - start << 7 | fraction
+        distance = exponent - start
+        nearest, power = distance, 0
+        if distance < 0:
+            nearest, power = distance & half, linear_low >> sign & 1
+        elif distance >= binades:
+            nearest, power = binades - 1 - (~distance & half), linear_high >> sign & 1
+        else:
+            power = 2  # inside
+        place = sign << 11 | (base + nearest & 15) << 7 | fraction
         value, slope = np.int64(words[2 * place]), np.int64(words[2 * place + 1])
-        gain = ((slope & 4095 ^ 2048) - 2048) * (between if linear or within == exponent else 0) >> 9
+        from_zero = power == 1 and exponent == 0
+        shift = 0
+        if from_zero or power == 1 and exponent == 255 and scale != 0:
+            shift, between = always if from_zero == (inverse == 1) else never, 0
+        elif power == 1:
+            shift = distance - nearest >> half
+            shift = -shift if inverse else shift
+        gain = ((slope & 4095 ^ 2048) - 2048) * (between if power else 0) >> 9
         significand = ((value & 127 | 128) << 6) + (((slope >> 12 ^ 8) - 8) << 2) + gain
         up = (1 if significand >= 0x4000 else 0) - (1 if significand < 0x2000 else 0) - (1 if significand < 0x1000 else 0)
         pattern = ((value >> 7 & 255) + shift + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
         zero = value & 0x7F80 == 0 or significand < 0x800 or pattern < 0x80
         pattern = value & 0x8000 | (0 if zero else min(pattern, 0x7F80))
-        out[i] = np.uint16(0x7FC0 if exponent == 255 and fraction != 0 else pattern)
+        is_nan = exponent == 255 and fraction != 0 or value & 0x7FFF > 0x7F80 and not from_zero
+        out[i] = np.uint16(0x7FC0 if is_nan else pattern)
 
 
 @_compiled

@@ -12,7 +12,7 @@ from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
 from .gradients import Sums, is_broadcast
 from .network import patches
-from .table_lookup import BINADES, NEVER
+from .table_lookup import ALWAYS, NEVER
 
 __all__ = ["fastest_sums"]
 
@@ -208,6 +208,7 @@ class _CompiledSums(Sums):
 
     def looked_up(self, values, table):
         bits, out = np.ascontiguousarray(values).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
-        arguments = bits, *table, BINADES, NEVER, out.reshape(-1)
+        settings = table.first, table.linear_low, table.linear_high, table.scale, table.base, table.binades
+        arguments = bits, *settings, table.words, ALWAYS, NEVER, out.reshape(-1)
         self._shared(lambda *part: self._kernels.looked_up(*arguments, *part), out.size, out.size)
         return out.view(bfloat16)

@@ -19,6 +19,8 @@ __all__ = ["table_of", "apply", "errors", "is_steady"]
 
 _LARGEST = 2.0**128 - 2.0**119  # magnitudes from here on round to infinity
 _LEAST = 2.0**-126  # results of smaller magnitude are 0
+_NO_NUMBER = 0xFFC0  # entries of results that are NaN. The sign is the sign of the root of -0
+_SETTINGS = ("first", "linear_low", "linear_high", "scale", "spare")  # of tables in the cache
 _MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # modules that determine the tables
 
 
@@ -66,11 +68,16 @@ def _inputs():
 
 def errors(function, sums, found):
     """Returns the errors of results, in units in the last place of bfloat16. `sums` are the inputs, binary32 bit patterns without
-    subnormals. `found` are the results, bfloat16 bit patterns. The error at a NaN is 0."""
+    subnormals. `found` are the results, bfloat16 bit patterns. The error at a NaN is 0. It is infinite where only the result or
+    only the exact value is NaN."""
     with np.errstate(invalid="ignore"):
         x = np.asarray(sums, np.uint32).view(np.float32).astype(float)
-    number = ~np.isnan(x)
-    return np.where(number, _ulps(_numbers(found), function.exact(np.where(number, x, 0))), 0)
+    number, found = ~np.isnan(x), _numbers(found)
+    exact = function.exact(np.where(number, x, 0))
+    distance = np.where(
+        np.isnan(exact) | np.isnan(found), np.where(np.isnan(exact) & np.isnan(found), 0, np.inf), _ulps(found, exact)
+    )
+    return np.where(number, distance, 0)
 
 
 def is_steady(function, sums):
@@ -92,19 +99,29 @@ def table_of(function):
     ValueError
         If no choice of 16 binades keeps the error at every bfloat16 within one unit in the last place, or if the function jumps
         between two adjacent bfloat16.
+
+    Notes
+    -----
+    A function with a `scale` is a power of x, or NaN for negative x. Its table needs one binade, or two for a root. Other tables
+    have the binades in which the function differs from its continuation.
     """
-    kept = table_cache.load(function.key, _MODULES, 3 + TABLE_WORDS)
+    kept = table_cache.load(function.key, _MODULES, len(_SETTINGS) + TABLE_WORDS)
     if kept is None:
         table = _computed(function)
-        head = [table.first, table.linear_low, table.linear_high]
-        table_cache.store(function.key, _MODULES, np.concatenate([head, table.words]))
+        table_cache.store(function.key, _MODULES, np.concatenate([[getattr(table, name) for name in _SETTINGS], table.words]))
         return table
-    return _frozen(*kept[:3].tolist(), kept[3:])
-
-
-def _frozen(first, linear_low, linear_high, words):
+    settings, words = dict(zip(_SETTINGS, kept.tolist())), kept[len(_SETTINGS) :]
     words.flags.writeable = False
-    return Table(first, linear_low, linear_high, words)
+    return Table(**settings, words=words)
+
+
+def _table(values, slopes, **settings):
+    """Returns the Table of entries with these values and slopes, [sign, binade, fraction], in the memory from binade 0 on."""
+    words = np.zeros((2, BINADES, values.shape[2], 2), np.uint16)
+    words[:, : values.shape[1]] = np.stack([values, slopes], axis=-1).astype(np.uint16)
+    words = words.reshape(TABLE_WORDS)
+    words.flags.writeable = False
+    return Table(**settings, words=words, spare=BINADES - values.shape[1])
 
 
 class _Entries:
@@ -173,7 +190,22 @@ def _best(entries):
     return least, chosen
 
 
+def _power(function):
+    """Returns the table of a function with a `scale`."""
+    count, exponents = 1 + (function.scale & 1), np.arange(1, 254)
+    sizes = np.abs(np.log2(np.abs(function.exact(np.ldexp(1.0, exponents - 127)))))
+    first = int(exponents[sizes.argmin()])  # where results are about 1
+    x = np.ldexp(1 + np.arange(128) / 128, np.arange(first - 127, first - 127 + count)[:, None])
+    exact = function.exact(np.stack([x, -x]))
+    values = np.where(np.isnan(exact), _NO_NUMBER, _rounded(exact))
+    slopes = _slopes(function, first, (0, 0), (0, 0), values)
+    slopes[np.isnan(exact)] = 0
+    return _table(values, slopes, first=first, linear_low=0b11, linear_high=0b11, scale=function.scale)
+
+
 def _computed(function):
+    if function.scale:
+        return _power(function)
     entries = _Entries(function)
     least, first = _best(entries)
     if least > 1:
@@ -191,10 +223,35 @@ def _computed(function):
     values = entries.rounded[:, first : first + BINADES].copy()
     values[:, 0], values[:, -1] = [one[2][0] for one in low], [one[2][0] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
-    words = np.stack([values, _slopes(function, first, *linear, values)], axis=-1).astype(np.uint16).reshape(TABLE_WORDS)
-    table = _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
+    slopes = _slopes(function, first, *linear, values)
+    skipped, end = _needed(values, slopes, *linear)
+    low, high = (positive | negative << 1 for positive, negative in linear)
+    table = _table(values[:, skipped:end], slopes[:, skipped:end], first=first + skipped, linear_low=low, linear_high=high)
     _check_between(function, table)
     return table
+
+
+def _needed(values, slopes, linear_low, linear_high):
+    """Returns the range of binades that a table needs: (first, end). Without the other binades the function is the same."""
+    first, end = 0, values.shape[1]
+    while end - first > 1 and _continues(values, slopes, end - 1, end - 2, linear_high):
+        end -= 1
+    while end - first > 1 and _continues(values, slopes, first, first + 1, linear_low):
+        first += 1
+    return first, end
+
+
+def _continues(values, slopes, outer, inner, linear):
+    """Checks whether the entries of binade `outer` equal the continuation of binade `inner`. `linear` is indexed by sign."""
+    for sign in (0, 1):
+        (value, beyond), (slope, other) = values[sign, [inner, outer]], slopes[sign, [inner, outer]]
+        if linear[sign]:
+            exponent = value >> 7 & 0xFF
+            if (beyond - value != outer - inner << 7).any() or (slope != other).any() or not 0 < exponent.min():
+                return False
+        elif (beyond != value).any() or (other >> 12 != slope >> 12).any() or (other & 0xFFF).any():
+            return False
+    return True
 
 
 def _check_between(function, table):
@@ -222,12 +279,13 @@ def _slopes(function, first, linear_low, linear_high, values):
     candidates for the gain are exact at one of 17 positions up to the next bfloat16; the one with the least error over these
     positions is chosen.
     """
-    sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first : first + BINADES, :128])
+    sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first : first + values.shape[1], :128])
     between = np.append(np.arange(16) << 8, 0xFFF)
     x = np.ldexp(1 + (fraction + between / 4096) / 128, exponent - 127)
     x = np.where(exponent == 0, 0, np.where(exponent == 0xFF, np.inf, x))
     x = np.where(sign, -x, x)
     exact = function.exact(x)
+    exact = np.where(np.isnan(exact), 0, exact)
     # A linear continuation also represents other binades: use the mean of the nearest binade and one where the ratio is constant.
     for edge, linear, far in ((0, linear_low, -8), (BINADES - 1, linear_high, 8)):
         for side in np.flatnonzero(linear):

@@ -15,7 +15,7 @@ class InverseRoot:
     s)). Outside this range, the function has the value at the nearer end. The class has the interface that
     :func:`sim.golden.function_tables.table_of` needs."""
 
-    is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
+    is_table, scale, key = True, 0, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 
     def __str__(self):
         return "Adam's inverse root"

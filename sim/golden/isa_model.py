@@ -390,7 +390,7 @@ class Machine:
         return self._waits is not None
 
     @_effect(Opcode.LOAD_TABLE)
-    def _load_table(self, linear_low, linear_high, rows, first, buffer, word):
+    def _load_table(self, rows, buffer, word, **settings):
         words = self.table.words.copy()
         words[word : word + rows * self.config.n] = self.buffer[buffer : buffer + rows].ravel()
-        self.table = Table(first, linear_low, linear_high, words)
+        self.table = Table(words=words, **settings)

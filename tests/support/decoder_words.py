@@ -154,7 +154,9 @@ def operation(opcode, fields, config, pc):
         if config.table_lanes:
             tasks = {Opcode.MULTIPLY: Task.MULTIPLY, Opcode.LOAD_TABLE: Task.LOAD_TABLE}
             found |= {"task": tasks.get(opcode, Task.RESULTS).value}
-            found |= {name: fields[name] for name in ("first", "linear_low", "linear_high") if name in fields}
+            found |= {
+                name: fields[name] for name in ("first", "linear_low", "linear_high", "scale", "base", "spare") if name in fields
+            }
             if opcode is Opcode.LOAD_TABLE:
                 found |= {"operand": fields["buffer"], "word": fields["word"] // config.n}
             elif opcode is Opcode.MULTIPLY:

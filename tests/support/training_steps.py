@@ -1,17 +1,18 @@
 """Training steps on the instruction-level model, compared with the golden model's step."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
-__all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps"]
+__all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps", "selections"]
 
 
 def chain(rng, sizes, biased=True):
@@ -112,3 +113,9 @@ def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None
             for image, read in zip(program.unpack_images(memories[rank][Region.SCRATCH]), images(training, state)):
                 assert image is None or (_bits(image) == _bits(read)).all(), f"step {number}, core {rank}: image"
         state, rate = wanted.state, rate / 2
+
+
+def selections(ops):
+    """Returns the settings of the functions that a program selects in the function table, in order."""
+    loads = (op.fields for op in ops if op.opcode is Opcode.LOAD_TABLE)
+    return [settings for settings, _ in groupby({name: fields[name] for name in TABLE_SETTINGS} for fields in loads)]

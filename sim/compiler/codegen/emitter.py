@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Opcode, Region, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth
 
 from ...golden.function_tables import table_of
 from ...ir.tiles import tiles_of
@@ -15,6 +15,7 @@ from ..memory.layout import ZEROS
 from ..timing.model import UNIT, UNITS
 from .instructions import LastUse, Op, Ring, accesses
 from .results import Results
+from .table_slots import TableSlots
 
 __all__ = ["Emitter", "StageEmitter"]
 
@@ -55,6 +56,7 @@ class Emitter:
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked, self.regions = Counter(), {}
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
+        self.slots = TableSlots()
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
         """Emits an instruction. It waits for the earlier instructions of other units that use the same memory. `tiles` and
@@ -95,30 +97,29 @@ class Emitter:
             self.bias_places[key] = place, count
         return place
 
-    def put_table(self, table, vector, operands):
-        """Loads a function table, which is stored from vector `vector` of region MODEL on, into the table memory. `operands` is
-        the :class:`.Ring` that allocates rows of the unified buffer for the transfer.
+    def put_table(self, key, table, vector, operands):
+        """Selects the function with this key in the function table. Loads the missing part of its packed table, which is stored
+        from vector `vector` of region MODEL on. `operands` is the :class:`.Ring` that allocates rows of the unified buffer for
+        the transfer.
 
         The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
         the use of the other. Only these two areas are taken from `operands`: its other rows stay free for operands.
         """
-        vectors = TABLE_WORDS // self.n
-        part = max(1, min(_TABLE_PART, operands.size // 2))
-        places = [operands.take(part) for _ in range(min(2, operands.size))]
-        for start in range(0, vectors, part):
-            rows, buffer = min(part, vectors - start), places[start // part % len(places)]
-            self.transfer(Opcode.LOAD, Region.MODEL, vector + start, rows, buffer=buffer)
-            self.emit(
-                Opcode.LOAD_TABLE,
-                {
-                    "linear_low": table.linear_low,
-                    "linear_high": table.linear_high,
-                    "first": table.first,
-                    "rows": rows,
-                    "buffer": buffer,
-                    "word": start * self.n,
-                },
-            )
+        if key == self.slots.selected:
+            return
+        base, runs = self.slots.select(key, table, self.n)
+        part = max(1, min(_TABLE_PART, operands.size // 2, max((rows for *_, rows in runs), default=1)))
+        pieces = [
+            (first + start, word + start * self.n, min(part, rows - start))
+            for first, word, rows in runs
+            for start in range(0, rows, part)
+        ]
+        places = [operands.take(part) for _ in range(min(2, operands.size, len(pieces)))]
+        settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
+        for number, (first, word, rows) in enumerate(pieces):
+            buffer = places[number % len(places)]
+            self.transfer(Opcode.LOAD, Region.MODEL, vector + first, rows, buffer=buffer)
+            self.emit(Opcode.LOAD_TABLE, {**settings, "rows": rows, "buffer": buffer, "word": word})
 
     def load_zeros(self, buffer, count):
         """Loads `count` vectors of zeros into the unified buffer, from row `buffer` on. Region MODEL holds the zeros at the start
@@ -140,13 +141,13 @@ class StageEmitter(Emitter):
     Members
     -------
     tables : dict
-        `{function: index of its table in region MODEL}`.
+        `{function: first vector of its table, from the first table in region MODEL on}`.
     """
 
     def __init__(self, config, stages, host):
         super().__init__(config, host.sizes[Region.SCRATCH])
         self.stages, self.regions, self.layouts = stages, host.regions, host.layouts
-        self.tables, self.loaded = {}, None
+        self.tables, self._table_vectors = {}, 0
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
     def results(self, stage, wide):
@@ -193,11 +194,11 @@ class StageEmitter(Emitter):
         return self.first_bias[stage] + column
 
     def load_table(self, function, operands):
-        """Loads the table of a function, unless it is already in the table memory. `operands` : the :class:`.Ring` that allocates
-        rows of the unified buffer for the transfer."""
-        if function == self.loaded:
-            return
-        self.loaded = function
-        number = self.tables.setdefault(function, len(self.tables))
+        """Selects a function in the function table, and loads the missing part of its table. `operands` is the :class:`.Ring`
+        that allocates rows of the unified buffer for the transfer."""
+        table = table_of(function)
+        if function not in self.tables:
+            self.tables[function] = self._table_vectors
+            self._table_vectors += len(table.packed()) // self.config.vector_bytes
         base = self._bias_offset(self.first_bias[-1]) // self.config.vector_bytes
-        self.put_table(table_of(function), base + number * (TABLE_WORDS // self.n), operands)
+        self.put_table(function.key, table, base + self.tables[function], operands)

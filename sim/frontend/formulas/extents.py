@@ -6,7 +6,7 @@ from ...fusion.nodes import Affine, Linear
 
 __all__ = ["least"]
 
-_NOT_NEGATIVE = ("relu", "sigmoid", "exp", "abs", "softplus", "inverse_root", "toward_one")
+_NOT_NEGATIVE = ("relu", "sigmoid", "exp", "abs", "softplus", "root", "inverse_root")
 _DEEPEST = 16
 
 

@@ -21,8 +21,6 @@ from .quotients import inverse_root
 
 __all__ = []
 
-_LEAST = 2.0**-126
-
 
 @operator(
     "LayerNormalization",
@@ -80,7 +78,7 @@ def _normalised(step, tensor, epsilon):
     mean = tensor.of(mean, in_place(whole(mean), (*tensor.dims[:last], 1), roles))
     epsilon *= (count * unit) ** 2
     variance = affine(step, mean, shift=np.array(epsilon)) if epsilon else mean
-    return product(step, centred, inverse_root(step, variance, max(epsilon, _LEAST), 2.0**128))
+    return product(step, centred, inverse_root(step, variance))
 
 
 def _sums(step, source, weights, others=()):

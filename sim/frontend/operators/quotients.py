@@ -1,112 +1,76 @@
-"""Divisions by tensors: a reciprocal that is accurate for numbers of all magnitudes.
+"""Divisions by tensors, and roots. One look-up evaluates the reciprocal, or a root, of numbers of all magnitudes.
 
-A function table resolves 16 binades, but bfloat16 has 254. Range reduction therefore brings the divisor into the table's window
-first: powers of two multiply it. Within the window, these powers are 1. Each power is multiplied twice, so that the products are
-exact:
-
-    x <- (x * h) * h,   h = 2^p below 2^-7, 1 up to 2^7, 2^-p above       p = 32, 24, 12, 6
-    a / b = (a * (r * H)) * H,   r the reciprocal of the last x, H the product of all h
-
-r * H and H both have about the magnitude of the root of 1 / b. No intermediate result therefore overflows or underflows unless
-the quotient does. The result has two rounding errors: the rounding of r in its table, and the rounding of the product with a. The
-inverse root multiplies by H once.
-
-The core flushes subnormals to 0, and sums have no -0: a / -0 is a / 0.
+The reciprocal is rounded, and so is its product with the dividend. The core flushes subnormals to 0: the reciprocal of a number
+above 2^126 is 0, and so is its product with any tensor. A dividend that is one constant is part of the function, so nothing is
+flushed but the quotient. Sums have no -0: a / -0 is a / 0.
 """
 
 from dataclasses import dataclass, fields, replace
-from math import frexp
 
 import numpy as np
 
-from ...functions.functions import WINDOW, Function
-from ...fusion.nodes import Linear
+from ...functions.functions import Function, is_normal
+from ...fusion.nodes import Linear, Node
 from ..formulas.extents import least
-from ..index.values import SymbolicTensor
-from ..index.views import everything
+from ..index.values import SymbolicTensor, common
 from ..registry import ELEMENTWISE, operator
-from .elementwise import affine, apply_function, product
+from .elementwise import affine, apply_function, broadcast, product
 from .expressions import unknown
 
 __all__ = ["divided", "inverse_root"]
 
-#: Range reductions: (the largest magnitude of an exponent that one covers, the exponents of its powers of two). Rounding moves a
-#: number by up to a binade at the ends.
-_WAYS = ((WINDOW - 1, ()), (17, (6,)), (41, (12, 6)), (89, (24, 12, 6)), (128, (32, 24, 12, 6)))
 
-#: Number of values per sample up to which repeated small powers are faster than loading the tables of larger powers.
-_FEW = 256
-
-
-def _inverse(step, tensor, function, low, high):
-    """Computes the reciprocal or the inverse root (`function`) of a tensor after range reduction. Returns `(r, H)` in the terms
-    of the module docstring; H is None if it is 1. The magnitude of the tensor's values must be 0, or from `low` to `high`."""
-    tensor, scale = everything(step, tensor), None
-    most = max(abs(frexp(low)[1] - 1), abs(frexp(high)[1] - 1))
-    ways = [(12 * count + 5, (6,) * count) for count in range(12)] if tensor.size <= _FEW else _WAYS
-    for binades in next(way for reach, way in ways if most <= reach):
-        power = apply_function(step, tensor, Function("toward_one", (binades,)))
-        tensor = product(step, product(step, tensor, power), power)
-        scale = power if scale is None else product(step, scale, power)
-    return apply_function(step, tensor, Function(function)), scale
+def divided(step, dividend, divisor):
+    """Returns `dividend / divisor`; the dividend may be constant."""
+    name, constant = "reciprocal", not isinstance(dividend, SymbolicTensor)
+    if isinstance(divisor.source, Root):
+        name, divisor = "inverse_root", replace(divisor, source=divisor.source.operand)
+    if constant and np.unique(dividend).size == 1 and is_normal(dividend.flat[0]):
+        divisor = broadcast(step, divisor, *common(step, dividend, divisor))
+        return apply_function(step, divisor, Function(name, (dividend.flat[0],)))
+    inverse = apply_function(step, divisor, Function(name))
+    return affine(step, inverse, scale=dividend.astype(np.float64)) if constant else product(step, dividend, inverse)
 
 
-def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
-    """Returns `dividend / divisor`. The dividend may be a constant. The magnitude of the divisor's values must be 0, or from
-    `low` to `high`."""
-    if isinstance(divisor.source, Root) and np.array_equal(divisor.index, divisor.source.inverse.index):
-        inverse = replace(divisor, source=divisor.source.inverse.source)
-        return product(step, dividend, inverse) if isinstance(dividend, SymbolicTensor) else affine(step, inverse, scale=dividend)
-    root, scale = _inverse(step, divisor, "reciprocal", low, high)
-    if scale is not None:
-        root = product(step, root, scale)
-    if isinstance(dividend, SymbolicTensor):
-        result = product(step, dividend, root)
-    else:
-        result = affine(step, root, scale=np.asarray(dividend, np.float64))
-    return result if scale is None else product(step, result, scale)
+def inverse_root(step, tensor):
+    """Returns `1 / sqrt(tensor)`."""
+    return apply_function(step, tensor, Function("inverse_root"))
 
 
-def inverse_root(step, tensor, low, high):
-    """Returns `1 / sqrt(tensor)`. The values of the tensor must be from `low` to `high`, which are not negative."""
-    middle = (frexp(low)[1] + frexp(high)[1]) // 4 * 2  # a power of 4
-    if middle:
-        tensor = affine(step, tensor, scale=np.array(2.0**-middle))
-    result, scale = _inverse(step, tensor, "inverse_root", low * 2.0**-middle, high * 2.0**-middle)
-    result = result if scale is None else product(step, result, scale)
-    return affine(step, result, scale=np.array(2.0 ** (-middle // 2))) if middle else result
+def _not_negative(tensor):
+    """Returns True if no value is negative. A negative index is a constant of padding."""
+    return (tensor.index >= 0).all() and least(tensor.source) >= 0
 
 
 @dataclass(eq=False, kw_only=True)
 class Root(Linear):
-    """The node of a square root. `inverse` is the tensor of its reciprocals, so that a division by the root is a
-    multiplication."""
+    """The square root of the values of the node `operand`."""
 
-    inverse: SymbolicTensor
+    operand: Node
 
 
 @operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
 def square_root(step, tensor):
-    """Handles Sqrt of a tensor with a known positive lower bound, such as a variance plus epsilon. Any other Sqrt is supported
-    only as part of a recognised function."""
-    low = least(tensor.source) if (tensor.index >= 0).all() else 0.0
-    if not 2.0**-126 <= low < 2.0**127:
+    """Handles Sqrt of a tensor without negative values. Any other Sqrt is supported only as part of a recognised function."""
+    if not _not_negative(tensor):
         return unknown(step)
-    inverse = inverse_root(step, tensor, low, 2.0**128)
-    root = product(step, tensor, inverse)
+    root = apply_function(step, tensor, Function("root"))
     facts = {field.name: getattr(root.source, field.name) for field in fields(root.source)}
-    return root.of(Root(**facts, inverse=inverse))
+    return root.of(Root(**facts, operand=root.source.parts[0].taps[0].source))
 
 
 @operator("Pow", group=ELEMENTWISE, counts_from_end=True)
 def power(step, tensor):
-    """Handles squares, square roots and reciprocals. Other powers are supported only as part of a recognised function."""
+    """Handles squares, square roots, reciprocals and inverse roots. Other powers are supported only as part of a recognised
+    function."""
     base, exponent = step.arguments
     if base is tensor and isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= len(tensor.dims):
         if exponent.item() == 2:
             return product(step, tensor, tensor)
         if exponent.item() == 0.5:
             return square_root(step, tensor)
+        if exponent.item() == -0.5 and _not_negative(tensor):
+            return inverse_root(step, tensor)
         if exponent.item() == -1:
             return divided(step, np.array(1.0), tensor)
     return unknown(step)

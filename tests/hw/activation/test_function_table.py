@@ -38,7 +38,6 @@ def packed(values, width):
 def stream(run, table, x, w=None, keep=3):
     """Returns the outputs [cycle, lane] of a loaded table for binary32 inputs `x` [cycle, lane]. If `w` is given, returns
     products of the upper halves of `x` and `w`."""
-    first, linear_low, linear_high, words = table
     loads = TABLE_ENTRIES if w is None else 0
     count, cycles = len(x), loads + len(x) + LATENCY
     x = x.astype(np.int64)
@@ -48,14 +47,15 @@ def stream(run, table, x, w=None, keep=3):
         inputs[name][loads : loads + count] = column
     constant = {
         "enable": 1,
-        "first": first,
-        "linear_low": linear_low,
-        "linear_high": linear_high,
+        **{name: getattr(table, name) for name in ("first", "linear_low", "linear_high", "scale", "base")},
+        "last": 15 - table.spare,
         "keep": keep,
         "multiply": w is not None,
         "write": np.arange(cycles) < loads,
         "entry": np.arange(cycles) % TABLE_ENTRIES,
-        "data": np.concatenate([packed(words.reshape(-1, 2)[:loads].astype(np.uint32), 16), np.zeros(cycles - loads, np.uint32)]),
+        "data": np.concatenate(
+            [packed(table.words.reshape(-1, 2)[:loads].astype(np.uint32), 16), np.zeros(cycles - loads, np.uint32)]
+        ),
     }
     inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
     found = run(**inputs)["o"][loads + LATENCY :]
@@ -83,23 +83,23 @@ def test_functions(function):
     assert (stream(block().run, table_of(function), x) == lookup(x, table_of(function))).all()
 
 
-def random_table(rng):
-    """Returns a function table with a random first entry and random words, which include infinities, NaNs and subnormals."""
-    return Table(
-        int(rng.integers(0, 241)),
-        int(rng.integers(0, 4)),
-        int(rng.integers(0, 4)),
-        rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16),
-    )
+_MOST = {"first": 255, "linear_low": 3, "linear_high": 3, "scale": 3, "base": 15, "spare": 15}
+
+
+def random_table(rng, **settings):
+    """Returns a function table with random words, which include infinities, NaNs and subnormals. Settings that are not given are
+    random."""
+    drawn = {name: int(rng.integers(0, most + 1)) for name, most in _MOST.items()}
+    return Table(**drawn | settings, words=rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16))
 
 
 def test_random_tables():
     rng = np.random.default_rng(seed())
     x = operands(rng)
-    for first in (0, 1, 239, 240, None, None, None, None):
-        table = random_table(rng)
-        if first is not None:
-            table = Table(first, 3, 3, table.words)
+    powers = {"linear_low": 3, "linear_high": 3}
+    ends = [{"first": first, "scale": scale, **powers} for first, scale in zip((0, 1, 239, 240), rng.permutation(4).tolist())]
+    for settings in (*ends, {"scale": 0, "base": 0, "spare": 0}, {}, {}, {}):
+        table = random_table(rng, **settings)
         found, expected = stream(block().run, table, x), lookup(x, table)
         wrong = np.argwhere(found != expected)
         assert not len(wrong), f"{len(wrong)} wrong, first {x[tuple(wrong[0])]:#x}: {found[tuple(wrong[0])]:#x}"
@@ -119,7 +119,8 @@ module bench;
   reg clk = 0, rst = 0;
   wire [15:0] o;
   pair dut (.clk(clk), .rst(rst), .enable(1'b1), .multiply(1'b1), .first(8'b0), .linear_low(2'b0), .linear_high(2'b0),
-    .write(1'b0), .entry(12'b0), .data(32'b0), .x(16'h4040), .between(12'hfff), .w(16'hc000), .keep(1'b1), .o(o));
+    .scale(2'b0), .base(4'b0), .last(4'hf), .write(1'b0), .entry(12'b0), .data(32'b0), .x(16'h4040),
+    .between(12'hfff), .w(16'hc000), .keep(1'b1), .o(o));
   initial begin
     repeat (40) #1 clk = ~clk;
     $display("%b", o);
@@ -144,7 +145,8 @@ def test_lanes_that_are_not_kept():
 def test_table_stalls_without_enable():
     """While `enable` is 0, the table does not look up, write or multiply, so random pauses do not change the results."""
     rng = random.Random(seed())
-    table = random_table(np.random.default_rng(rng.getrandbits(32)))
+    inside = {"first": rng.randrange(241), "scale": 0, "base": 0, "spare": 0}
+    table = random_table(np.random.default_rng(rng.getrandbits(32)), **inside)
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
     pairs = table.words.astype(int).reshape(-1, 2)
     loads = [(1, entry, int(pairs[entry, 0] | pairs[entry, 1] << 16)) for entry in places]
@@ -165,11 +167,11 @@ def test_table_stalls_without_enable():
         index.append(step)
     names = ("write", "entry", "data", "x", "between", "w", "multiply")
     inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
-    constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
+    constant = {name: [value] * len(enable) for name, value in {"keep": 1, "first": table.first, "last": 15}.items()}
     found = simulate_columns(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
     moved = np.flatnonzero(enable)[len(loads) + LATENCY :]
     sums = np.array(x, np.uint32) << np.uint32(16) | np.array(between, np.uint32) << np.uint32(4)
-    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, Table(table.first, 0, 0, table.words)))
+    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, table))
     assert (found[moved] == expected).all()
 
 

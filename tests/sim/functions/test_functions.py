@@ -2,6 +2,7 @@
 without a table."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from activation_functions import TABLES
 from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
+from amaranth_tpu.sim.golden import function_tables
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.function_tables import apply, errors, is_steady, table_of
-from amaranth_tpu.sim.golden.table_lookup import lookup
+from amaranth_tpu.sim.golden.table_lookup import Table, lookup
 from seeds import seed
 from suites import all_but
 
@@ -73,9 +75,9 @@ def test_apply(function):
     sums = EVERY.view(np.float32)
     found = apply(function, sums)
     assert (round_bfloat16(found).astype(np.float32).view(np.uint32) == found.view(np.uint32)).all()
-    nan = np.isnan(sums)
+    nan = np.isnan(sums) | np.isnan(function.exact(np.where(np.isnan(sums), 0, sums).astype(float)))
     assert np.isnan(found[nan]).all() and not np.isnan(found[~nan]).any()
-    finite = np.isfinite(sums) & (sums != 0)
+    finite = np.isfinite(sums) & (sums != 0) & ~nan
     near = (sums.view(np.uint32) | np.uint32(15)).view(np.float32)
     assert (apply(function, near)[finite] == found[finite]).all()
 
@@ -115,12 +117,32 @@ def test_by_hand():
         (Function("hard_swish"), 1, 0.6666666667),
         (Function("softsign"), 1, 0.5),
         (Function("selu"), 1, 1.0507009873554805),
+        (Function("root"), 2.0**-126, 2.0**-63),
+        (Function("root"), 2.0**127, 2.0**63.5),
+        (Function("root"), math.inf, math.inf),
+        (Function("root"), -math.inf, math.nan),
+        (Function("root"), -(2.0**-126), math.nan),
+        (Function("reciprocal"), 2.0**-126, 2.0**126),
+        (Function("reciprocal"), -3, -1 / 3),
+        (Function("reciprocal"), 2.0**126, 2.0**-126),
+        (Function("reciprocal"), 1.5 * 2.0**126, 0),
+        (Function("reciprocal"), math.inf, 0),
+        (Function("reciprocal", (3e38,)), -1e38, -3),
+        (Function("reciprocal", (2.0**-126,)), 2.0**-126, 1),
+        (Function("inverse_root"), 2.0**-126, 2.0**63),
+        (Function("inverse_root"), 3 * 2.0**125, 2.0**-63 / math.sqrt(1.5)),
+        (Function("inverse_root"), math.inf, 0),
+        (Function("inverse_root"), -1, math.nan),
     ):
         found = float(apply(function, np.array([x], np.float32))[0])
         exact = float(bfloat16(value))
-        assert found == exact or function.name in NEXT and abs(found - exact) <= 2.0**-7 * abs(value), (
-            f"{function} of {x}: {found}"
-        )
+        assert (
+            found == exact
+            or math.isnan(found)
+            and math.isnan(exact)
+            or function.name in NEXT
+            and abs(found - exact) <= 2.0**-7 * abs(value)
+        ), f"{function} of {x}: {found}"
 
 
 def test_none_and_relu_are_of_binary32():
@@ -142,9 +164,13 @@ def test_refused():
 
 
 def test_signs_of_zero():
-    """Clips to 0 and to -0 have separate tables, whichever is made first."""
+    """Clips to 0 and to -0 have separate tables, whichever is made first. The root of -0 is -0, and reciprocals of zeros are
+    infinities."""
     for low in (0.0, -0.0):
         assert str(apply(Function("clip", (low, 6)), np.array([-1], np.float32))[0]) == str(low)
+    zeros = np.array([0.0, -0.0], np.float32)
+    for name, expected in (("root", "0.0 -0.0"), ("reciprocal", "inf -inf"), ("inverse_root", "inf -inf")):
+        assert " ".join(map(str, apply(Function(name), zeros))) == expected
 
 
 @pytest.mark.parametrize(
@@ -170,7 +196,7 @@ def test_error_measure_finds_wrong_tables():
     for wrong, change, first in ((2 * place, 1, 0), (2 * place + 1, 16, -1)):
         words = table.words.copy()
         words[wrong] += change
-        found = errors(function, sums, lookup(sums, (*tuple(table)[:3], words)))
+        found = errors(function, sums, lookup(sums, replace(table, words=words)))
         assert found.max() > 1 and found[first] > 1
     assert errors(Function("gelu"), EVERY, lookup(EVERY, table_of(Function("gelu_tanh")))).max() > 1
     assert errors(Function("abs"), EVERY, np.where(EVERY == 0x7F800000, 0x7F7F, EVERY >> 16 & 0x7FFF)).max() == np.inf
@@ -199,11 +225,12 @@ def test_hand_computed_lookups():
         (0x8080, slope(0, -8), 0x3F80C000, 0x8000),  # to a subnormal, which is a zero
         (0x8080, slope(0, -2), 0x3F808000, 0x8080),  # rounded up to the least normal number
         (0x0001, slope(0, 0x7FF), 0x3F80C000, 0x0000),
-        (0x7FC0, slope(0, 0), 0x3F800000, 0x7F80),
+        (0x7FC0, slope(0, 0), 0x3F800000, 0x7FC0),
+        (0xFF81, slope(0, 0), 0x3F800000, 0x7FC0),
     ):
         words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
         words[[2 * (127 - 120 << 7), 2 * (127 - 120 << 7) + 1]] = value, second
-        found = int(lookup([sums], (120, 0, 0, words))[0])
+        found = int(lookup([sums], Table(120, 0, 0, words))[0])
         assert found == expected, f"{value:#x}, {second:#x} of {sums:#x}: {found:#x}, not {expected:#x}"
 
 
@@ -212,6 +239,68 @@ def test_values_beyond_the_table():
     words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
     words[[2 * 3, 2 * 3 + 1, 2 * (15 << 7) + 6, 2 * (15 << 7) + 7]] = 0x3F83, 16, 0x4183, 16
     for bits, expected in ((0x3C038000, 0x3F84), (0x3B838000, 0x3F83), (0x43838000, 0x4184), (0x44038000, 0x4183)):
-        assert lookup([bits], (120, 0, 0, words)) == [expected]
+        assert lookup([bits], Table(120, 0, 0, words)) == [expected]
         beyond = {0x3B838000: 0x3F04, 0x44038000: 0x4204}.get(bits, expected)
-        assert lookup([bits], (120, 1, 1, words)) == [beyond] and lookup([bits], (120, 2, 2, words)) == [expected]
+        assert lookup([bits], Table(120, 1, 1, words)) == [beyond] and lookup([bits], Table(120, 2, 2, words)) == [expected]
+
+
+@pytest.mark.parametrize(
+    "scale, expected, ends",
+    [
+        (0, (0.125, 0.25, 3, 6), (0, 1.5 * 2.0**127)),
+        (1, (0.375, 0.5, 2, 3), (0, math.inf)),
+        (2, (8, 4, 0.75, 0.375), (math.inf, 0)),
+        (3, (6, 2, 0.5, 0.75), (math.inf, 0)),
+    ],
+)
+def test_powers_by_hand(scale, expected, ends):
+    """Functions of two binades continue by the power of `scale` at 1/8, 1/4, 4 and 8, and at 0 and infinity.
+
+    They are 1 from 1 to 2, and 1.5 from 2 to 4. For a root, the nearest binade is an even number of binades away. The memory has
+    the binades at its last and its first place.
+    """
+    words = np.full((2, 16, 128, 2), 0x7FC0)
+    words[:, 15], words[:, 0] = (0x3F80, 0), (0x3FC0, 0)
+    table = Table(127, 3, 3, words.ravel(), scale=scale, base=15, spare=14)
+    operands = np.array([0.125, 0.25, 4, 8, 0, math.inf], np.float32)
+    for sign in (1, -1):
+        found = (lookup((sign * operands).view(np.uint32), table).astype(np.uint32) << 16).view(np.float32)
+        assert found.tolist() == [*expected, *ends]
+
+
+def test_powers_of_random_numbers():
+    """Reciprocal and roots of binary32 of all exponents."""
+    rng = np.random.default_rng(seed())
+    sums = rng.integers(0, 1 << 32, 300_000, dtype=np.uint32)
+    sums &= np.where(sums & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
+    for name, binades in (("root", 2), ("reciprocal", 1), ("inverse_root", 2)):
+        table = table_of(Function(name))
+        assert table.binades == binades and errors(Function(name), sums, lookup(sums, table)).max() < 0.57
+
+
+def side_by_side():
+    """Returns the tables of GELU in 14 binades and of the inverse root in two, in one memory."""
+    gelu, root = table_of(Function("gelu")), table_of(Function("inverse_root"))
+    words = np.zeros((2, 16, 256), np.uint16)
+    words[:, :14] = gelu.words.reshape(2, 16, 256)[:, 2:]
+    words[:, 14:] = root.words.reshape(2, 16, 256)[:, :2]
+    return replace(gelu, first=gelu.first + 2, spare=2, words=words.ravel()), replace(root, base=14, words=words.ravel())
+
+
+def test_two_functions_in_one_memory():
+    gelu, root = side_by_side()
+    assert errors(Function("gelu"), EVERY, lookup(EVERY, gelu)).max() <= 1  # two binades fewer than its own table has
+    assert errors(Function("inverse_root"), EVERY, lookup(EVERY, root)).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    "function", all_but([Function("tanh"), Function("clip", (0, 6)), Function("leaky_relu")], TABLES), ids=str
+)
+def test_short_tables_are_exact(monkeypatch, function):
+    """Without the binades that a table does not need, the function is the same."""
+    rng, short = np.random.default_rng(seed()), table_of(function)
+    monkeypatch.setattr(function_tables, "_needed", lambda values, slopes, low, high: (0, 16))
+    whole = function_tables._computed(function)
+    assert function.scale or whole.binades == 16
+    sums = EVERY | rng.integers(0, 1 << 16, (8, 1 << 16), dtype=np.uint32)
+    assert (lookup(sums, short) == lookup(sums, whole)).all()

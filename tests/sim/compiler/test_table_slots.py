@@ -1,0 +1,61 @@
+"""Functions side by side in the function table: a program loads only the binades that are missing."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
+from amaranth_tpu.sim.compiler.codegen.instructions import Ring
+from amaranth_tpu.sim.compiler.image import encoded
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.function_tables import table_of
+from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.table_lookup import lookup
+
+CONFIG = Config(n=8, unified_buffer_depth=256)
+BINADE = 256 // CONFIG.n  # vectors for one sign
+FUNCTIONS = [Function("gelu"), Function("inverse_root"), Function("reciprocal"), Function("leaky_relu"), Function("tanh")]
+
+
+def loads(sequence, sums):
+    """Emits loads of functions, in order, and runs them. Checks each function at `sums`. Returns the vectors that each loads."""
+    tables = [table_of(function) for function in FUNCTIONS]
+    firsts = np.cumsum([0, *(len(table.packed()) // CONFIG.vector_bytes for table in tables)])
+    model = b"".join(table.packed() for table in tables)
+    machine, emitter, loaded = Machine(CONFIG), Emitter(CONFIG, 0), []
+    for number in sequence:
+        begin = len(emitter.ops)
+        emitter.put_table(number, tables[number], int(firsts[number]), Ring(0, 48))
+        new = [op.fields for op in emitter.ops[begin:] if op.opcode is Opcode.LOAD_TABLE]
+        size = (len(emitter.ops) - begin + 1) * CONFIG.instruction_bytes
+        machine.regions[Region.MODEL] = b"".join(encoded(emitter.ops[begin:], CONFIG, size)) + model
+        machine.run()
+        assert (lookup(sums, machine.table) == lookup(sums, tables[number])).all()
+        loaded.append(sum(fields["rows"] for fields in new))
+    return loaded
+
+
+@pytest.mark.parametrize(
+    "sequence, vectors",
+    [
+        ([0, 0], [32, 0]),
+        ([0, 1, 0], [32, 4, 4]),  # the inverse root displaces two binades of GELU
+        ([1, 2, 3, 1, 2], [4, 2, 4, 0, 0]),  # side by side
+        ([0, 1, 2, 0, 1], [32, 4, 2, 6, 4]),  # the reciprocal displaces GELU, which is the least recently used
+        ([4, 1, 2, 4, 0, 1], [22, 4, 2, 0, 32, 4]),
+    ],
+)
+def test_missing_binades(rng, sequence, vectors):
+    """`vectors` counts binades of either sign; a resident function loads one vector to be selected."""
+    sums = rng.integers(0, 1 << 32, 5000, dtype=np.uint32)
+    sums &= np.where(sums & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
+    sums = np.where(sums & 0x7F800000 == 0x7F800000, np.uint32(0x7FC00000), sums)
+    selected = [before != number and binades == 0 for before, number, binades in zip([None, *sequence], sequence, vectors)]
+    assert loads(sequence, sums) == [BINADE * binades + one for binades, one in zip(vectors, selected)]
+
+
+def test_random_sequences(rng):
+    sums = rng.integers(0, 1 << 32, 2000, dtype=np.uint32)
+    sums = sums[(sums & 0x7F800000 != 0) & (sums & 0x7F800000 != 0x7F800000)]
+    loads(rng.integers(0, len(FUNCTIONS), 30).tolist(), sums)
