@@ -1,7 +1,9 @@
-"""Measurement of a single cell between registers: size and clock for every number of stages, for the datasheet's table.
+"""The measurement of a single cell between registers: size and clock rate for every number of pipeline stages, for the
+datasheet's table.
 
 `python -m amaranth_tpu.scripts.cell_table --write` takes about ten minutes. The part is a Lattice ECP5-85, speed grade 6. The
-tools are from PyPI: `synth_ecp5 -nowidelut`, and nextpnr with five seeds. The Verilog equals that of `tpu generate` for a cell.
+tools are from PyPI: `synth_ecp5 -nowidelut`, and nextpnr with five seeds. The Verilog of the cell is the same as in the output of
+`tpu generate`.
 """
 
 import json
@@ -56,7 +58,8 @@ _ROUTE_TIMEOUT = 600
 
 
 def synthesize_cell(cell, *, dsp=True):
-    """Returns the netlist, as JSON text, of a cell in its scan chain, with or without hard multipliers.
+    """Synthesizes a cell between the registers of a scan chain. Returns the netlist as JSON text. If `dsp` is False, the
+    multiplier is built from LUTs.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def synthesize_cell(cell, *, dsp=True):
 
 
 def fmax(netlist, seed):
-    """Returns the clock rate in MHz after place and route.
+    """Places and routes a netlist. Returns the clock rate in MHz.
 
     Raises
     ------
@@ -100,17 +103,17 @@ def fmax(netlist, seed):
 
 
 def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
-    """Returns a dict of figures for each number of stages.
+    """Measures the cell for each number of pipeline stages. Returns a list of dicts with the figures.
 
-    The keys are `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median) and `fmax_of_seeds`. `fmax_moved_mhz` is
-    the clock with registers moved into the hard multiplier; None unless there are registers on both sides of it.
-    `lut_without_dsp` and `fmax_without_dsp_mhz` are figures without a hard multiplier.
+    The keys of a dict are `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median over the seeds) and
+    `fmax_of_seeds`. `fmax_moved_mhz` is the clock rate with registers moved into the hard multiplier; it is None unless there are
+    registers on both sides of it. `lut_without_dsp` and `fmax_without_dsp_mhz` are figures without a hard multiplier.
 
     Parameters
     ----------
     stages, seeds : sequence of int
     jobs : int
-        Parallel runs of place and route.
+        Number of parallel runs of place and route.
     progress : callable
         Called with the number of finished runs and the total.
     """
@@ -142,7 +145,7 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
 
 
 def rows(figures):
-    """Returns the table of the datasheet."""
+    """Returns the datasheet's table in Markdown, from the figures of :func:`measure`."""
     own = [
         [
             f["stages"],
@@ -199,7 +202,7 @@ def table(
 
 
 def main():
-    """Runs the command; prints an expected error as one line."""
+    """Runs the command. Prints an expected error as one line."""
     run_app(app, (ToolError, OSError))
 
 

@@ -1,4 +1,4 @@
-"""Generator of the datasheet's tables, in `hw/README.md` and its parts, and of the register map's files.
+"""The generator of the tables in the datasheet, `hw/README.md` and its parts, and of the files of the register map.
 
 Run `python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
@@ -53,7 +53,7 @@ def _bits(first, width):
 
 
 def registers():
-    """Returns the register map."""
+    """Returns the register map as Markdown tables."""
     rows = []
     for register in REGISTERS:
         text = register.text
@@ -65,7 +65,7 @@ def registers():
 
 
 def instructions():
-    """Returns all instructions with their encoding."""
+    """Returns all instructions with their encoding, as Markdown."""
     parts = []
     for opcode, record in INSTRUCTIONS.items():
         rows = [
@@ -78,7 +78,7 @@ def instructions():
 
 
 def codes():
-    """Returns the codes of functions, formats, regions and faults."""
+    """Returns the tables of the codes of functions, formats, regions and faults, as Markdown."""
     return "\n\n".join(
         [
             _codes_of("function", FunctionCode),
@@ -95,13 +95,13 @@ def codes():
 
 
 def _codes_of(name, codes):
-    """Returns the table of the codes of field `name`, with the instructions that accept each code."""
+    """Returns the Markdown table of the codes of the field `name`, with the instructions that accept each code."""
     users = {code: [op.name for op, record in INSTRUCTIONS.items() if code in record.codes_of(name)] for code in codes}
     return markdown_table([name, "code", "used by"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
 
 
 def presets():
-    """Returns the tables of the parameters of a core, and of the presets."""
+    """Returns two Markdown tables: the parameters of a core, and the presets."""
     meanings = markdown_table(
         ["parameter", "meaning and range", "default"],
         [[f"`{entry.name}`", entry.metadata["help"].partition(" Default: ")[0], _default(entry)] for entry in fields(Config)],
@@ -122,7 +122,7 @@ def _default(entry):
 
 
 def latencies():
-    """Returns the table of the latencies of cell and array, by pipeline stages of a cell."""
+    """Returns the Markdown table of the latencies of a cell and of the array, by the number of pipeline stages of a cell."""
     rows = []
     for stages in STAGES:
         lead, latency = split_stages(stages)
@@ -131,7 +131,8 @@ def latencies():
 
 
 def functions():
-    """Returns the table of functions by lookup table: table range, and largest errors for all bfloat16 and random binary32."""
+    """Returns the Markdown table of the functions that are computed by lookup table: the range of the table, and the largest
+    errors over all bfloat16 numbers and over random binary32 numbers."""
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
     for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
@@ -166,7 +167,8 @@ def functions():
 
 
 def softmax():
-    """Returns the largest errors of softmax on random rows, normally distributed with several means and deviations."""
+    """Returns the Markdown table of the largest errors of softmax, measured on random rows. The rows are normally distributed
+    with several means and deviations."""
     rng = np.random.default_rng(1)
     rows = []
     for width in (2, 10, 100, 1000, 8000):
@@ -198,7 +200,7 @@ _STATUS_TEXTS = {
 
 
 def serial():
-    """Returns the codes of the serial protocol."""
+    """Returns the Markdown table of the codes of the serial protocol."""
     return "\n\n".join(
         [
             markdown_table(["operation", "code", "answer"], [[o.name, o.value, _OPERATION_TEXTS[o]] for o in Operation]),
@@ -213,7 +215,7 @@ def serial():
 
 
 def boards():
-    """Returns the table of boards."""
+    """Returns the Markdown table of boards."""
     return markdown_table(
         ["board", "part", "preset", "clock, MHz", "memory, KiB", "baud"],
         [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()],
@@ -248,7 +250,7 @@ FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent 
 
 
 def main():
-    """Writes all sections and files, and the copies of recipes and tables in guides."""
+    """Writes all generated sections and files, and the copies of recipes and tables in guides."""
     argparse.ArgumentParser(prog="python -m amaranth_tpu.scripts.datasheet", description=__doc__).parse_args()
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())

@@ -1,8 +1,8 @@
-"""Lints the English of docstrings, comments, messages and Markdown: `python -m amaranth_tpu.scripts.english [--list HABIT]`.
+"""A lint for the English of docstrings, comments, messages and Markdown: `python -m amaranth_tpu.scripts.english [--list HABIT]`.
 
-Counts phrases that make a reader look for the subject, per 1,000 words and kind of text, and compares each rate with a limit.
-The limits are a little above the rates in codebases that read easily (amaranth, tinygrad, coreblocks, hls4ml, onnx-ir). Exits
-with 1 if a rate exceeds its limit.
+It counts phrases that make a reader search for the subject, per 1,000 words, separately for each kind of text. Each rate is
+compared with a limit. The limits are a little above the rates in codebases that read easily (amaranth, tinygrad, coreblocks,
+hls4ml, onnx-ir). The command exits with 1 if a rate exceeds its limit.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _SHORT = 5  # strings with fewer words are not counted as messages
 
 @dataclass(frozen=True)
 class Habit:
-    """A phrase to avoid: its name, its pattern, and the limit in occurrences per 1,000 words."""
+    """A phrase to avoid: its name, its regular expression, and its limit in occurrences per 1,000 words."""
 
     name: str
     pattern: re.Pattern
@@ -51,7 +51,7 @@ HABITS = (
 
 @dataclass(frozen=True)
 class Passage:
-    """A text with its place, `file:line`, and its kind: docstring, comment, message or markdown."""
+    """A piece of text: where it is, `file:line`, and its kind: docstring, comment, message or markdown."""
 
     place: str
     kind: str
@@ -59,14 +59,14 @@ class Passage:
 
 
 def _docstrings(tree):
-    """Yields the nodes of docstrings."""
+    """Yields the syntax nodes of all docstrings in a module."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
             yield node.body[0].value
 
 
 def _python(path, source):
-    """Yields the passages of a Python file."""
+    """Yields the :class:`Passage` objects of a Python file."""
     tree = ast.parse(source)
     docstrings = list(_docstrings(tree))
     for node in docstrings:
@@ -82,7 +82,7 @@ def _python(path, source):
 
 
 def _markdown(path, source):
-    """Yields the lines of prose of a Markdown file: no tables, no blocks of code."""
+    """Yields the lines of prose of a Markdown file, as :class:`Passage` objects, without tables and code blocks."""
     fenced = False
     for number, line in enumerate(source.splitlines(), 1):
         fenced ^= line.startswith("```")
@@ -91,7 +91,7 @@ def _markdown(path, source):
 
 
 def passages_of(root):
-    """Yields every :class:`Passage` below `root`: of the package's folders and of the Markdown files beside them."""
+    """Yields every :class:`Passage` in the folders of the package at `root`, and in the Markdown files directly in `root`."""
     files = [path for folder in _FOLDERS for path in (root / folder).rglob("*.*")] + [*root.glob("*.md")]
     for path in sorted(files):
         reader = {".py": _python, ".md": _markdown}.get(path.suffix)
@@ -100,7 +100,8 @@ def passages_of(root):
 
 
 def rates(passages):
-    """Returns `({(kind, habit name): [Passage]}, {kind: words})`, with a passage once for each occurrence."""
+    """Returns `({(kind, name of a habit): [Passage]}, {kind: number of words})`. A passage is in a list once for each
+    occurrence."""
     found, words = {}, Counter()
     for passage in passages:
         words[passage.kind] += len(passage.text.split())
@@ -114,7 +115,7 @@ def rates(passages):
 
 
 def main():
-    """Prints the rates; exits with 1 if one of them exceeds its limit."""
+    """Prints the rates. Exits with 1 if one of them exceeds its limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--list", metavar="HABIT", help=f"show the places of a habit: {', '.join(habit.name for habit in HABITS)}"

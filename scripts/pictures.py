@@ -1,6 +1,6 @@
-"""Pictures of the running core, each from a run of the RTL.
+"""The command that draws pictures of the running core, each from a simulation of the RTL.
 
-`python -m amaranth_tpu.scripts.pictures --help` lists them.
+`python -m amaranth_tpu.scripts.pictures --help` lists the pictures.
 """
 
 from pathlib import Path
@@ -78,7 +78,7 @@ def stalls(
 
 
 def main():
-    """Runs the command; prints an expected error as one line and exits with 1."""
+    """Runs the command. Prints an expected error as one line and exits with 1."""
     run_app(app, (ToolError, SimulationError, DataError, OSError))
 
 

@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class ProofError(RuntimeError):
-    """A correct subject was not proven, or a faulty one was not refuted."""
+    """A correct block was not proven, or a faulty block was not refuted."""
 
 
 # --- Output -------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ _FLAGS = ("take", "equal", "number", "keep_all", "keep", "relu", "cut", "low", "
 
 
 def _number(bits, port, block):
-    """Returns the bits of a port with their floating-point value; flags and counts as integers."""
+    """Returns the bits of a port as text: hexadecimal and as a floating-point value, or as an integer for flags and counts."""
     if bits is None:
         return "-"
     if port.startswith(("mark", "switch", "rst")) or port in _FLAGS or (port == "o" and block in LANES):
@@ -78,7 +78,8 @@ def _controls_table(results):
 
 
 def _chosen(text, values, option):
-    """Returns the values in an option's list such as `1,3`; None stands for all."""
+    """Returns the elements of `values` that an option such as `1,3` lists; None if the option is not given. Raises
+    typer.BadParameter for other numbers."""
     if text is None:
         return None
     try:
@@ -92,7 +93,8 @@ def _chosen(text, values, option):
 
 
 def run_jobs(jobs, timeout, at_a_time):
-    """Returns the results of jobs, in the same order."""
+    """Runs proof jobs, `at_a_time` in parallel, with a time limit of `timeout` seconds per property. Returns their results in the
+    order of the jobs."""
     with progress_bar(console, "proving") as advance, ThreadPoolExecutor(at_a_time) as pool:
         futures = [pool.submit(job.run, timeout) for job in jobs]
         try:
@@ -151,7 +153,7 @@ def prove(
 
 
 def main():
-    """Runs the command; prints an expected error as one line."""
+    """Runs the command. Prints an expected error as one line and exits with 1."""
     run_app(app, (SolverError, ToolError, ProofError, OSError))
 
 

@@ -1,4 +1,4 @@
-"""Entry point of the command `tpu`: handles Ctrl-C during the imports, which take some tenths of a second."""
+"""The entry point of the command `tpu`. It handles Ctrl-C during the imports, which take some tenths of a second."""
 
 import os
 import signal
@@ -7,13 +7,13 @@ __all__ = ["main"]
 
 
 def _interrupt(number, frame):
-    """Exits at once: nothing needs cleanup yet, and an exception would surface inside an import."""
+    """Handles SIGINT: exits at once, as nothing needs cleanup yet. An exception would be raised inside an import."""
     os.write(2, b"interrupted\n")
     os._exit(130)
 
 
 def main():
-    """Runs the command; :func:`scripts.cli.command_line.run_app` then installs its own handler of Ctrl-C."""
+    """Runs the command. :func:`scripts.cli.command_line.run_app` then installs another handler of Ctrl-C."""
     signal.signal(signal.SIGINT, _interrupt)
     from .tpu import main
 

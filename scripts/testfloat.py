@@ -1,7 +1,8 @@
-"""Check of the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL.
+"""The check of the RTL adder or multiplier, in compiled simulation, with vectors of Berkeley TestFloat.
 
-Run `python -m amaranth_tpu.scripts.testfloat FILE`. TestFloat has subnormals and many NaNs, unlike the core. So expected results
-are flushed, and NaNs made canonical. For a subnormal operand, which the core flushes, the golden model gives the expected result.
+Run `python -m amaranth_tpu.scripts.testfloat FILE`. TestFloat has subnormals and several NaNs, but the core has neither. Expected
+results are therefore flushed, and NaNs replaced by the canonical NaN. If an operand is subnormal, the core flushes it; the
+expected result is then computed by the golden model.
 """
 
 import gzip
@@ -31,7 +32,8 @@ class VectorError(ValueError):
 
 @dataclass
 class VectorCounts:
-    """Counts of one file: `flushed` of the checked vectors had a subnormal operand; `skipped` vectors are not for the block."""
+    """The counts for one file of vectors. `passed` and `failed` are the vectors checked; `flushed` of them had a subnormal
+    operand. `skipped` vectors are not for this block. `first` describes the first failure."""
 
     passed: int = 0
     failed: int = 0
@@ -41,7 +43,8 @@ class VectorCounts:
 
 
 def _word(text, first, digits):
-    """Returns the numbers in these columns of lines of equal length, as uint32; None if they are not hexadecimal."""
+    """Converts hexadecimal columns of lines of equal length to numbers. Returns an array of uint32, or None if a digit is not
+    hexadecimal. `text` has the characters, (lines, columns)."""
     nibbles = _DIGITS[text[:, first : first + digits]]
     if (nibbles == 0xFF).any():
         return None
@@ -52,7 +55,8 @@ def _word(text, first, digits):
 
 
 def read_vectors(path):
-    """Yields `(a, b, result)`, arrays of binary32 bits, from a file of lines `a b result flags`, gzip or plain.
+    """Yields `(a, b, result)`, arrays of binary32 bits, from a file of lines `a b result flags`. The file may be compressed with
+    gzip.
 
     Raises
     ------
@@ -97,19 +101,21 @@ def _is_nan(bits):
 
 
 def _canonical(bits):
-    """Flushes subnormals, and replaces every NaN by the canonical one."""
+    """Returns binary32 bits with subnormals flushed to zero, and with every NaN replaced by the canonical one."""
     bits = np.where(_subnormal(bits), bits & np.uint32(1 << 31), bits)
     return np.where(_is_nan(bits), np.uint32(golden.NAN), bits).astype(np.uint32)
 
 
 def _adders():
-    """Returns all latencies of the general adder, and of a cell's adder, whose second operand has only one NaN."""
+    """Returns {name: Adder}: the general adder and a cell's adder, each with all latencies. The second operand of a cell's adder
+    has only one NaN."""
     adders = {f"{latency}": Adder(latency=latency) for latency in LATENCIES}
     return {**adders, **{f"cell_{latency}": Adder(latency=latency, canonical_b=True) for latency in LATENCIES}}
 
 
 def _outputs(block, components, latency_of, **columns):
-    """Yields `(name, results)` of each component, without its latency."""
+    """Streams input columns through the block. Yields `(name, results)` of each component, with the outputs before its latency
+    removed."""
     longest = max(map(latency_of, components.values()))
     padded = {name: np.concatenate([column, np.zeros(longest, dtype=np.uint32)]) for name, column in columns.items()}
     outputs = block.run(**padded)
@@ -119,16 +125,16 @@ def _outputs(block, components, latency_of, **columns):
 
 
 def check_file(path, operation=None, progress=lambda count: None):
-    """Streams a file through the RTL and counts the mismatches.
+    """Streams a file of vectors through the RTL, and returns the :class:`VectorCounts`.
 
     Parameters
     ----------
     path : str or Path
-        Vectors for round to nearest even.
+        Vectors of TestFloat for round to nearest, ties to even.
     operation : str, optional
         `add` or `mul`. Default: by the file's name (`f32_add...`, `f32_mul...`).
     progress : callable
-        Called with the number of vectors so far.
+        Called with the number of vectors processed so far.
     """
     path = Path(path)
     if operation is None:

@@ -206,7 +206,7 @@ def synth(
 
 
 def main():
-    """Runs the command; an expected error prints one line and exits with 1."""
+    """Runs the command. Prints an expected error as one line and exits with 1."""
     gc.set_threshold(
         100_000, 20, 100
     )  # default thresholds: a third of the time of `generate` goes into garbage collection of the netlist
@@ -214,7 +214,8 @@ def main():
 
 
 def _expected():
-    """Returns the exceptions that print as one line; imported only after an error."""
+    """Returns the exceptions that are printed as one line. They are imported only after an error, to keep the command's start
+    fast."""
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.tools.process import ToolError

@@ -1,7 +1,8 @@
-"""Measurements of the core and its simulation, for the tables of results and datasheet.
+"""The command that measures the core and its simulation, for the tables in the results and in the datasheet.
 
-`python -m amaranth_tpu.scripts.benchmark --help` lists the tables; `scripts/show/documents.py` has their documents. The text at
-each table names its command. A row's core is the core that `tpu` generates with the row's options.
+`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. `scripts/show/documents.py` lists the documents that contain
+them. The text at each table names the command that makes it. The core of a row is the core that `tpu` generates with the options
+of the row.
 """
 
 from amaranth_tpu.hw.tools.process import ToolError

@@ -1,4 +1,4 @@
-"""Shared parts of the tables: the command line, runs of `tpu`, and the output of a table."""
+"""Code that all tables share: the command line, calls of `tpu`, and the output of a table."""
 
 import json
 import subprocess
@@ -35,7 +35,8 @@ def run_command(n, batch, *words):
 
 
 def run_module(module, *words):
-    """Returns the output of a module of this project with these arguments and `--json`. Ends the process if it fails."""
+    """Runs a module of this project with the arguments `words` and `--json`. Returns its JSON output as Python objects. Ends the
+    process if the module fails."""
     command = [sys.executable, "-m", f"amaranth_tpu.{module}", *words, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -44,18 +45,20 @@ def run_module(module, *words):
 
 
 def run_tpu(*words):
-    """Returns the output of the command `tpu`, see :func:`run_module`."""
+    """Runs the command `tpu` with the arguments `words` and `--json`. Returns its JSON output as Python objects; see
+    :func:`run_module`."""
     return run_module("scripts.tpu", *words)
 
 
 def samples_of(count):
-    """Returns digits, bfloat16 (count, rows, columns), repeated if there are fewer than `count`."""
+    """Returns `count` images of digits, bfloat16 (count, rows, columns) with values from 0 to 1. The images repeat if there are
+    fewer."""
     pixels, _ = load_digits()
     return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
 
 
 def publish(name, head, rows, figures, as_json, write):
-    """Prints a table, or its figures; with `write`, writes the table into its document."""
+    """Prints a table, or its `figures` as JSON. If `write` is True, also writes the table into its document."""
     table = markdown_table(head, rows)
     print(json.dumps(figures) if as_json else table)
     if write:

@@ -1,4 +1,5 @@
-"""Training with weights cut off from their masters, as the core has them, against weights rounded to nearest."""
+"""Comparison of two ways to round weights from their binary32 masters in training: by cutting off bits, as the core does, and to
+the nearest bfloat16."""
 
 import itertools
 from pathlib import Path
@@ -32,7 +33,7 @@ _OPTIMIZERS = {"sgd": (Sgd(), 0.1), "adam": (Adam(), 0.001)}
 
 
 def _rounded_images(graph, state):
-    """Returns the forward pass's parameters with weights rounded to nearest, ties to even."""
+    """Returns the parameters of a forward pass whose weights are rounded to nearest, ties to even."""
     return [master if one.term is None else round_bfloat16(master) for one, master in zip(graph.parameters, state.masters)]
 
 
@@ -43,7 +44,8 @@ def _samples(network, data, split, count):
 
 
 def _train(name, optimizer, rounds, seed, epochs, data, count):
-    """Returns the mean loss of the last epoch's steps, and the accuracy on the test images."""
+    """Trains a network on the golden model. Returns `(mean loss over the steps of the last epoch, accuracy on the test images)`.
+    `rounds` is True to round weights to nearest."""
     network = load_network(SHIPPED[name])
     graph, (rule, rate) = differentiate(network), _OPTIMIZERS[optimizer]
     state = golden.initial_state(graph, rule, initialize(graph, seed))

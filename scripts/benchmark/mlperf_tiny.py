@@ -1,4 +1,4 @@
-"""Measurements of the public MLPerf Tiny networks, as published."""
+"""Measurements of the public networks of MLPerf Tiny, in the form in which they are published."""
 
 from itertools import product
 from pathlib import Path
@@ -18,13 +18,14 @@ __all__ = ["mlperf_tiny"]
 
 
 def _head(simulator):
-    """Returns the headings; the cycles come from the timing model if the RTL is not simulated."""
+    """Returns the headings of the table. They say that cycles are estimated if the RTL is not simulated (`simulator` is
+    `model`)."""
     cycles = "cycles" if simulator == "verilator" else "cycles, estimated"
     return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
 
 
 def _measured(path, config, batch, simulator):
-    """Returns `(cells of a row, figures)` of a network, for normally distributed samples.
+    """Runs a network on normally distributed samples. Returns `(cells of its row, figures for JSON)`.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def _measured(path, config, batch, simulator):
     config : Config
     batch : int
     simulator : str
-        `verilator`, or `model`.
+        `verilator` for the RTL, or `model` for the instruction-level model.
     """
     model = tpu.load(path)
     x = np.random.default_rng(1).normal(size=(batch, *model.inputs[0].shape[1:])).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Results of the onnx package's operator tests: the number that pass, and the reasons for refusals."""
+"""Results of the onnx package's operator tests: the number of tests that pass, and the reasons for refusals."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ _MOST = 12  # most reasons with their own row
 
 
 def _rows(found):
-    """Returns the rows of the table; `found` has (outcome, reading) of each test."""
+    """Returns the rows of the table. `found` has `(outcome, reading)` for each test."""
     counts = {kind: sum(one == kind for one, _ in found) for kind in (suite.PASSED, suite.WRONG, suite.TRACEBACK)}
     rows = [[kind, count] for kind, count in counts.items()]
     groups = suite.groups([reading for outcome, reading in found if outcome == suite.REFUSED])

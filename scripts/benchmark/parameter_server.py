@@ -1,4 +1,5 @@
-"""Words on the links for a sum of gradients: by a parameter server, and by the ring."""
+"""Comparison of two ways to sum gradients over cores, by the number of 32-bit words on the links: a parameter server, and the
+ring."""
 
 from typing import Annotated
 
@@ -14,7 +15,7 @@ __all__ = ["serve", "ring_words"]
 
 
 class _Links:
-    """A network for messages between cores that counts the 32-bit words that each core sends and receives."""
+    """A network between cores that counts the 32-bit words that each core sends and receives."""
 
     def __init__(self, size):
         self.sent, self.received = np.zeros(size, dtype=int), np.zeros(size, dtype=int)
@@ -26,16 +27,18 @@ class _Links:
 
 
 def serve(gradients):
-    """Sums the cores' gradients on core 0, which receives all gradients and sends all sums back.
+    """Sums the gradients of all cores as a parameter server does: core 0 receives all gradients, adds them, and sends the sums to
+    every core.
 
     Parameters
     ----------
     gradients : list of array float32 (values,)
+        The gradients of each core.
 
     Returns
     -------
     sums : list of array float32 (values,)
-        Final values of each core.
+        The sums that each core has at the end.
     sent, received : array int (cores,)
         Words sent and received by each core.
     """

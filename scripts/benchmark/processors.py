@@ -1,4 +1,4 @@
-"""Comparison of the core with processors: work per cycle and bytes on the bus."""
+"""Comparison of the core with processors: multiply-accumulates per cycle, and bytes per multiply-accumulate on the bus."""
 
 import re
 import time
@@ -26,12 +26,12 @@ _SECONDS = 2.0  # measurement time of onnxruntime per batch
 
 
 def routed_clocks():
-    """Returns the MHz of each board in the table `boards`, by name."""
+    """Returns {board: clock in MHz after place and route}, from the table `boards`."""
     return {row["board"]: float(row["MHz"]) for row in table_rows("boards")}
 
 
 def this_processor():
-    """Returns `(name, MHz)` of this machine's CPU from Linux; MHz is None if unknown."""
+    """Returns `(name, clock in MHz)` of this machine's CPU, as Linux reports them. The clock is None if it is not known."""
     path = Path("/proc/cpuinfo")
     text = path.read_text() if path.exists() else ""
     name, clock = (re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE) for key in ("model name", "cpu MHz"))
@@ -39,7 +39,8 @@ def this_processor():
 
 
 def onnxruntime_seconds(batch):
-    """Returns the shortest time of many runs of one batch, with one thread."""
+    """Returns the shortest time, in seconds, in which onnxruntime computes a batch of digits with one thread. It repeats the
+    batch for about 2 s."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -66,7 +67,8 @@ def _row(figure):
 
 
 def _on_riscv(macs):
-    """Returns the figures of the CPU of `hw/examples/riscv` for one digit."""
+    """Yields the figures of the CPU of `hw/examples/riscv` for one digit: with binary32 in software, and with 8-bit integers.
+    `macs` is the number of multiply-accumulates per digit."""
     found = run_module("hw.examples.riscv", "--model", "default", "--images", "1")
     for who, text in (("binary32", "binary32 in software"), ("integer", "8-bit integers")):
         yield _figure(f"VexRiscv, {text}", 1, macs, found[who]["cycles"][0], found[who]["bytes"][0], None)

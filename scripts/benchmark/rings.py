@@ -1,4 +1,4 @@
-"""Measurements of rings of verilated ring units."""
+"""Measurements of rings of cores. The RTL of the ring units is simulated by Verilator."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The README's short table: figures from the longer tables, and rates in seconds that follow from them."""
+"""The short table in the README: selected figures of the longer tables, and rates per second that follow from them."""
 
 from ..show.documents import table_rows
 from .common import Json, Write, app, publish
@@ -11,13 +11,14 @@ _BOARD = "ulx3s-85f"
 
 
 def _one(name, **cells):
-    """Returns the row of a table that has these cells. Raises ValueError if there is not exactly one."""
+    """Returns the row of the table `name` in which the columns `cells` have these values. Raises ValueError if there is not
+    exactly one such row."""
     [row] = [row for row in table_rows(name) if cells.items() <= row.items()]
     return row
 
 
 def _processor(part, batch):
-    """Returns the row of the table `processors` with this batch whose text contains `part`."""
+    """Returns the row of the table `processors` for this batch whose text contains `part`."""
     [row] = [row for row in table_rows("processors") if part in row["what"] and row["batch"] == batch]
     return row
 
@@ -27,17 +28,19 @@ def _number(text):
 
 
 def _rounded(value):
-    """Returns a number with three significant digits and thousands separators."""
+    """Returns a number as text with three significant digits and thousands separators."""
     return f"{float(f'{value:.3g}'):,.12g}"
 
 
 def _estimated(row):
-    """Returns a note for cycles of the timing model; empty for cycles counted in the RTL."""
+    """Returns the note for a row whose cycles are estimated by the timing model; an empty text if they were counted in the
+    RTL."""
     return ", by the timing model" * any(heading.endswith(", estimated") for heading in row)
 
 
 def _seconds_rows():
-    """Returns the rows in units of time: a board at its own clock, beside a core of the server that runs onnxruntime."""
+    """Returns the rows with rates per second. They compare a board at its own clock with one core of the server that runs
+    onnxruntime."""
     clock = _number(_one("boards", board=_BOARD)["its clock"])
     macs = _number(_one("networks", network="default")["MACs an image"])
 
@@ -64,7 +67,7 @@ def _seconds_rows():
 
 
 def summary_rows():
-    """Returns the rows as lists of cells, computed from the tables in their documents."""
+    """Returns the rows as lists of cells. They are computed from the other tables, as these are in their documents."""
     dense = _one("utilisation", n="16", batch="128")
     best = max(
         table_rows("networks"), key=lambda row: (float(row["accuracy over 10,000"].rstrip("%")), -_number(row["cycles an image"]))

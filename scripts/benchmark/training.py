@@ -1,4 +1,4 @@
-"""Measurements of training: accuracy of networks, and cycles of steps on one core and several."""
+"""Measurements of training: the accuracy of networks, and the cycles of a step on one core and on several cores."""
 
 import functools
 from pathlib import Path
@@ -26,7 +26,8 @@ _TRAINED = (
 
 
 def train_command(network, epochs, batch, steps, options, data):
-    """Returns the arguments of `tpu` for a row of the table `training`."""
+    """Returns the arguments of `tpu` that make a row of the table `training`. `steps` is the number of steps that also run on the
+    core."""
     where = ["--data", str(data.resolve())] if data else []
     sizes = ["--epochs", str(epochs), "--batch", str(batch), "--rtl-steps", str(steps)]
     return ["train", "--model", network, *where, *sizes, *options.split()]
@@ -65,7 +66,7 @@ def training(
 
 
 def _cycles_of_one(n, batch):
-    """Returns the estimated cycles of a step of 784-128-10 on one core without a ring."""
+    """Returns the cycles, by the timing model, of a training step of 784-128-10 on one n x n core without a ring."""
     from amaranth_tpu.hw.config import from_preset
     from amaranth_tpu.sim.autodiff.differentiate import differentiate
     from amaranth_tpu.sim.backward.compile import compile_step

@@ -1,4 +1,5 @@
-"""Code common to all commands: the console, checks of paths before the work, one-line errors with an exit status, and Ctrl-C."""
+"""Code that all commands share: the console, checks of paths before the work starts, errors as one line with an exit status, and
+the handling of Ctrl-C."""
 
 import glob
 import io
@@ -49,13 +50,13 @@ EffortOption = Annotated[
 
 
 class RunFailed(RuntimeError):
-    """A command's work that ended with a failed check; one line.
+    """The error of a command whose work ended with a failed check. The message is one line.
 
     Parameters
     ----------
     message : str
     advice : list of str
-        Lines that are shown after the message.
+        Lines to print after the message.
     """
 
     def __init__(self, message, advice=()):
@@ -67,7 +68,8 @@ class RunFailed(RuntimeError):
 
 
 def usable_file(path, option="-o", example="tpu.v"):
-    """Raises typer.BadParameter if no file can be written at this path, or at the target of a link."""
+    """Raises typer.BadParameter if no file can be written at `path`. If `path` is a symbolic link, its target is checked.
+    `option` and `example` appear in the message."""
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if path.is_dir():
         problem = f"{path} is a folder; name a file, such as {path / example}"
@@ -83,7 +85,8 @@ def usable_file(path, option="-o", example="tpu.v"):
 
 
 def usable_folder(path, option="-o"):
-    """Raises typer.BadParameter if no files can be written into this folder. The folder need not exist yet."""
+    """Raises typer.BadParameter if no files can be written into the folder `path`. The folder need not exist yet. `option`
+    appears in the message."""
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not there.is_dir():
         problem = f"{path}: {there} is a file; name a folder"
@@ -95,7 +98,8 @@ def usable_folder(path, option="-o"):
 
 
 def replaceable_folder(path, names, option="-o"):
-    """Raises typer.BadParameter if :func:`write_folder` could not create this folder, or would delete files of other names."""
+    """Raises typer.BadParameter if :func:`write_folder` could not create the folder `path`, or would delete files with names
+    other than `names`. `option` appears in the message."""
     usable_folder(path.absolute().parent, option)
     usable_folder(path, option)
     others = sorted({entry.name for entry in path.iterdir()} - {*names}) if path.is_dir() else []
@@ -109,10 +113,10 @@ def replaceable_folder(path, names, option="-o"):
 
 
 def write_folder(path, files):
-    """Writes a folder of files atomically, and replaces an older folder of this name.
+    """Writes a folder of files atomically. It replaces an older folder of the same name.
 
-    An interrupt leaves the older folder unchanged. If the process is killed between the two renames, the next call restores
-    the older folder.
+    An interrupt leaves the older folder unchanged. If the process is killed while the folders are being renamed, the next call
+    restores the older folder.
 
     Parameters
     ----------
@@ -148,7 +152,7 @@ def write_folder(path, files):
 
 
 def _restore(target):
-    """Restores a folder that :func:`write_folder` renamed and did not replace."""
+    """Restores the folder that a call of :func:`write_folder` renamed and could not replace."""
     for old in target.parent.glob(f".{glob.escape(target.name)}.old-*"):
         if not target.exists():
             old.rename(target)
@@ -158,12 +162,12 @@ def _restore(target):
 
 
 def show_line(text):
-    """Prints one line verbatim on the console."""
+    """Prints one line on the console (standard error). The text is not interpreted as markup."""
     console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def show_error(text):
-    """Prints one line on the console, marked as an error."""
+    """Prints one line on the console (standard error), marked as an error. The text is not interpreted as markup."""
     console.print(f"[red]error:[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
@@ -176,7 +180,7 @@ class _OnConsole(logging.Handler):
 
 
 def _interrupt(number, frame):
-    """Ends the work at the first Ctrl-C, and ignores later ones so that the cleanup completes.
+    """Handles SIGINT: ends the work at the first Ctrl-C, and ignores later ones so that the cleanup completes.
 
     Amaranth's warnings about elaboratables that were never elaborated are silenced.
     """
@@ -187,7 +191,7 @@ def _interrupt(number, frame):
 
 
 class _StandardOutput(io.FileIO):
-    """The standard output as a file whose errors, such as a full disk, name it."""
+    """Standard output as a file whose errors, such as a full disk, name standard output."""
 
     def write(self, data):
         try:
@@ -198,7 +202,7 @@ class _StandardOutput(io.FileIO):
 
 
 def _name_output():
-    """Replaces `sys.stdout` by a stream on a :class:`_StandardOutput`."""
+    """Replaces `sys.stdout` by a text stream on a :class:`_StandardOutput`."""
     old = sys.stdout
     if old is None or old is not sys.__stdout__:  # closed, or redirected by a caller
         return
@@ -226,9 +230,10 @@ def _flush_or_drop():
 
 
 def run_app(app, expected):
-    """Runs a command and ends the process. `expected` is a tuple of exceptions, or a function that returns the tuple.
+    """Runs a typer application and ends the process. `expected` has the exceptions to print as one line: a tuple, or a function
+    that returns the tuple.
 
-    Exit status 0: done. 1: one of the `expected` exceptions, shown as one line. 2: wrong command line. 130: interrupted.
+    Exit status 0: done. 1: one of the `expected` exceptions. 2: wrong command line. 130: interrupted.
     """
     signal.signal(signal.SIGINT, _interrupt)
     _name_output()

@@ -111,7 +111,7 @@ _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "
 
 
 def _load(model, input, batch, seed, probabilities):
-    """Returns the network, float32 samples (up to batch, values), and a text with the origin of the samples."""
+    """Returns `(network, float32 samples (up to batch, values), text that describes the origin of the samples)`."""
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
     from amaranth_tpu.sim.frontend.load import load_network
@@ -123,7 +123,7 @@ def _load(model, input, batch, seed, probabilities):
 
 
 def _made_by(config, model, batch, name, probabilities, effort):
-    """Returns the lines of the header's comment: the command, without the folders of files."""
+    """Returns the lines of the comment at the top of the C header: the command that wrote it. Paths are reduced to file names."""
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
@@ -143,8 +143,8 @@ def _bundle(network, config, batch, effort, samples, name, lines):
 
 
 def _check(network, bundle, config):
-    """Returns the :class:`sim.check.against_model.ModelComparison` of the test vectors. Raises RunFailed if the image gives other
-    bits than the golden model, or results that rounding does not explain."""
+    """Checks the test vectors and returns their :class:`sim.check.against_model.ModelComparison`. Raises RunFailed if a bit of
+    the image's results differs from the golden model, or if a result differs from ONNX by more than rounding explains."""
     from amaranth_tpu.sim.check.against_model import against_model
     from amaranth_tpu.sim.golden.isa_model import MachineFault
 

@@ -1,4 +1,4 @@
-"""Options of commands that take a core: `--preset`, and one option for each field of :class:`hw.config.Config`."""
+"""The options of commands that take a core: `--preset`, and one option for each field of :class:`hw.config.Config`."""
 
 import functools
 import inspect
@@ -18,14 +18,14 @@ PANEL = "Core"
 
 @dataclass(frozen=True)
 class CoreChoice:
-    """The core's configuration as the command line gives it.
+    """The configuration of a core as the command line gives it.
 
     Parameters
     ----------
     preset : str or None
-        Value of `--preset`.
+        Value of `--preset`; None if the option was not given.
     changes : dict
-        Values of the given options by field of :class:`hw.config.Config`.
+        Values of the core options that were given, by field of :class:`hw.config.Config`.
     """
 
     preset: str | None
@@ -33,18 +33,18 @@ class CoreChoice:
 
     @property
     def given(self):
-        """The given options, as written on the command line."""
+        """Returns the names of the options that were given, as written on the command line."""
         return (["--preset"] if self.preset else []) + [_flag(name) for name in self.changes]
 
     def config(self, default="default", **others):
-        """Returns the configuration.
+        """Returns the :class:`hw.config.Config`: the preset with the changes.
 
         Parameters
         ----------
         default : str
             Preset if the command line names none.
         others : dict
-            Defaults of further fields; options override them.
+            Values of further fields, used unless the command line gives an option for the field.
 
         Raises
         ------
@@ -59,7 +59,8 @@ def _flag(name):
 
 
 def _option(entry, several=False):
-    """Returns a field as a parameter of a command; its value None means that the option was not given."""
+    """Returns a field of Config as a parameter of a typer command. If its value is None, the option was not given. `several` is
+    True if the option takes several values."""
     text = entry.metadata["help"]
     if several:
         kind, names = str, _flag(entry.name)
@@ -75,14 +76,15 @@ def _option(entry, several=False):
 
 
 def takes_core(default="default", several=False):
-    """Decorates a command with a parameter `core`: adds the core's options, and passes their values as a :class:`CoreChoice`.
+    """Returns a decorator for commands with a parameter `core`. The decorated command has the core's options, and gets their
+    values as a :class:`CoreChoice` in `core`.
 
     Parameters
     ----------
     default : str
         Default preset, for the help text.
     several : bool
-        True if each option takes several values; the changes are then texts, for :func:`cores_of`.
+        True if each option takes several values. The changes are then texts, for :func:`cores_of`.
     """
     preset = inspect.Parameter(
         "preset",
@@ -126,8 +128,9 @@ _TRUTH = {"on": True, "off": False}
 
 
 def cores_of(choice):
-    """Returns `(cores, refused)` for all combinations of the values in a :class:`CoreChoice`: the configurations, and a
-    ConfigError for each combination that is not a valid core. Raises typer.BadParameter for a text that is not a value."""
+    """Returns `(cores, refused)` for all combinations of the option values in a :class:`CoreChoice` whose options take several
+    values: the valid configurations, and a ConfigError for each other combination. Raises typer.BadParameter if a value has the
+    wrong type."""
     lists = {entry.name: _values(entry, choice.changes[entry.name]) for entry in fields(Config) if entry.name in choice.changes}
     presets = (choice.preset or "default").split(",")
     cores, refused = {}, []

@@ -1,4 +1,4 @@
-"""Commands whose `--help` shows no type beside a flag: `--json`, not `--json <bool>`."""
+"""Classes of commands whose `--help` shows no type beside a flag: `--json`, not `--json <bool>`."""
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -7,7 +7,7 @@ __all__ = ["FlagCommand", "FlagGroup"]
 
 class _WithoutTypes:
     def get_params(self, ctx):
-        """Returns the parameters, including `--help`; flags have an empty type."""
+        """Returns the parameters, including `--help`. Flags get an empty type text."""
         params = super().get_params(ctx)
         for param in params:
             if getattr(param, "is_flag", False):
@@ -16,8 +16,8 @@ class _WithoutTypes:
 
 
 class FlagCommand(_WithoutTypes, TyperCommand):
-    """One command."""
+    """A command whose help shows no types beside flags."""
 
 
 class FlagGroup(_WithoutTypes, TyperGroup):
-    """A command with subcommands."""
+    """A group of subcommands whose help shows no types beside flags."""

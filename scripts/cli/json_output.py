@@ -14,7 +14,8 @@ __all__ = ["model_object", "print_json"]
 
 
 def model_object(model):
-    """Returns the object `model` for the path of an ONNX file, or for the name of a shipped network."""
+    """Returns the JSON object `model`: name and SHA-256 of an ONNX file. `model` is its path, or the name of a shipped
+    network."""
     from amaranth_tpu.sim.models.shipped import SHIPPED
 
     path = Path(SHIPPED.get(str(model), model))
@@ -22,9 +23,9 @@ def model_object(model):
 
 
 def print_json(figures, **objects):
-    """Prints figures as JSON, after the object `made_by`.
+    """Prints a JSON object: `made_by` (name and version of this package), then `objects`, then the figures.
 
-    `objects` may add `model`, a :func:`model_object`, and `core`, a Config or None.
+    `objects` may be `model`, from :func:`model_object`, and `core`, a Config or None.
     """
     if objects.get("core"):
         objects["core"] = asdict(objects["core"])

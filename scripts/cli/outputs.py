@@ -1,4 +1,5 @@
-"""Checks of a command's output paths before its work: permissions, suffixes, and that no output is an input."""
+"""Checks of a command's output paths before its work starts: permissions and suffixes are right, and no output overwrites an
+input."""
 
 import os
 from collections.abc import Iterable
@@ -21,11 +22,11 @@ class Output:
     option : str
         Name of the option, such as `--output`.
     path : Path or None
-        None: the option was not given.
+        Value of the option; None if it was not given.
     suffixes : tuple of str
-        Suffixes that a file may have. Default: any.
+        Suffixes that the file may have. Default: any.
     folder, replaced : bool
-        True for a folder; true for a folder that is replaced as a whole.
+        `folder` is True if the output is a folder; `replaced` is True if this folder is replaced as a whole.
     """
 
     option: str
@@ -36,7 +37,8 @@ class Output:
 
 
 def check_outputs(inputs: dict[str, Iterable], *outputs: Output):
-    """Raises typer.BadParameter, one line, for an output that cannot be written, has a wrong suffix, or is also an input.
+    """Raises typer.BadParameter, with a message of one line, if an output cannot be written, has a wrong suffix, or would
+    overwrite an input.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ def _is_below(path, folder):
 
 
 def _is_same(one, two):
-    """Returns true if both paths name one file, also through links."""
+    """Returns True if both paths are the same file, also through links."""
     try:
         return os.path.samefile(one, two)
     except OSError:
@@ -81,7 +83,7 @@ def _is_same(one, two):
 
 
 def _with_weights(path):
-    """Returns a file, followed by the files with external weights if it is an ONNX model."""
+    """Returns a list: the file, and the files with external weights if it is an ONNX model."""
     if path.suffix != ".onnx" or not path.is_file():
         return [path]
     import onnx  # slow

@@ -117,7 +117,7 @@ def _explain(model, identity, options):
 
 
 def _say_padding(count, batch):
-    """Prints a line if the last run is padded, and a smaller batch would need no more runs."""
+    """Prints a line if the last batch is padded, and a smaller batch size would need no more batches."""
     from amaranth_tpu.sim.host.inference import even_batch
 
     even, runs = even_batch(count, batch), -(-count // batch)
@@ -174,7 +174,8 @@ def _run_on_board(model, samples, options):
 
 
 def _measure_layers(network, program, samples, simulator, memory):
-    """Returns the figures that `--layers` adds, measured by a run of one batch for each layer."""
+    """Returns the figures that `--layers` adds: cost and rounding error of each layer. They are measured by running one batch of
+    the program's first 1, 2, 3 ... layers."""
     from amaranth_tpu.sim.check.interpreters import InterpreterError
     from amaranth_tpu.sim.check.layer_errors import layer_errors
     from amaranth_tpu.sim.compiler.report import measured_layers
@@ -247,7 +248,8 @@ def _show(figures):
 
 
 def _write_results(path, model, done, alone):
-    """Writes the model's outputs, after the operators that the core leaves to the host, and returns a description of the file."""
+    """Writes the outputs of the ONNX model to a file, after the operators that are left to the host. Returns a dict that
+    describes the file. `alone` is True if the outputs have no batch axis."""
     from amaranth_tpu.sim.data.array_files import write_array, write_arrays
 
     name = model.network.origin.output.name

@@ -19,10 +19,11 @@ class RunData:
     Parameters
     ----------
     rows : float32 (count, values of a sample)
+        Values of the samples.
     labels : int array (count,) or None
-        Classes, if they are known.
+        Class of each sample, if the classes are known.
     alone : bool
-        True for one sample without a batch axis.
+        True for a single sample without a batch axis.
     origin : dict
         Origin of the samples, for `--json`; the entry `text` is a sentence.
     """
@@ -39,7 +40,7 @@ def images_asked(images):
 
 
 def choose_data(network, input, labels, data, preprocess, images, seed):
-    """Returns the samples that the options of `tpu run` select. Raises DataError or typer.BadParameter."""
+    """Returns the :class:`RunData` that the options of `tpu run` select. Raises DataError or typer.BadParameter."""
     from amaranth_tpu.sim.data.digits import has_digits
     from amaranth_tpu.sim.data.samples import random_samples, takes_digits
 

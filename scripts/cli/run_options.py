@@ -38,7 +38,7 @@ class SimulatorName(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of the command line: each field except `core` is an option with its text for `--help`."""
+    """The options of `tpu run`. Each field except `core` is an option of the command line, with its text for `--help`."""
 
     core: CoreChoice
     model: Annotated[
@@ -181,7 +181,7 @@ class RunOptions:
     as_json: Json = False
 
     def check(self):
-        """Raises typer.BadParameter for options that exclude each other."""
+        """Raises typer.BadParameter if options are given that exclude each other."""
 
         def refuse(text):
             raise typer.BadParameter(text)

@@ -26,11 +26,13 @@ Workers = Annotated[
 
 
 def check_spread(scheduler, workers):
-    """Raises typer.BadParameter for options that exclude each other."""
+    """Raises typer.BadParameter if both `--scheduler` and `--workers` are given."""
     if scheduler and workers:
         raise typer.BadParameter("--scheduler uses the workers of the scheduler; leave out --workers")
 
 
 def spread_of(scheduler, workers):
-    """Returns a context manager that yields the function that distributes the work. Entering it raises ToolError on failure."""
+    """Returns a context manager that yields a function to distribute the work: over the Dask scheduler, over local processes, or
+    one task after the other if neither is given. Raises ToolError when it is entered, if the workers cannot be started or
+    reached."""
     return Cluster(scheduler, workers) if scheduler or workers else contextlib.nullcontext(in_turn)

@@ -89,7 +89,8 @@ def _check_places(options):
 
 
 def _go_on(job, options):
-    """Restores the checkpoint with `--resume`; otherwise checks that there is none. Raises typer.BadParameter."""
+    """Restores the checkpoint if `--resume` is given. Raises typer.BadParameter if a checkpoint exists without `--resume`, or if
+    training has finished and no step is left to compare."""
     folder = job.run.checkpoints
     if folder and not options.resume and folder.exists():
         raise typer.BadParameter(f"{printable(folder.path)} exists already: add --resume to continue it, or name another folder")
@@ -105,7 +106,7 @@ def _go_on(job, options):
 
 
 def _listen(job, bar, options):
-    """Updates the progress bar after each step, and prints a line after each epoch."""
+    """Makes the training job update the progress bar after each step, and print a line after each epoch."""
     training = job.training
 
     def on_step(batch):
@@ -122,7 +123,8 @@ def _listen(job, bar, options):
 
 
 def _results(job, options, failure):
-    """Writes the learning curve, and the model if nothing failed, and returns the paths of the written files."""
+    """Writes the learning curve, and the trained model unless a check failed. Returns entries of `--json`: the paths of the
+    written files, and `own_form`, True if the model has the graph of the original file."""
     output = options.output and not failure
     own = job.write_model(options.output) if output else None
     curve = options.curve if job.training.position.history else None

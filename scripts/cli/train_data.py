@@ -37,7 +37,8 @@ class TrainData:
 
     @property
     def measured(self):
-        """`(samples, name)` of the set on which each epoch is evaluated: validation, else test, else `(None, None)`."""
+        """Returns `(samples, name)` of the set on which each epoch is evaluated: the validation set, else the test set, else
+        `(None, None)`."""
         return (self.validation, "validation") if self.validation else (self.test, "test") if self.test else (None, None)
 
 

@@ -1,4 +1,5 @@
-"""A training job, built from the options of `tpu train`: network, samples, plan, log, comparison, and the figures at the end."""
+"""A training job, built from the options of `tpu train`: network, samples, training run, event log, comparison with the core, and
+the figures at the end."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller n
 
 @dataclass(kw_only=True)
 class TrainJob:
-    """A training run with its options.
+    """A training run with everything that `tpu train` does around it.
 
     Parameters
     ----------
@@ -55,10 +56,11 @@ class TrainJob:
     data : TrainData
     run : TrainingRun
     writer : ModelWriter or None
+        Writes the trained model.
     program : sim.backward.step_program.StepProgram or None
-        Program of a step on the core.
+        Program of one step on the core, if steps are compared.
     resumed_at : int or None
-        Steps done before the checkpoint from which the run resumed.
+        Number of steps in the checkpoint from which the run resumed.
     """
 
     options: TrainOptions
@@ -75,7 +77,7 @@ class TrainJob:
         return self.run.training
 
     def resume(self):
-        """Restores the checkpoint, and returns false if there is none. Raises CheckpointError."""
+        """Restores the checkpoint. Returns False if there is none. Raises CheckpointError."""
         if not self.run.checkpoints.exists():
             return False
         restore(self.training, self.run.checkpoints)
@@ -83,12 +85,12 @@ class TrainJob:
         return True
 
     def open_log(self):
-        """Creates the event file, for the next step on. Raises DataError."""
+        """Creates the file of TensorBoard events, which begins with the next step. Raises DataError if it cannot be written."""
         if self.options.log:
             self.run.log = EventLog(self.options.log, self.training.step_number + 1)
 
     def compare(self):
-        """Compiles a step, and makes the next steps run on the core too. Raises CompileError."""
+        """Compiles the program of one step, and makes the next steps run on the core too. Raises CompileError."""
         options, training = self.options, self.training
         plan = training.plan
         batch = plan.batch // plan.cores
@@ -99,13 +101,14 @@ class TrainJob:
         self.run.comparison = StepComparison(training.network, runner, most, runner.together, ring_words=words)
 
     def write_model(self, path):
-        """Writes the trained model, and returns true if it has the original file's graph. Raises ModelError or DataError."""
+        """Writes the trained model. Returns True if the file has the graph of the original file. Raises ModelError or
+        DataError."""
         model, own = self.writer.model(self.training.learnt)
         write_file(path, model.SerializeToString(deterministic=True))
         return own
 
     def core_figures(self):
-        """Returns the entries of `--json` about the steps on the core."""
+        """Returns the entries of `--json` about the steps on the core, as a dict."""
         comparison = self.run.comparison
         if comparison is None:
             return {"rtl_steps": 0, **dict.fromkeys(("mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"))}
@@ -121,7 +124,7 @@ class TrainJob:
         }
 
     def figures(self):
-        """Returns the entries of `--json` about the run."""
+        """Returns the entries of `--json` about the training run, as a dict."""
         options, training = self.options, self.training
         plan, position = training.plan, training.position
         accuracy, of = self._accuracy()
@@ -152,7 +155,8 @@ class TrainJob:
         }
 
     def _accuracy(self):
-        """Returns the accuracy of the trained network, and the name of its set: test, else validation, else training."""
+        """Returns `(accuracy of the trained network, name of the set)`. The set is the test set, else the validation set, else
+        the training set."""
         if not self.training.done or self.run.failure:
             return None, None
         for samples, name in ((self.data.test, "test"), (self.data.validation, "validation")):
@@ -162,7 +166,7 @@ class TrainJob:
 
 
 def make_job(options):
-    """Returns the :class:`TrainJob` for these options.
+    """Builds the :class:`TrainJob` for these options.
 
     Raises
     ------
@@ -192,13 +196,13 @@ def make_job(options):
 
 
 def _config(options):
-    """Returns the core's configuration. Raises hw.config.ConfigError if no core can be generated from it."""
+    """Returns the core's :class:`hw.config.Config`. Raises hw.config.ConfigError if no core can be generated from it."""
     return options.core.config("training", **({"ring": True} if options.cores > 1 else {}))
 
 
 def _refuse_training_info(graph):
-    """Raises ModelError for a file with several inputs or outputs, and for a file with ONNX's own `training_info`: that describes
-    another training than this command's."""
+    """Raises ModelError for a file with several inputs or outputs, and for a file with ONNX's own `training_info`, which
+    describes another training than this command's."""
     if len(graph.origin.inputs) > 1 or graph.origin.is_split:
         raise ModelError(
             f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"

@@ -37,7 +37,7 @@ class StepSimulator(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """The options of the command line: each field except `core` is an option with its text for `--help`."""
+    """The options of `tpu train`. Each field except `core` is an option of the command line, with its text for `--help`."""
 
     core: CoreChoice
     model: Annotated[
@@ -211,7 +211,7 @@ class TrainOptions:
     as_json: Json = False
 
     def check(self):
-        """Raises typer.BadParameter for options that exclude each other."""
+        """Raises typer.BadParameter if options are given that exclude each other."""
 
         def refuse(text):
             raise typer.BadParameter(text)
@@ -255,7 +255,7 @@ class TrainOptions:
 
     @property
     def steps_to_compare(self):
-        """The number in `--rtl-steps`, or None for `all`. Raises typer.BadParameter."""
+        """Returns the number in `--rtl-steps`, or None for `all`. Raises typer.BadParameter if it is neither."""
         if self.rtl_steps == "all":
             return None
         if not (self.rtl_steps.isascii() and self.rtl_steps.isdecimal() and len(self.rtl_steps) < 10):

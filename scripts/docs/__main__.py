@@ -1,6 +1,7 @@
-"""Builds the documentation site.
+"""The command that builds the documentation site.
 
-`python -m amaranth_tpu.scripts.docs` writes it to `site/` in the build folder; a link that leads nowhere ends it with an error.
+`python -m amaranth_tpu.scripts.docs` writes the site to `site/` in the build folder. A link without a target ends the command
+with an error.
 """
 
 from pathlib import Path
@@ -29,7 +30,7 @@ def docs(output: Annotated[Path | None, typer.Option("-o", "--output", help="Fol
 
 
 def main():
-    """Runs the command; an expected error is one line and exit status 1."""
+    """Runs the command. Prints an expected error as one line and exits with 1."""
     run_app(app, (ToolError, RunFailed, OSError))
 
 

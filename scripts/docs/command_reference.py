@@ -1,4 +1,4 @@
-"""The command line's reference, from the commands themselves."""
+"""The reference page of the command line, generated from the commands' own help texts."""
 
 from enum import Enum
 
@@ -18,7 +18,7 @@ was interrupted.
 
 
 def command_reference():
-    """The page, as Markdown."""
+    """Returns the page as Markdown."""
     return _HEAD + "".join(f"\n{_command(name, one)}\n" for name, one in get_command(app).commands.items())
 
 

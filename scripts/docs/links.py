@@ -1,4 +1,4 @@
-"""Links of the repository's pages, rewritten for the site: to other pages, pictures, or source files."""
+"""Links in the repository's pages, rewritten for the site: to other pages, to pictures, or to source files."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _PICTURES = (".svg", ".png")
 
 
 def outside_code(text, change):
-    """`text` with its parts outside of fenced code changed."""
+    """Returns `text` in which the function `change` has been applied to the parts outside fenced code blocks."""
     parts, end = [], 0
     for block in _FENCE.finditer(text):
         parts += [change(text[end : block.start()]), block[0]]
@@ -22,7 +22,8 @@ def outside_code(text, change):
 
 
 def with_languages(text):
-    """Returns `text` with `sh` as the language of blocks that have none, unless they are drawings in letters."""
+    """Returns `text` with `sh` as the language of code blocks that have no language. Blocks that look like drawings in characters
+    are left as they are."""
 
     def labelled(block):
         drawing = re.search(r"--[-> .']|==|[|] {2}| {2}[|]", block[0])
@@ -32,33 +33,34 @@ def with_languages(text):
 
 
 def heading_id(heading):
-    """The anchor of a heading, as forges and the site make it."""
+    """Returns the anchor of a heading, as code forges and the site generator derive it."""
     return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
 
 
 class Links:
-    """The targets of links.
+    """Rewrites links, and collects the pictures and source files that the site needs for them.
 
     Parameters
     ----------
     root : pathlib.Path
         Top folder of the repository.
     places : dict
-        `(file, heading)` or `(file, "")` to a page. The file's path is relative to `root`, the page's to the site's root.
+        Maps `(file, heading)`, or `(file, "")`, to a page of the site. Files are relative to `root`, pages to the root of the
+        site.
 
     Attributes
     ----------
     copies : dict of str to path
-        Pictures of the site that pages show.
+        Pictures to copy: path in the site to path in the repository.
     sources : dict of str to str
-        Pages with the text of a source file, or with the list of a folder.
+        Additional pages, as Markdown by their path in the site. Each has the text of a source file, or lists a folder.
     """
 
     def __init__(self, root, places):
         self.root, self.places, self.copies, self.sources = root, places, {}, {}
 
     def rewritten(self, text, file, page):
-        """Returns the text of a page in `file`, with links as `page` needs them."""
+        """Returns `text`, a page from `file`, with its links changed to links from `page` of the site."""
 
         def turn(link):
             path, _, heading = link[2].partition("#")
@@ -82,7 +84,8 @@ class Links:
         return f"pictures/{Path(file).name}"
 
     def _source(self, file):
-        """The page of a source file or a folder; one that is not there has none, which the build finds."""
+        """Returns the path of the page for a source file or a folder, and adds the page to `sources`. If the file does not exist,
+        no page is added, and the build of the site reports the link."""
         path = self.root / file
         if path.is_dir():
             place, body = f"source/{file}/index.md", self._listing(path)
@@ -96,7 +99,7 @@ class Links:
         return place
 
     def _listing(self, folder):
-        """Lists the files of a folder, each with the first line of its docstring or text."""
+        """Returns a Markdown table of the files in a folder. Each Python file has the first line of its docstring."""
         rows = []
         for path in sorted(folder.iterdir()):
             text = path.read_text() if path.suffix == ".py" else ""

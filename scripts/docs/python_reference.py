@@ -1,4 +1,4 @@
-"""The Python library's reference, from its docstrings."""
+"""The reference page of the Python library, generated from its docstrings."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ _SECTION = re.compile(r"^([A-Z][\w ]+)\n-+$", re.MULTILINE)
 
 
 def python_reference():
-    """The page, as Markdown."""
+    """Returns the page as Markdown."""
     parts = [_HEAD, _example(tpu.__doc__)]
     for name in tpu.__all__:
         one = getattr(tpu, name)
@@ -30,7 +30,9 @@ def python_reference():
 
 
 def _described(name, one, level, shared=""):
-    """A heading, the signature and the text; `shared` describes arguments that several methods have."""
+    """Returns the Markdown section of a function or a class: heading, signature, text and, for a class, its methods. `level` is
+    the heading mark, such as `##`. `shared` is the section of the class's docstring that describes arguments of several
+    methods."""
     parts = [f"{level} {name}", f"```python\n{name}{_signature(one)}\n```", _text(one, shared)]
     if inspect.isclass(one):
         members = [member for member in vars(one) if not member.startswith("_") and inspect.isfunction(getattr(one, member))]
@@ -41,7 +43,7 @@ def _described(name, one, level, shared=""):
 
 
 def _signature(one):
-    """Names and defaults; types are in the text."""
+    """Returns the signature as text: names and default values, without types."""
     try:
         signature = inspect.signature(one)
     except ValueError:
@@ -53,7 +55,8 @@ def _signature(one):
 
 
 def _text(one, shared):
-    """A docstring's text, with its sections as tables and code, and the arguments that are described in `shared`."""
+    """Returns a docstring as Markdown: its sections become tables and examples. For a method, the arguments described in `shared`
+    are added to its parameters."""
     first, *sections = _SECTION.split(inspect.getdoc(one) or "")
     sections = dict(zip(sections[::2], sections[1::2]))
     if inspect.isfunction(one):
@@ -70,7 +73,8 @@ def _text(one, shared):
 
 
 def _table(body):
-    """`name : type` lines, each with the lines below it that are further right; text that is none of them as it is."""
+    """Returns a section as Markdown. Each line `name : type` becomes a row of a table, with the indented lines after it as the
+    meaning. Entries without types become a list."""
     rows = []
     for line in inspect.cleandoc(body).splitlines():
         if line and not line.startswith(" "):
@@ -84,12 +88,13 @@ def _table(body):
 
 
 def _code(text):
-    """Indented lines of a docstring, which follow a colon, as they are."""
+    """Returns text in which `::` at the end of a line is replaced by `:`. The indented lines after it are a code block in
+    Markdown too."""
     return re.sub(r"::$", ":", text, flags=re.MULTILINE)
 
 
 def _example(text):
-    """The examples of a docstring."""
+    """Returns the examples of a docstring as one Markdown code block."""
     found = re.search(r"^( *)>>> .*", inspect.cleandoc(text), re.MULTILINE | re.DOTALL)
     lines = found[0].split("\n\n")[0] if found else ""
     return f"```pycon\n{lines}\n```"

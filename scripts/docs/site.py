@@ -1,7 +1,7 @@
-"""The documentation site: its pages, their sources in the repository, and the generator of the HTML.
+"""The documentation site: its pages, their sources in the repository, and the call of the HTML generator.
 
-Each text has one source. The first page is the README. Guides are in this folder. Datasheet, results and their tables come from
-their rooms, recipes from CONTRIBUTING, options and calls from the code.
+Each text has one source. The first page is the README. Guides are in this folder. The datasheet, the results and their tables
+come from the rooms to which they belong. Recipes come from CONTRIBUTING, options and Python calls from the code.
 """
 
 import os
@@ -47,7 +47,7 @@ _DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
 
 
 def build(output):
-    """Writes the site to the folder `output`, replacing its contents. Returns the number of pages.
+    """Builds the site in the folder `output`, and replaces its contents. Returns the number of pages.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _build(work, output):
 
 
 def _generate(work, output):
-    """Runs the generator in the folder `work`."""
+    """Runs the HTML generator in the folder `work`, which has the pages, and writes the site to `output`."""
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f", str(work / "mkdocs.yml"), "-d", str(output)]
     with open(work / "log", "w") as log:
         try:
@@ -109,7 +109,8 @@ def _settings(nav, work):
 
 
 def pages():
-    """`(pages, files, nav)`: Markdown by its place in the site, files that are copied there, and titles of tabs to places."""
+    """Returns `(pages, files, nav)`: {path in the site: Markdown}, {path in the site: file to copy}, and {title of a tab: paths
+    of its pages}."""
     texts, places = _texts()
     links = Links(ROOT, places)
     found = {
@@ -129,7 +130,8 @@ def _folder(title):
 
 
 def _texts():
-    """`({place: (file, text)}, {(file, heading): place})`, with links as the files have them."""
+    """Returns `({path in the site: (file, text)}, {(file, heading): path in the site})` of all pages. The links in the texts are
+    as in the files."""
     texts = {}
     for title, names in GUIDES.items():
         for name in names:
@@ -161,8 +163,8 @@ def _headings(text):
 
 
 def _split(text):
-    """Yields `(heading, text)` of the part before the first second-level heading, and of each second-level section, a level
-    higher."""
+    """Splits a page at its headings of level 2. Yields `(heading, text)`: first the part before these headings, with an empty
+    heading, then each section. Headings in the sections are raised by one level."""
     marked = outside_code(text, lambda part: re.sub(r"^## (?=.)", "\0", part, flags=re.MULTILINE))
     first, *rest = marked.split("\0")
     yield "", first

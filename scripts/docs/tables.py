@@ -1,4 +1,4 @@
-"""Alignment of tables: columns of numbers to the right."""
+"""The alignment of Markdown tables: columns of numbers are right-aligned."""
 
 import re
 
@@ -10,7 +10,7 @@ _NOTHING = ("", "-", "none")
 
 
 def with_numbers_right(text):
-    """Returns Markdown without code, with each column of numbers aligned to the right."""
+    """Returns Markdown in which each column of numbers is right-aligned. `text` must not contain code blocks."""
     return _TABLE.sub(lambda table: _aligned(table[0]), text)
 
 

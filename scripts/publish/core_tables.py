@@ -1,4 +1,5 @@
-"""Tables of the datasheet derived from the Verilog of a core: its ports, its memories, and the cycles of instructions."""
+"""Tables of the datasheet derived from the Verilog of a core (its ports and its memories), and the table of the cycles of
+instructions."""
 
 import functools
 import re
@@ -18,7 +19,7 @@ _MODULE = re.compile(r"^module (\S+) \(\n(.*?)\n\);\n(.*?)^endmodule", re.MULTIL
 
 @functools.cache
 def _modules():
-    """Returns {module name: (lines of the ports, body)} of the default core."""
+    """Returns {module name: (text of its ports, text of its body)} of the default core's Verilog."""
     return {name: (head, body) for name, head, body in _MODULE.findall(verilog_of(Config()))}
 
 
@@ -67,7 +68,7 @@ def _port_width(name, bits):
 
 
 def ports():
-    """Returns the table of all ports of the core, with the value of constant ports."""
+    """Returns the Markdown table of all ports of the core. It has the value of ports that are constant."""
     head, body = _modules()["tpu"]
     rows = []
     for direction, width, name in re.findall(r"^  (input|output) +wire (?:\[(\d+):0\] )?(\w+),?$", head, re.MULTILINE):
@@ -113,7 +114,7 @@ _MEMORY_TEXTS = {
 
 
 def _instances():
-    """Returns {module name: number of instances}."""
+    """Returns {module name: number of instances} of the default core."""
     children = {name: re.findall(r"^  (tpu_\w+) \S+ +\($", body, re.MULTILINE) for name, (_, body) in _modules().items()}
 
     def count(name, times, counts):
@@ -126,9 +127,10 @@ def _instances():
 
 
 def _memory_ports(body, name):
-    """Returns `(ports, clocked, collision)` of a memory in a module's text.
+    """Returns `(ports, clocked, collision)` of the memory `name` in the text of a module.
 
-    `clocked` is True for synchronous reads. `collision` is True if a read during a write to the same row must be defined.
+    `ports` describes the read and write ports. `clocked` is True if reads are synchronous. `collision` is True if a read must
+    return a defined value when the same row is written at the same time.
     """
     place = rf"(?<![\w$]){re.escape(name)} ?\[([^]]*)\]"
     writes = re.findall(rf"^ +{place} <= ", body, re.MULTILINE)
@@ -143,7 +145,7 @@ def _memory_ports(body, name):
 
 
 def memories():
-    """Returns the table of all memories of the default core."""
+    """Returns the Markdown table of all memories of the default core."""
     counts, found = _instances(), {}
     for module, (_, body) in _modules().items():
         for width, name, last in re.findall(r"^  reg (?:\[(\d+):0\] )?(\w+) \[(\d+):0\];$", body, re.MULTILINE):
@@ -165,7 +167,7 @@ def memories():
 
 
 def instruction_cycles():
-    """Returns the table of the cycles of each instruction."""
+    """Returns the Markdown table of the cycles of each instruction."""
     texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True, ring=True))
     return markdown_table(
         ["instruction", "decoded in", "occupies its unit for", "results available"],

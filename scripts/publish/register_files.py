@@ -1,4 +1,4 @@
-"""Register map files: a C header for the driver, and CMSIS-SVD for debuggers and code generators."""
+"""Files of the register map: a C header for the driver, and CMSIS-SVD for debuggers and code generators."""
 
 import textwrap
 from xml.etree import ElementTree
@@ -33,7 +33,7 @@ def _defines(pairs):
 
 
 def _register(register):
-    """Returns the lines for a register: its offset, and shift and mask of each field."""
+    """Returns the lines of the C header for a register: its offset, and the shift and mask of each field."""
     name, text = register.name.upper(), f"{register.name} ({register.access}): {register.text}"
     pairs = [(f"TPU_REG_{name}", f"0x{register.offset:03X}u")]
     for field, (first, width, meaning) in (register.fields or {}).items():
@@ -49,13 +49,13 @@ def _codes(kind, codes, text):
 
 
 def _group_step(name):
-    """Returns the stride of a group of registers, in bytes."""
+    """Returns the distance, in bytes, between the registers of two consecutive groups of this name."""
     first, second = (next(r.offset for r in REGISTERS if r.group[:2] == (name, index)) for index in (0, 1))
     return second - first
 
 
 def c_header():
-    """Returns the text of `hw/driver/tpu_regs.h`: offsets in bytes, shifted masks."""
+    """Returns the text of `hw/driver/tpu_regs.h`. Offsets are in bytes, and masks are shifted to the position of the field."""
     parts = [
         "/* Registers of the core: offsets in bytes, shifted masks.",
         f"   {MADE_BY} */\n",
@@ -97,7 +97,8 @@ def _enumerate(field, codes):
 
 
 def _fields(register):
-    """Returns a register's fields as `(name, first, width, text)`. The fault cause counts as a field, to name its values."""
+    """Returns the fields of a register as a list of `(name, first bit, width, text)`. The fault cause counts as a field, so that
+    its values have names."""
     if register.name == "fault_cause":
         return [("cause", 0, Fault.as_shape().width, "cause of the fault")]
     return [(name, *field) for name, field in (register.fields or {}).items()]
@@ -128,7 +129,8 @@ def _svd_register(parent, register):
 
 
 def svd():
-    """Returns the text of `hw/driver/tpu.svd`, with base address 0 and no interrupt number: a system defines both."""
+    """Returns the text of `hw/driver/tpu.svd`. The base address is 0, and there is no interrupt number, as the system around the
+    core defines both."""
     device = ElementTree.Element(
         "device",
         {

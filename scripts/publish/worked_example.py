@@ -1,6 +1,6 @@
-"""Worked example of the datasheet: a program in hexadecimal, with the memory before and after it.
+"""The worked example of the datasheet: a program in hexadecimal, with the memory before and after its execution.
 
-A test reads the example back from the datasheet and executes it.
+A test reads the example from the datasheet and executes it.
 """
 
 import numpy as np
@@ -45,7 +45,8 @@ def _text(name, value):
 
 
 def _memory():
-    """Returns the memory before the run, vector by vector: region, offset, lanes, and their meaning."""
+    """Yields the contents of memory before the execution, vector by vector: (region, byte offset, values of the lanes,
+    meaning)."""
     n, samples = CONFIG.n, len(_INPUTS)
     yield Region.MODEL, _BIASES, np.array(_BIAS, "f4"), "bias row 0"
     for tile in range(2):
@@ -76,7 +77,8 @@ def _table(entries):
 
 
 def worked_example():
-    """Returns the program, the memory before it, and the results of the instruction-level model."""
+    """Returns the Markdown text of the example: the program, the memory before the execution, and the results of the
+    instruction-level model."""
     words = [encode(opcode, **values) for opcode, values in _PROGRAM]
     program = [
         [

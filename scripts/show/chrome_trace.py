@@ -18,7 +18,7 @@ _POINTS = 500  # most points of a counter
 
 
 def write_trace(path, runs):
-    """Writes the trace file. Raises DataError, one line, if that fails.
+    """Writes a file with the trace of some runs. Raises DataError if that fails.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def write_trace(path, runs):
 
 
 def trace_events(runs):
-    """Returns the events, as dicts. Times count from the first cycle of the first run.
+    """Yields the events of the trace as dicts. Times are counted from the first cycle of the first run.
 
-    The core's tracks are `run`; `array`, busy or the stall reason; `fetch`; `dispatch`; and one per unit with the instructions
-    that it executed. A unit's slice starts when the unit has the instruction and has finished the previous one. The slices of
-    `matmul` are the cycles in which rows enter the array, per pass (category `pass`). `bus reads` and `bus writes` show
-    beats, one per cycle (category `beats`). Each layer has its own track. Counters are percentages.
+    The core's tracks are `run`, `array` (busy, or the stall reason), `fetch`, `dispatch`, and one track per unit with the
+    instructions that it executed. A unit's slice starts when the unit has received the instruction and has finished the previous
+    one. The slices of `matmul` are the cycles in which rows enter the array, per pass (category `pass`). `bus reads` and `bus
+    writes` show beats, one per cycle (category `beats`). Each layer has its own track. Counters are percentages.
     """
     origin = runs[0].begin if runs else 0
     layers = list(dict.fromkeys(one.layer for run in runs for one in run.instructions if one.layer is not None))
@@ -122,7 +122,8 @@ def _instruction_slices(run, origin, flows):
 
 
 def _arguments(one, begin):
-    """Returns an instruction's details: its fields, with names for codes, and the cycles of its progress."""
+    """Returns the details of an instruction as a dict: its fields, with names in place of codes, and the cycles of its progress,
+    counted from `begin`."""
     record, fields = INSTRUCTIONS[one.opcode], {}
     for name, value in one.fields.items():
         names = {code.value: code.name for code in record.codes_of(name)}
@@ -137,7 +138,8 @@ def _arguments(one, begin):
 
 
 def _layer_slices(run, origin, layers):
-    """Yields the tracks of layers: each lasts from the start of its first instruction in a unit to the end of its last."""
+    """Yields the slices of the layers' tracks. A layer lasts from the start of its first instruction in a unit to the end of its
+    last. Cycles are counted from `origin`."""
     for number, layer in enumerate(layers):
         mine = [one for one in run.instructions if one.layer == layer and one.begun is not None]
         if mine:
@@ -184,5 +186,6 @@ def _counters(run, origin, window):
 
 
 def _count(name, unit, moment, value):
-    """Returns a point of a counter; the name of Perfetto's track is both words."""
+    """Returns the event that sets a counter to `value` at cycle `moment`. The counter's track in Perfetto is named by `name` and
+    `unit`."""
     return {"ph": "C", "pid": _CORE, "name": name, "ts": moment, "args": {unit: value}}

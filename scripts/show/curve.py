@@ -1,4 +1,4 @@
-"""Plot of a training run's loss and accuracy, by matplotlib."""
+"""The plot of a training run's loss and accuracy, by matplotlib."""
 
 from .plots import check_plot, colour, plot
 
@@ -8,12 +8,12 @@ _POINTS = 400  # most points of the loss
 
 
 def check_curve(path):
-    """Raises DataError, one line, if this file cannot be drawn."""
+    """Raises DataError, with a message of one line, if no plot can be drawn to the file `path`."""
     check_plot(path, "a curve", "curves", without=", or train without --curve")
 
 
 def draw_curve(path, epochs, losses, measured):
-    """Plots the loss of the steps and the accuracy after each epoch, and writes the file.
+    """Plots the loss of each step and the accuracy after each epoch, and writes the file.
 
     Parameters
     ----------
@@ -21,8 +21,9 @@ def draw_curve(path, epochs, losses, measured):
         Output file; its suffix selects the format.
     epochs : sequence of sim.trainer.training.EpochFigures
     losses : float array (epochs, steps)
+        Loss of each step.
     measured : str or None
-        Name of the samples for the accuracy; None: the training samples.
+        Name of the sample set for the accuracy. None: the training set.
 
     Raises
     ------

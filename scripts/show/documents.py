@@ -1,4 +1,4 @@
-"""Index of the documents with tables of measurements, and copies of tables and recipes in guides."""
+"""The index of the documents that contain tables of measurements, and the copies of tables and recipes in guides."""
 
 import re
 from pathlib import Path
@@ -50,24 +50,25 @@ DOCUMENTS = {
 
 
 def table(name):
-    """Returns a table's text in its document; empty if no document has the table."""
+    """Returns the text of a table in its document; an empty text if no document has the table."""
     return section(DOCUMENTS[name], name) if name in DOCUMENTS else ""
 
 
 def table_rows(name):
-    """Returns the rows of a table in its document: a list of {heading: text}."""
+    """Returns the rows of a table in its document, as a list of {heading: text of the cell}."""
     head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(name).splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def put_table(name, text):
-    """Writes a table into its document and into the guides that copy it. Raises ValueError if its marks are missing."""
+    """Writes a table into its document and into the guides that have a copy. Raises ValueError if a document has no marks for
+    it."""
     replace_section(DOCUMENTS[name], name, text)
     write_copies()
 
 
 def recipe(name):
-    """Returns the text of a recipe in CONTRIBUTING.md; empty if there is no such recipe."""
+    """Returns the text of a recipe in CONTRIBUTING.md; an empty text if there is no such recipe."""
     recipes = CONTRIBUTING.read_text().partition("\n## Recipes\n")[2]
     parts = re.split(r"^\*\*(.*?)\*\*", recipes, flags=re.MULTILINE)
     text = dict(zip(parts[1::2], parts[2::2])).get(name, "").lstrip(", ").rstrip()
@@ -75,7 +76,8 @@ def recipe(name):
 
 
 def copies():
-    """Yields `(path, mark, text)` for each section of a guide that copies a table or a recipe, with its current text.
+    """Yields `(path, mark, text)` for each section of a guide that is a copy of a table or a recipe. `text` is the current text
+    of the original.
 
     The mark of a section is `table NAME` or `recipe NAME`.
 
@@ -93,6 +95,7 @@ def copies():
 
 
 def write_copies():
-    """Writes every copy of a table or recipe into its guide. Raises ValueError, see :func:`copies`."""
+    """Writes the current text of each table and recipe into the guides that have a copy. Raises ValueError as :func:`copies`
+    does."""
     for path, mark, text in copies():
         replace_section(path, mark, text)

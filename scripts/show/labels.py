@@ -1,4 +1,4 @@
-"""Placement of labels for points in a plot, without overlaps and inside the axes."""
+"""The placement of labels for the points of a plot, inside the axes and without overlaps."""
 
 from .plots import colour
 
@@ -12,16 +12,16 @@ _SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
 def place_labels(figure, axes, points, taken=()):
-    """Writes the labels of points.
+    """Adds a label to each point of a plot. Returns the labels.
 
     Parameters
     ----------
     figure, axes : matplotlib.figure.Figure, matplotlib.axes.Axes
         Figure and axes, with final limits and all other elements drawn.
     points : list of (str, float, float)
-        Labels and their points, in the units of the axes.
+        Text of each label, and its point in data coordinates.
     taken : list of matplotlib artists
-        Texts that labels must not cover; labels do not cover the points either.
+        Texts that are already in the plot. Labels cover neither these nor the points.
 
     Returns
     -------
@@ -51,7 +51,8 @@ def _box(low, high):
 
 
 def _first_that_fits(axes, text, point, boxes, frame, renderer):
-    """Draws a label at the nearest place where it fits, or at the last place tried; returns the annotation."""
+    """Draws a label at the nearest position where it is inside `frame` and overlaps none of `boxes`. If there is none, the last
+    position tried is used. Returns the annotation."""
     label = None
     for distance in _DISTANCES:
         for right, up in _SIDES:
@@ -76,7 +77,7 @@ def _first_that_fits(axes, text, point, boxes, frame, renderer):
 
 
 def _text_box(label, renderer):
-    """Returns the extent of an annotation's text, without its line."""
+    """Returns the bounding box of an annotation's text, without the line to its point."""
     from matplotlib.text import Text
 
     label.update_positions(renderer)

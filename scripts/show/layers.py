@@ -1,4 +1,4 @@
-"""Tables of `tpu run --explain` and `--layers`: type, tiling, cost and error of each layer."""
+"""The tables of `tpu run --explain` and `tpu run --layers`: type, tiling, cost and error of each layer."""
 
 from dataclasses import asdict
 
@@ -9,9 +9,9 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 
 
 def plan_of(program):
-    """Returns the compiler's choices as a dict for `--json`: `layers`, and the estimated `cycles` of a batch.
+    """Returns the tiling and cost of each layer as a dict for `--json`: `layers`, and the estimated `cycles` of a batch.
 
-    Layers have no cycles in a program of more than 60,000 passes.
+    In a program of more than 60,000 passes, the layers have no cycles.
     """
     from amaranth_tpu.sim.compiler.report import planned_layers
 
@@ -33,7 +33,7 @@ def plan_of(program):
 
 
 def _where(program, number):
-    """Returns the places that compute a stage, in words: host, array, activation unit."""
+    """Returns a text that lists where stage `number` is computed: host, array, activation unit."""
     batched = program.memory.batched
     stage = batched.stages[number]
     gathered = {gather.tensor.name for gather in batched.gathers if gather.term is not None}
@@ -55,7 +55,7 @@ def _number(value):
 
 
 def show_plan(console, plan):
-    """Prints the result of `tpu run --explain`."""
+    """Prints the result of `tpu run --explain`. `plan` is from :func:`plan_of`."""
     table = _table(
         f"Plan for n = {plan['n']}, batches of {plan['batch']}, {plan['instructions']:,} instructions",
         ("where", "cut into"),
@@ -90,7 +90,7 @@ def show_plan(console, plan):
 
 
 def show_layers(console, figures):
-    """Prints the layers of `tpu run --layers`, in the form of `--json` of :func:`scripts.cli.run_command.run`."""
+    """Prints the layers of `tpu run --layers`. `figures` has the form of the command's `--json` output."""
     layers = figures["layers"]
     table = _table(
         "Layers, one batch in the RTL",

@@ -1,6 +1,6 @@
-"""Colours of all pictures, for light and dark pages, distinguishable with any kind of colour vision.
+"""The colours of all pictures, for light and dark pages. They can be distinguished with any kind of colour vision.
 
-The data colours are from Okabe and Ito, Color Universal Design (2008), without black and yellow; each has a lighter or darker
+The colours for data are from Okabe and Ito, Color Universal Design (2008), without black and yellow. Each has a lighter or darker
 variant for the other page. Position, shape or text always repeats the meaning of a colour.
 """
 
@@ -27,6 +27,7 @@ DARK = "@media (prefers-color-scheme: dark)"
 
 
 def dark_rules(selectors):
-    """Returns CSS for dark pages; `selectors` maps a selector and property, such as `.x fill`, to a colour's name."""
+    """Returns the CSS rules for dark pages. `selectors` maps a selector with a property, such as `.x fill`, to the name of a
+    colour."""
     rules = "".join("{}{{{}:{}!important}}".format(*place.rsplit(" ", 1), COLOURS[name][1]) for place, name in selectors.items())
     return f"{DARK}{{{rules}}}"

@@ -1,4 +1,4 @@
-"""Tables of figures in Markdown files, written by the command that measures them."""
+"""Generated tables in Markdown files. The command that measures a table writes it between two marks of a file."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ __all__ = ["markdown_table", "section", "replace_section"]
 
 
 def markdown_table(head, rows):
-    """Returns a Markdown table of strings."""
+    """Returns a Markdown table of the headings `head` and the rows, lists of values."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
@@ -16,13 +16,13 @@ def _marks(name):
 
 
 def section(path, name):
-    """Returns the text between the marks `name` of a file."""
+    """Returns the text between the marks `name` in a file."""
     begin, end = _marks(name)
     return Path(path).read_text().partition(begin)[2].partition(end)[0].strip()
 
 
 def replace_section(path, name, text):
-    """Replaces the text between the marks `name` of a file.
+    """Replaces the text between the marks `name` in a file.
 
     Raises
     ------

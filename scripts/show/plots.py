@@ -1,4 +1,5 @@
-"""Plots by matplotlib in the common colours: on white, or, as SVG, in the light or dark colours of the page around them."""
+"""Plots by matplotlib in the common colours. They have a white background; SVG files use the light or dark colours of the page
+around them."""
 
 import contextlib
 import io
@@ -24,7 +25,7 @@ _SELECTORS = {
 
 
 def colour(name):
-    """Returns a colour of :data:`scripts.show.look.COLOURS` for a light page."""
+    """Returns a colour of :data:`scripts.show.look.COLOURS` for a light page, as a hexadecimal text."""
     return COLOURS[name][0]
 
 
@@ -33,15 +34,16 @@ def _format(path):
 
 
 def check_plot(path, one, many, without=""):
-    """Raises DataError, one line, if this file cannot be drawn.
+    """Raises DataError, with a message of one line, if no plot can be drawn to the file `path`: the file's suffix is not
+    supported, or matplotlib cannot be imported.
 
     Parameters
     ----------
     path : path
     one, many : str
-        Singular and plural name of the plot: `a curve`, `curves`.
+        Singular and plural name of the plot in messages, such as `a curve` and `curves`.
     without : str
-        Alternative without a plot, if there is one: `, or train without --curve`.
+        Text that is added to messages and names an alternative without a plot, such as `, or train without --curve`.
     """
     if _format(path) not in FORMATS:
         endings = f".{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
@@ -85,7 +87,7 @@ def _settings():
 
 @contextlib.contextmanager
 def plot(path, width=8, height=4.5):
-    """Yields `(figure, axes)` of a size in inches for drawing; writes the file at the end of `with`.
+    """Yields `(figure, axes)` to draw on, `width` x `height` inches. Writes the file at the end of the `with` block.
 
     The suffix selects the format. Raises DataError if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Plots of a run from the output of `tpu run --json`: a roofline of its layers, and the breakdown of its cycles."""
+"""Plots of a run, drawn from the output of `tpu run --json`: a roofline of its layers, and the breakdown of its cycles."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ _HATCHES = ("", "", "", "", "//", "", "", "\\\\", "..", "xx")
 
 
 def read_figures(path, *needed):
-    """Reads the figures of a run from a file with the output of `tpu run --json`.
+    """Reads the output of `tpu run --json` from a file and returns it as a dict.
 
-    Raises DataError, one line, if the file has another content, or lacks one of the figures `needed`.
+    Raises DataError, with a message of one line, if the file has another content, or lacks one of the entries `needed`.
     """
     try:
         figures = json.loads(Path(path).read_text())
@@ -40,10 +40,10 @@ def read_figures(path, *needed):
 
 
 def roofline_points(layers):
-    """Returns `(name, MACs per bus word, MACs per cycle, bound)` for each layer of `tpu run --layers --json`.
+    """Returns a list of `(name, MACs per bus word, MACs per cycle, bound)`, an entry for each layer of `tpu run --layers --json`.
 
-    Words are counted in the busier direction of the bus; each direction moves one beat per cycle. The bound is `array`, `bus` or
-    `waiting`.
+    Words are counted in the direction of the bus that moves more of them; each direction moves one beat per cycle. The bound is
+    `array`, `bus` or `waiting`.
     """
     points = []
     for layer in layers:
@@ -54,7 +54,7 @@ def roofline_points(layers):
 
 
 def _whole(layers):
-    """Returns all layers combined into one."""
+    """Returns one entry that combines all layers: the sums of their counts."""
     return {"name": "all", "bound": None} | {
         name: sum(layer[name] for layer in layers) for name in ("macs", "cycles", "read_beats", "write_beats")
     }
@@ -67,7 +67,7 @@ def draw_roofline(path, figures):
     ----------
     path : path
     figures : dict
-        Figures of a run, with `layers`.
+        Output of `tpu run --json` with the entry `layers`.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -113,7 +113,7 @@ def draw_stalls(path, figures):
     ----------
     path : path
     figures : dict
-        Figures of a run, with `cycles`, `busy` and `stalls`.
+        Output of `tpu run --json` with the entries `cycles`, `busy` and `stalls`.
     """
     parts = {"busy": figures["busy"], **{name: figures["stalls"][name] for name in STALLS}}
     cycles = max(1, figures["cycles"])

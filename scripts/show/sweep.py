@@ -1,4 +1,4 @@
-"""Table of a sweep's points, and a plot of area against cycles."""
+"""The output of a sweep: a table of its points, and a plot of area against cycles."""
 
 from pathlib import Path
 
@@ -32,9 +32,10 @@ _LOOKS = [
 
 
 def show_sweep(console, rows, area):
-    """Prints a table of points, rows of :attr:`sim.sweeps.sweep.Point.row` with `front`.
+    """Prints a table of points. `rows` are as in :attr:`sim.sweeps.sweep.Point.row`, with `front`. `area` is the name of the
+    measure of a core's size.
 
-    Its columns for the core are `n` and the sizes that differ between cores with the same n.
+    The columns that describe the core are `n` and the parameters that differ between cores with the same n.
     """
     count = len({row["core_n"] for row in rows})
     sizes = [name for name in rows[0] if name.startswith("core_")]
@@ -64,14 +65,15 @@ def _shown(name, value):
 
 
 def check_front(path):
-    """Raises DataError, one line, if this file cannot be drawn."""
+    """Raises DataError, with a message of one line, if no plot can be drawn to the file `path`."""
     check_plot(path, "a sweep", "sweeps", without=", or leave out --plot")
 
 
 def draw_front(path, rows, area, kind):
     """Plots area against cycles per sample, on logarithmic axes, with the Pareto front of each model, and writes the file.
+    Parameters: see :func:`show_sweep`.
 
-    `kind` is the source of the cycles, in a word. Raises DataError.
+    `kind` is a word for the source of the cycles, such as `estimated`. Raises DataError if the file cannot be written.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 

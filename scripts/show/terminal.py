@@ -19,13 +19,15 @@ _PATIENCE = 2  # seconds
 
 
 def plain(text):
-    """Returns foreign text that is safe to print: without markup, and with escapes for characters that terminals interpret."""
+    """Returns text from a file as text that is safe to print: without markup, and with escapes for control characters of
+    terminals."""
     return escape(printable(text))
 
 
 @contextlib.contextmanager
 def spinner(console, text):
-    """Shows a spinner with the elapsed time; yields a function that sets the name of the current step."""
+    """Shows a spinner with the elapsed time during the `with` block. Yields a function to call with the name of the current
+    step."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -53,7 +55,7 @@ def _bar(console):
 
 @contextlib.contextmanager
 def progress_bar(console, text):
-    """Shows a progress bar; yields a function to call with `(done, total)`."""
+    """Shows a progress bar during the `with` block. Yields a function to call with `(done, total)`."""
     with _bar(console) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -61,7 +63,8 @@ def progress_bar(console, text):
 
 @contextlib.contextmanager
 def compiling(console):
-    """Yields a function to call with `(done, total)` schedules of the compiler's search; shows a bar once that takes 2 s."""
+    """Shows a progress bar for the compiler if compiling takes more than 2 s. Yields a function to call with `(done, total)`
+    schedules of the compiler's search."""
     started, progress = time.monotonic(), _bar(console)
     task = progress.add_task("compiling (schedules tried)", total=None)
 
@@ -80,14 +83,14 @@ _PLACES = {"model": "on the instruction-level model", "golden": "by the golden m
 
 
 def _where(figures):
-    """Returns the place of a run in words: a board, a simulator or a model."""
+    """Returns a text that says where a run was executed: on a board, in a simulator or on a model."""
     if "board" in figures:
         return f"on the board at {plain(figures['board'])}"
     return _PLACES.get(figures["simulator"], f"simulated by {figures['simulator']}")
 
 
 def show_run(console, figures):
-    """Prints the result of `tpu run`."""
+    """Prints the result of `tpu run`. `figures` has the form of the command's `--json` output."""
     core = f", {figures['n']} x {figures['n']} cells" if figures["n"] else ""
     table = figure_table(f"amaranth-tpu{core}, {_where(figures)}", ("", "word"), ("", "word"), header=False)
     batches = f" in batches of {figures['batch']}" if figures["batch"] else ""
@@ -130,7 +133,7 @@ def show_run(console, figures):
 
 
 def _show_comparison(table, found):
-    """Adds the rows of the comparison with ONNX interpreters."""
+    """Adds rows to a table: the comparison with ONNX interpreters, as in the `--json` output."""
     if found["reason"]:
         table.add_row("against the model", f"[yellow]not compared:[/] {plain(found['reason'])}")
     elif found["interpreter"]:
@@ -148,7 +151,7 @@ def _show_comparison(table, found):
 
 
 def show_cycles(console, figures):
-    """Prints the breakdown of `cycles` into `busy` and `stalls`."""
+    """Prints how `cycles` divide into `busy` and `stalls`."""
     from amaranth_tpu.hw.spec.registers import STALLS
 
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
@@ -163,7 +166,7 @@ def show_cycles(console, figures):
 
 
 def show_bundle(console, figures):
-    """Prints the result of `tpu compile`."""
+    """Prints the result of `tpu compile`. `figures` has the form of the command's `--json` output."""
     title = f"{plain(figures['network'])} for n = {figures['n']}, batch of {figures['batch']}, in {plain(figures['folder'])}"
     table = figure_table(title, ("", "word"), ("", "word"), header=False)
     for region, size in figures["regions"].items():
@@ -179,7 +182,7 @@ def show_bundle(console, figures):
 
 
 def show_synthesis(console, report):
-    """Prints the result of `tpu synth`."""
+    """Prints the result of `tpu synth`. `report` has the form of the command's `--json` output."""
     by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
     table = figure_table(
         f"n = {report['n']} on {report['target']}, {by}",

@@ -1,4 +1,4 @@
-"""Tables on a terminal, which wrap words but never numbers."""
+"""Tables on a terminal. They wrap words, but never numbers."""
 
 from rich import box
 from rich.measure import Measurement
@@ -12,7 +12,8 @@ _WORD = 8
 
 
 def figure_table(title, *columns, header=True):
-    """Returns a table with columns `(name, "word")`, which may wrap, or `(name, "figure")`: right-aligned, never wrapped."""
+    """Returns an empty table with the given columns: `(name, "word")` may wrap, `(name, "figure")` is right-aligned and never
+    wraps."""
     table = Table(title=title, title_justify="left", show_header=header)
     for name, kind in columns:
         if kind == "figure":
@@ -27,7 +28,7 @@ def _measure(console, what):
 
 
 def _least_width(console, table):
-    """Returns the minimum width at which no figure is truncated."""
+    """Returns the smallest width, in characters, at which no figure is cut off."""
     longest = [
         max((_measure(console, cell).minimum for cell in (column.header, *column.cells)), default=0)
         for column in table.columns
@@ -37,9 +38,10 @@ def _least_width(console, table):
 
 
 def print_table(console, table):
-    """Prints a table without truncating figures: with less padding on a narrow terminal, and wider than it if necessary.
+    """Prints a table without cutting figures off. On a narrow terminal, the table has less padding, and is wider than the
+    terminal if necessary.
 
-    Without a terminal (a pipe, CI), the length of lines is not limited.
+    If the output is not a terminal (a pipe, CI), the length of lines is not limited.
     """
     if not console.is_terminal:
         table.width = _measure(console, table).maximum

@@ -9,7 +9,7 @@ __all__ = ["TrainingBar", "epoch_line", "show_training"]
 
 
 class TrainingBar:
-    """A progress line, updated after each step; a context manager."""
+    """A progress line that is updated after each training step. It is shown during a `with` block."""
 
     def __init__(self, console):
         self._bar = Progress(
@@ -34,29 +34,30 @@ class TrainingBar:
         self._bar.stop()
 
     def step(self, epoch, epochs, step, steps, score):
-        """Shows a finished step of an epoch, both counted from 1, and the score of the epoch so far."""
+        """Shows that a step of an epoch has finished, and the loss and accuracy of the epoch so far (`score`). Steps and epochs
+        are counted from 1."""
         figures = f"loss {score.loss:.4f}, accuracy {score.accuracy:.2%}"
         self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
         self._bar.update(self._core, visible=False)
 
     def core(self, first, last):
-        """Shows that the core starts the steps `first` to `last`, counted from 1."""
+        """Shows that steps `first` to `last`, counted from 1, have started on the core."""
         text = f"steps {first:,} to {last:,} on the core"
         self._bar.reset(self._core, total=last - first + 1, description=text, visible=True)
 
     def core_step(self, done, total):
-        """Shows the number of finished steps on the core."""
+        """Shows the number of steps that have finished on the core."""
         self._bar.update(self._core, completed=done, total=total)
 
 
 def epoch_line(figures, epochs, measured):
-    """Prints one line about an epoch.
+    """Returns a line of text about one epoch, out of `epochs`.
 
     Parameters
     ----------
     figures : sim.trainer.training.EpochFigures
     measured : str or None
-        Name of the samples for the accuracy.
+        Name of the sample set for the accuracy. None: the training set.
     """
     accuracy = "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
     return f"epoch {figures.epoch} of {epochs}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"

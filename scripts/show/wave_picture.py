@@ -1,4 +1,4 @@
-"""Picture of the wave through the systolic array, from a recording: an animated SVG, or a still of one cycle."""
+"""A picture of the wave of sums through the systolic array, drawn from a recording: an animated SVG, or a still of one cycle."""
 
 from dataclasses import dataclass
 from html import escape
@@ -25,10 +25,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class _Token:
-    """A moving value.
+    """A value that moves through the picture.
 
-    `points` are the `(cycle, row, column)` of its positions in order, also outside the array. `texts` are `(cycle, text)`, each
-    shown from that cycle on. The token disappears at cycle `end`.
+    `points` are the `(cycle, row, column)` of its positions in order; some are outside the array. `texts` are `(cycle, text)`;
+    each is shown from that cycle on. The token disappears at cycle `end`.
     """
 
     kind: str
@@ -81,7 +81,7 @@ def _weight_tokens(cells, marks):
 
 
 def moving_cycles(wave):
-    """Returns the cycles of the recording in which something moves, in order; the picture skips all others."""
+    """Returns, in order, the cycles of the recording in which something moves. The picture skips all other cycles."""
     moving = set()
     for token in _tokens(wave):
         if len(token.points) > 1:
@@ -99,13 +99,15 @@ def _place(kind, row, column):
 
 
 def _frame_of(cycle, frames):
-    """Maps a time of the recording to the cycles that are shown."""
+    """Converts a time of the recording, in cycles, to a time of the picture, which skips some cycles. `frames` has the picture's
+    step for each cycle."""
     whole = min(max(int(cycle // 1), 0), len(frames) - 1)
     return min(max(frames[whole] + cycle - whole, 0), frames[-1] + 1)
 
 
 def _moving(token, frames, count, start):
-    """Returns a token as SVG that repeats every `count` cycles, starting at cycle `start`; without animation it stays there."""
+    """Returns a token as animated SVG that repeats every `count` steps of the picture, starting at step `start`. Viewers that do
+    not animate show the token as it is at `start`."""
     cycles = [_frame_of(cycle, frames) for cycle, *_ in token.points]
     places = [_place(token.kind, row, column) for _, row, column in token.points]
     end, body = _frame_of(token.end, frames), ""
@@ -128,7 +130,7 @@ def _moving(token, frames, count, start):
 
 
 def _between(before, step, after):
-    """Returns True if a step is on the straight line between its neighbours."""
+    """Returns True if a step of an animation is on the straight line between its neighbours, and can be left out."""
     if before is None or after is None:
         return False
     share = (step[0] - before[0]) / max(1e-9, after[0] - before[0])
@@ -144,7 +146,7 @@ def _animate(what, values, times, count, start, discrete=False):
 
 
 def _still(token, cycle):
-    """Returns a token as SVG in the middle of a cycle, or nothing if it is not visible then."""
+    """Returns a token as SVG at its position in a cycle. Returns an empty text if it is not visible then."""
     if not token.texts[0][0] <= cycle < token.end:
         return ""
     text = next(text for first, text in reversed(token.texts) if first <= cycle)
@@ -198,7 +200,7 @@ def _stage():
 
 
 def _busiest(tokens, shown):
-    """Returns the number of the cycle with the most sums in the array, which is shown first."""
+    """Returns the index, in `shown`, of the cycle with the most sums in the array. The animation starts there."""
     sums = [token for token in tokens if token.kind == "sum"]
 
     def inside(cycle):
@@ -219,7 +221,7 @@ def wave_picture(wave, still=None):
     ----------
     wave : sim.host.array_wave.ArrayWave
     still : int or None
-        Number of the step to draw, from 1, among the cycles in which something moves; None: all steps in an endless loop.
+        Number of the step to draw, from 1, among the cycles in which something moves. Default: all steps in an endless loop.
 
     Raises
     ------

@@ -45,20 +45,20 @@ _HELD_OUT = 5_000
 
 @dataclass(frozen=True)
 class Recipe:
-    """Architecture and training settings of one network.
+    """The architecture and the training settings of one network.
 
     Parameters
     ----------
     layers : callable
-        Returns the list of untrained modules.
+        Returns the list of the network's modules, not yet trained.
     epochs : int
         Number of epochs.
     strength : float
-        Strength of the distortions; 0 disables them.
+        Strength of the random distortions of images; 0 disables them.
     rate : float
         Highest learning rate of AdamW.
     softmax : bool
-        The exported network ends in Softmax instead of logits.
+        True if the exported network ends in Softmax. False: its outputs are logits.
     """
 
     layers: Callable[[], list]
@@ -122,7 +122,8 @@ def _tensors(images, labels):
 
 
 def _distort(images, strength):
-    """Returns images (count, 1, rows, columns), randomly rotated, stretched, slanted, shifted and bent, bilinear."""
+    """Returns images (count, 1, rows, columns) that are randomly rotated, stretched, slanted, shifted and bent, with bilinear
+    interpolation."""
     count, _, rows, columns = images.shape
     turn, slant = torch.randn(2, count) * 0.12 * strength
     stretch = torch.exp(torch.randn(2, count) * 0.09 * strength)
@@ -142,7 +143,7 @@ def _distort(images, strength):
 
 
 def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report=None, validate=None):
-    """Trains a network; returns it as `nn.Sequential` with bfloat16 weights.
+    """Trains a network. Returns it as a `nn.Sequential` with bfloat16 weights.
 
     Its modules are `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`.
 
@@ -189,7 +190,8 @@ def _follow(average, network, kept):
 
 
 def fold_batch_norm(network):
-    """Folds normalization and removes Dropout; rounds weights to bfloat16, and keeps biases in binary32."""
+    """Returns the network for inference: batch normalization is folded into the weights, and Dropout is removed. Weights are
+    rounded to bfloat16; biases remain binary32."""
     layers = []
     for module in copy.deepcopy(network).eval():
         if isinstance(module, nn.BatchNorm2d):
@@ -210,7 +212,7 @@ def _rounded(values):
 
 @torch.no_grad()
 def accuracy(network, images, labels):
-    """Returns the accuracy of a folded network with bfloat16 operands and binary32 sums."""
+    """Returns the accuracy of a folded network on labelled images. It multiplies bfloat16 operands and sums in binary32."""
     pixels, classes = _tensors(images, labels)
     right = 0
     for x, wanted in zip(pixels.split(500), classes.split(500)):
@@ -224,7 +226,7 @@ def accuracy(network, images, labels):
 
 @torch.no_grad()
 def multiply_accumulates(network, shape=(1, 28, 28)):
-    """Returns the multiply-accumulates per image of a folded network, including padding."""
+    """Returns the number of multiply-accumulates per image of a folded network, including products with padding."""
     x, total = torch.zeros(1, *shape), 0
     for module in network:
         x = module(x)
@@ -234,7 +236,7 @@ def multiply_accumulates(network, shape=(1, 28, 28)):
 
 
 def export(network, name, seed, *, softmax=False):
-    """Returns the ONNX model of a folded network, with Cast nodes from bfloat16 weights to binary32, and binary32 biases."""
+    """Returns the ONNX model of a folded network. Cast nodes convert its bfloat16 weights to binary32; biases are binary32."""
     nodes, tensors, count = [], [], {}
 
     def append(operator, stem, *operands, output=None, **attributes):
@@ -285,7 +287,7 @@ def export(network, name, seed, *, softmax=False):
 
 
 def _onnx_accuracy(content, images, labels):
-    """Returns the accuracy of an ONNX model by onnxruntime, in binary32."""
+    """Returns the accuracy of an ONNX model (`content` is its bytes) on labelled images, computed by onnxruntime in binary32."""
     session = onnxruntime.InferenceSession(content)
     pixels = _tensors(images, labels)[0].numpy()
     found = np.concatenate([session.run(None, {"image": pixels[at : at + 500]})[0] for at in range(0, len(pixels), 500)])
@@ -293,7 +295,7 @@ def _onnx_accuracy(content, images, labels):
 
 
 def _split(images, labels, seed):
-    """Splits digits into `(training, validation)`, each (images, labels)."""
+    """Splits digits into `(training, validation)`, each (images, labels). `seed` draws the validation digits."""
     order = np.random.default_rng(seed).permutation(len(images))
     kept, held = np.sort(order[_HELD_OUT:]), np.sort(order[:_HELD_OUT])
     return (images[kept], labels[kept]), (images[held], labels[held])

@@ -22,7 +22,8 @@ __all__ = ["train", "export", "accuracy"]
 
 
 def _distort(images, random, strength):
-    """Returns float32 images (count, 28, 28), randomly rotated, stretched, slanted and shifted, bilinear."""
+    """Returns float32 images (count, 28, 28) that are randomly rotated, stretched, slanted and shifted, with bilinear
+    interpolation."""
     count, size = len(images), images.shape[1]
     turn = random.normal(0, 0.12 * strength, count)
     slant = random.normal(0, 0.12 * strength, count)
@@ -52,9 +53,9 @@ def _distort(images, random, strength):
 
 
 def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, strength=1.0, rate=2e-3, report=None):
-    """Trains the network; returns float32 `[w0, b0, w1, b1]`, weights with bfloat16 values.
+    """Trains the network. Returns float32 `[w0, b0, w1, b1]`; the weights have bfloat16 values.
 
-    Calls `report(step, steps, loss)` now and then.
+    Calls `report(step, steps, loss)` from time to time.
     """
     random = np.random.default_rng(seed)
     pixels = preprocess(images, PREPROCESS).reshape(images.shape)
@@ -120,7 +121,7 @@ def _adam(parameters, gradients, moments, step, rate):
 
 
 def accuracy(parameters, images, labels):
-    """Returns the accuracy of the golden model."""
+    """Returns the accuracy of the parameters on labelled images, computed by the golden model."""
     w0, b0, w1, b1 = parameters
     inner = activate(matmul(round_bfloat16(preprocess(images, PREPROCESS)), round_bfloat16(w0), b0), "relu")
     logits = matmul(round_bfloat16(inner), round_bfloat16(w1), b1)
@@ -128,7 +129,7 @@ def accuracy(parameters, images, labels):
 
 
 def export(parameters, seed):
-    """Returns the ONNX model: Flatten, Gemm, Relu, Gemm."""
+    """Returns the ONNX model with these parameters: Flatten, Gemm, Relu, Gemm."""
     names = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     w0, b0, w1, b1 = parameters
     nodes = [

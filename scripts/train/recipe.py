@@ -1,4 +1,5 @@
-"""Shared parts of the shipped networks' recipes: data, schedule, display, and the ONNX file."""
+"""Code that the training scripts of the shipped networks share: data, learning-rate schedule, progress display, and the ONNX
+file."""
 
 import contextlib
 from pathlib import Path
@@ -35,16 +36,18 @@ Seed = Annotated[int, typer.Option(min=0)]
 
 
 def without(images, labels, left_out):
-    """Returns the images that are not in `left_out`, compared by pixels, and their labels."""
+    """Returns `(images, labels)` without the images that are also in `left_out`. Images are compared by their pixels."""
     known = {image.tobytes() for image in left_out}
     keep = np.array([image.tobytes() not in known for image in images])
     return images[keep], labels[keep]
 
 
 def digits_for(data, output, least=BATCH):
-    """Returns `(images, labels)` for training, for testing, and of the default data set, which the training set excludes.
+    """Returns three pairs `(images, labels)`: for training, for testing, and of the default data set. The training set excludes
+    the digits of the default data set.
 
-    At least `least` digits must remain for training. A fault in the folder `data` or in `output` ends the command with one line.
+    At least `least` digits must remain for training. If something is wrong with the folder `data` or the file `output`, the
+    command ends with one line.
     """
     if not output.parent.is_dir():
         raise _failed(f"{output.parent}: no such folder; make it, or name another with -o")
@@ -63,18 +66,19 @@ def digits_for(data, output, least=BATCH):
 
 
 def rate_at(step, steps, highest):
-    """Returns the learning rate: a linear warm-up of 500 steps, then a cosine decay."""
+    """Returns the learning rate for a step: a linear warm-up to `highest` during 500 steps, then a cosine decay."""
     return highest * min(1, step / 500) * (0.5 + 0.5 * float(np.cos(np.pi * step / steps)))
 
 
 def kept_at(step):
-    """Returns the decay of the running average of the weights."""
+    """Returns the decay of the running average of the weights at a step: the share of the old average that is kept."""
     return min(0.999, step / (step + 10))
 
 
 @contextlib.contextmanager
 def shown_training(epochs):
-    """Yields `(report, console)`: `report(step, steps, loss)` updates a progress bar; the console prints above it."""
+    """Shows the progress of training during the `with` block. Yields `(report, console)`: `report(step, steps, loss)` updates a
+    progress bar, and `console` prints lines above it."""
     columns = [
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
@@ -92,7 +96,8 @@ def shown_training(epochs):
 
 
 def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
-    """Returns a checked ONNX model from `image` (batch, *shape) to `output` (batch, count), with a description of its recipe."""
+    """Returns a checked ONNX model with the input `image` (batch, *shape) and the output `output` (batch, count). Its metadata
+    has the preprocessing of images and the seed of the training."""
     graph = helper.make_graph(
         nodes,
         name,
@@ -107,7 +112,7 @@ def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
 
 
 def write_model(output, model):
-    """Writes a model and returns its bytes; an error of the file ends the command with one line."""
+    """Writes a model to a file and returns its bytes. An error of the file ends the command with one line."""
     content = model.SerializeToString(deterministic=True)
     try:
         write_file(output, content)
@@ -117,6 +122,6 @@ def write_model(output, model):
 
 
 def _failed(error):
-    """Prints this line and returns the exception that ends the command."""
+    """Prints an error as one line and returns the exception that ends the command."""
     typer.echo(f"error: {error}", err=True)
     return typer.Exit(1)
