@@ -1,1 +1,1 @@
-"""Reverse differentiation: the parameters of a network, and the gradients of its stages."""
+"""Reverse differentiation: from a network, a loss and an optimizer to the graph of a training step."""

@@ -1,18 +1,18 @@
-"""Reverse differentiation of a network, stage by stage."""
+"""The parameters of a network."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from ..ir.errors import ModelError
-from ..ir.training import GradientTerm, Parameter, SumsGradient, TrainingGraph
+from ..ir.training import Parameter, TrainingGraph
 from .refusals import check_trainable
 
 __all__ = ["differentiate"]
 
 
 def differentiate(graph):
-    """Returns the :class:`sim.ir.training.TrainingGraph` of a network: its trained parameters, and the gradients of its stages.
+    """Returns the training graph of a network, with its parameters.
 
     The trained parameters are the weights of all terms that are not fixed, and the biases of all stages with such a term.
 
@@ -35,7 +35,7 @@ def differentiate(graph):
     parameters = tuple(one for number, stage in enumerate(graph.stages) for one in _parameters(number, stage))
     if not parameters:
         raise ModelError(f"{graph.name}: has no weights that could be trained")
-    return TrainingGraph(graph, parameters, _gradients(graph, {one.stage for one in parameters}))
+    return TrainingGraph(graph, parameters)
 
 
 def _logits(graph):
@@ -52,25 +52,3 @@ def _parameters(number, stage):
         yield Parameter(f"{stage.name}.{name}", number, place, stage.terms[place].weights.astype(np.float32))
     if trained and stage.bias is not None:
         yield Parameter(f"{stage.name}.bias", number, None, stage.bias.astype(np.float32))
-
-
-def _gradients(graph, trained):
-    """Returns the gradients of the trained stages, and of the stages between a trained stage and the end of the network."""
-    moved = set()  # names of tensors that depend on a parameter
-    for number, stage in enumerate(graph.stages):
-        if number in trained or any(term.source in moved for term in stage.terms):
-            moved.add(stage.output)
-    names = {number: f"gradient of {stage.name}" for number, stage in enumerate(graph.stages)}
-    gradients = []
-    for number in reversed(range(len(graph.stages))):
-        stage = graph.stages[number]
-        if stage.output not in moved:
-            continue
-        terms = tuple(
-            GradientTerm(names[reader], reader, place)
-            for reader in range(number + 1, len(graph.stages))
-            for place, term in enumerate(graph.stages[reader].terms)
-            if term.source == stage.output
-        )
-        gradients.append(SumsGradient(names[number], number, terms))
-    return tuple(gradients)

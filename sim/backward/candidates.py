@@ -11,7 +11,7 @@ from ..compiler.search import overlapping_runs
 from ..compiler.tiling.overlap import take_turns
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..functions.derivatives import Derivative
-from ..golden.inverse_root import InverseRoot
+from ..ir.inverse_root import InverseRoot
 from ..ir.optimizers import Adam
 from ..ir.tiles import tiles_of
 from .chunks import Chunk, ChunkCode, kept_vectors

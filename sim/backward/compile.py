@@ -21,7 +21,8 @@ from .candidates import StepCandidate
 from .cropping import cropped
 from .lowering import check_masks, lowered
 from .memory import Masked
-from .step_program import make_step
+from .reverse_graph import reverse_graph
+from .step_program import make_step_program
 
 __all__ = ["compile_step"]
 
@@ -62,7 +63,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     _check_functions(training.graph, config)
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
-    made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
+    made, best, fault, simulated = lowered(cropped(reverse_graph(training)), config.n, cores), None, None, 0
     # Masks refer to the stages of the original network. After cropping, more stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
@@ -96,7 +97,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         stuck = f"{training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
     candidate, order, timeline = best
-    return make_step(candidate.training, optimizer, config, candidate.memory, candidate.emitter.constants, order, timeline.cycles)
+    made = candidate.training, optimizer, config, candidate.memory, candidate.emitter.constants, order, timeline.cycles
+    return make_step_program(*made)
 
 
 def _check_functions(graph, config):

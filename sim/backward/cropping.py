@@ -24,7 +24,7 @@ def _reach(graph, stages, name):
 
 
 def cropped(training):
-    """Returns the :class:`sim.ir.training.TrainingGraph` without the positions of results that no stage reads."""
+    """Returns the :class:`sim.backward.reverse_graph.ReverseGraph` without the positions of results that no stage reads."""
     graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
     for stage in reversed(graph.stages):
         if stage.output != graph.output:

@@ -95,7 +95,7 @@ class Lowered:
 
     Parameters
     ----------
-    training : TrainingGraph
+    training : ReverseGraph
     terms : list of tuple of Term
         Terms of each stage in the graph. Terms over few input channels are replaced by terms over the input that the host
         gathers.

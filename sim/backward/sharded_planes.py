@@ -13,9 +13,9 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..autodiff.rings import segment_outputs
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
-from ..golden.shards import segment_outputs
 from .parameters import Planes, halves_of, whole_of
 from .tensors import Tile
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from amaranth_tpu.hw.spec.isa import Format, Opcode, Region, RingMode
 
+from ..autodiff.rings import segment_outputs
 from ..compiler.codegen.instructions import Ring
-from ..golden.shards import segment_outputs
 from .parameters import MASTER
 from .sharded_planes import ShardedPlanes
 from .step_emitter import from_rows

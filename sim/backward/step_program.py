@@ -12,7 +12,7 @@ from ..golden.ring import words_sent
 from .memory import StepMemory
 from .step_emitter import Constants
 
-__all__ = ["StepProgram", "make_step"]
+__all__ = ["StepProgram", "make_step_program"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class StepProgram:
         return self.memory.unpack_logits(data)
 
 
-def make_step(training, optimizer, config, memory, constants, ops, cycles):
+def make_step_program(training, optimizer, config, memory, constants, ops, cycles):
     """Returns the :class:`StepProgram` with the given instructions, which are in their final order and take `cycles` cycles."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     model = b"".join([*words, constants.pack()])

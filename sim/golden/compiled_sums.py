@@ -1,4 +1,4 @@
-"""Fast sums of a training step: the same bits as :class:`sim.golden.gradients.Sums`, computed by several threads and by loops
+"""Fast sums of a training step: the same bits as :class:`sim.golden.sums.Sums`, computed by several threads and by loops
 compiled with numba. Numba is optional."""
 
 import importlib.util
@@ -10,8 +10,8 @@ import numpy as np
 from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
-from .gradients import Sums, is_broadcast
 from .network import patches
+from .sums import Sums, is_broadcast
 from .table_lookup import ALWAYS, NEVER
 
 __all__ = ["fastest_sums"]
@@ -144,12 +144,12 @@ class _CompiledSums(Sums):
         self._kernels.settle(result.reshape(-1))
         return result.reshape(sums.shape)
 
-    def weight_gradient(self, values, term, gradient):
+    def weight_gradient(self, values, term, gradient, start=None):
         found = self._operands(values, term, gradient.shape[1:3])
         if found is None:
-            return super().weight_gradient(values, term, gradient)
+            return super().weight_gradient(values, term, gradient, start)
         operands, down, across = found
-        exact = self._exact(values, gradient, np.zeros(1, np.float32))
+        exact = self._exact(values, gradient, np.zeros(1, np.float32) if start is None else start)
         outputs = gradient.shape[3]
         factors = _padded(self._widened(gradient))
         wide = factors.shape[3]
@@ -157,6 +157,10 @@ class _CompiledSums(Sums):
             operands, factors = operands.reshape(1, 1, -1, operands.shape[3]), factors.reshape(1, 1, -1, wide)
         rows = across * operands.shape[3]
         total = np.zeros((down, rows, wide), np.float32)
+        if start is not None:
+            total[..., :outputs] = start.reshape(down, rows, outputs)
+            if not exact:
+                self._kernels.flush(total.reshape(-1))
         step = max(1, min(_ROWS_BYTES // (4 * wide), -(-rows * down // self._threads)))
         jobs = [(ky, first, min(first + step, rows)) for ky in range(down) for first in range(0, rows, step)]
         self._all(lambda ky, *rows: self._kernels.correlate(operands, factors, total[ky], exact, ky, *rows), jobs)

@@ -51,7 +51,7 @@ class Dropout:
         if self.share == 0:
             return ()
         stages = graph.graph.stages
-        trained = {one.stage for one in graph.gradients}
+        trained = set(graph.differentiated)
         dense = tuple(
             number
             for number, stage in enumerate(stages[:-1])

@@ -1,22 +1,28 @@
 """The definition of a training step, bit for bit: parameters and optimizer state after the step.
 
-A step depends on the batch, the order of its samples, and the state before the step. It does not depend on the size of the array
-or on tiles. The rules are in :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
+A step depends on the batch, its order, and the state before it. It does not depend on the size of an array, on tiles or on
+blocks. :mod:`sim.autodiff.make_step` has the rules, and :mod:`sim.golden.steps` the arithmetic of a stage.
+
+On a ring each core runs the step of its share of the samples, in order. The sums of gradients depend on the number of cores, but
+all cores get the same parameters.
 """
 
+import functools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..autodiff.make_step import make_step
+from ..autodiff.network import step_network
 from ..functions.derivatives import Derivative
 from ..ir.errors import ModelError
 from ..ir.graph import Graph
 from .arithmetic import bfloat16, round_bfloat16
 from .function_tables import table_of
-from .gradients import Sums, data_gradient, last_gradient, stage_gradient, upper_half
-from .network import first_sums
-from .shards import shards_of, summed
-from .updates import new_slots, update
+from .ring import held_by
+from .shards import shards_of
+from .steps import run_step, segments_of, whole_of_segments
+from .sums import upper_half
 
 __all__ = [
     "TrainingState",
@@ -29,6 +35,7 @@ __all__ = [
     "forward",
     "slope_table",
     "step",
+    "step_graph",
 ]
 
 
@@ -65,12 +72,8 @@ class StepResult:
         Mean cross-entropy over the batch.
     gradients : list of float32 array
         Gradient of each parameter, summed over the batch.
-    tensors : dict of str to bfloat16 (batch, height, width, channels)
-        Tensors by name: the input, the results of stages, and the gradients D of the sums of stages (`SumsGradient.name`).
-    indices : dict of int to uint8 array
-        For each stage with pooling, by stage number: the position of the largest number in each window.
-    slopes : dict of int to bfloat16 (batch, height, width, channels)
-        For each stage with a function by table, by stage number: the function's derivative at the sums, after pooling.
+    tensors : dict of str to array (batch, height, width, channels)
+        By name: the input, and all tensors of samples in :func:`step_graph`.
     """
 
     state: TrainingState
@@ -78,8 +81,6 @@ class StepResult:
     loss: float
     gradients: list
     tensors: dict = field(repr=False)
-    indices: dict = field(repr=False)
-    slopes: dict = field(repr=False)
 
 
 def initial_state(graph, optimizer, masters=None):
@@ -87,7 +88,8 @@ def initial_state(graph, optimizer, masters=None):
     in the graph."""
     masters = [one.initial for one in graph.parameters] if masters is None else masters
     masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # + 0 removes -0, which the core cannot keep
-    return TrainingState(masters, [new_slots(optimizer, one.shape) for one in masters])
+    slots = [{name: np.zeros(one.shape, kind) for name, kind in optimizer.slots.items()} for one in masters]
+    return TrainingState(masters, slots)
 
 
 def images(graph, state):
@@ -126,30 +128,33 @@ def cross_entropy(logits, targets):
     return float(losses.mean())
 
 
-def forward(graph, x, masks, sums):
-    """Computes the forward pass of a network without Softmax. `masks` are bfloat16, by stage number.
+def forward(graph, x, sums=None):
+    """Returns all tensors of a network, {name: (batch, height, width, channels)}. `sums` is as in :func:`step`."""
+    values, _ = run_step(step_network(graph), {graph.input: graph.arrange_input(x)}, sums)
+    return values
 
-    Returns `(tensors, indices, slopes, logits)`: bfloat16 tensors by name, uint8 pooling indices and bfloat16 slopes by stage
-    number, and float32 logits (batch, 1, 1, classes).
+
+@functools.lru_cache(maxsize=4)
+def step_graph(graph, optimizer, masked=(), cores=1):
+    """Returns the :class:`sim.ir.step.StepGraph` of a training graph's step.
+
+    Parameters
+    ----------
+    graph : sim.ir.training.TrainingGraph
+    optimizer : Sgd or Adam
+    masked : tuple of int
+        Numbers of stages whose results have a mask.
+    cores : int
+
+    Raises
+    ------
+    sim.ir.errors.ModelError
+        If a derivative does not fit a table; one line.
     """
-    tensors, indices, slopes = {graph.input: graph.arrange_input(x)}, {}, {}
-    for number, stage in enumerate(graph.stages):
-        values = first_sums(stage, len(x))
-        for term in stage.terms:
-            values = sums.add_term(values, tensors[term.source], term)
-        rectified = stage.function.name == "relu"
-        if stage.pool:
-            values, indices[number] = sums.pool(values, stage.pool, rectified)
-        if number == len(graph.stages) - 1:
-            return tensors, indices, slopes, values
-        if stage.function.is_table:
-            result = sums.looked_up(values, table_of(stage.function))
-            slopes[number] = sums.looked_up(values, slope_table(stage))
-        else:
-            result = sums.rounded(values, rectified)
-        if number in masks:
-            result = sums.product(result, masks[number])
-        tensors[stage.output] = result
+    for number in graph.differentiated:
+        if graph.graph.stages[number].function.is_table:
+            slope_table(graph.graph.stages[number])
+    return make_step(step_network(graph.graph, graph.parameters, masked), optimizer, cores)
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):
@@ -168,11 +173,11 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     rate : float
     masks : dict of int to bfloat16 (batch, height, width, channels), or None
         Dropout masks of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
-    sums : sim.golden.gradients.Sums or None
+    sums : sim.golden.sums.Sums or None
         Implementation of the long sums. Default: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same
         bits.
     cores : int
-        Number of cores in the ring. Each processes an equal share of the samples, in order; see :mod:`sim.golden.shards`.
+        Number of cores in the ring. Each processes an equal share of the samples, in order.
 
     Returns
     -------
@@ -183,25 +188,52 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     ValueError
         If the batch cannot be split equally among the cores.
     """
-    sums, masks, shards = sums or Sums(), masks or {}, shards_of(len(x), cores)
+    masks, shards, network = masks or {}, shards_of(len(x), cores), graph.graph
+    made = step_graph(graph, optimizer, tuple(sorted(masks)), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
-    bound = bound_graph(graph, state)
-    tensors, indices, slopes, logits = forward(bound, x, masks, sums)
-    classes = logits.shape[3]
-    of_last = np.array(np.asarray(targets, bfloat16))
-    if bound.output_order is not None:
-        of_last[:, bound.output_order] = targets
-    last = last_gradient(logits.reshape(-1, classes), of_last)
-    tensors |= _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums)
-    gradients = [_parameter_gradient(graph, one, tensors, sums, shards) for one in graph.parameters]
+    ordered = np.array(np.asarray(targets, bfloat16))
+    if network.output_order is not None:
+        ordered[:, network.output_order] = targets
+    values = dict(zip(made.inputs, (network.arrange_input(x), *(masks[number] for number in sorted(masks)))))
+    values[made.targets] = ordered.reshape(len(x), 1, 1, -1)
     factors = optimizer.factors(rate, len(x), state.steps + 1)
-    updated = [
-        update(optimizer, factors, one.term is not None, master, slots, gradient, sums)
-        for one, master, slots, gradient in zip(graph.parameters, state.masters, state.slots, gradients)
-    ]
-    after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
-    logits = bound.arrange_output(logits)
-    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors, indices, slopes)
+    values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in made.factors.items()}
+    shared, kept = _kept(made, state, cores)
+    tensors, own = run_step(made, values | shared, sums, kept, shards)
+    masters, slots, gradients = [], [], []
+    for name, one in zip(made.parameters, graph.parameters):
+        whole = functools.partial(_whole, made, tensors, own, name, one.initial.shape)
+        masters.append(whole(made.state[made.masters[name]]))
+        slots.append({slot: whole(made.state[tensor]) for slot, tensor in made.slots[name].items()})
+        gradients.append(whole(made.gradients[name]))
+    logits = network.arrange_output(tensors[made.output])
+    after = TrainingState(masters, slots, state.steps + 1)
+    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors)
+
+
+def _kept(made, state, cores):
+    """Returns the kept tensors of a step graph, (1, height, width, channels): the shared tensors, and each core's own."""
+    shared, own = {}, [{} for _ in range(cores)]
+    for name, master, slots in zip(made.parameters, state.masters, state.slots):
+        shape, share = made.tensors[name].shape, made.tensors[made.masters[name]].channels
+        arrays = {made.masters[name]: master} | {tensor: slots[slot] for slot, tensor in made.slots[name].items()}
+        arrays = {tensor: array.reshape(1, *shape) for tensor, array in arrays.items()}
+        if not made.is_shared(name):
+            shared |= arrays
+            continue
+        shared[name] = upper_half(master).reshape(1, *shape)
+        for tensor, array in arrays.items():
+            parts = segments_of(array, cores, share)
+            for rank, core in enumerate(own):
+                core[tensor] = parts[held_by(rank, cores)]
+    return shared, own
+
+
+def _whole(made, tensors, own, name, shape, tensor):
+    """Returns the tensor of a parameter, its slot or its gradient, from the share that each core has."""
+    if made.is_shared(name):
+        return whole_of_segments([values[tensor] for values in own], shape[-1]).reshape(shape)
+    return (own[0][tensor] if tensor in own[0] else tensors[tensor]).reshape(shape)
 
 
 def slope_table(stage):
@@ -216,30 +248,3 @@ def slope_table(stage):
         return table_of(Derivative(stage.function))
     except ValueError as error:
         raise ModelError(f"{stage.title or f'stage {stage.name!r}'}: {error}; replace the function by another") from None
-
-
-def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
-    """Computes D, the gradient of the sums, for every stage. Returns the gradients by name."""
-    gradients = {}
-    for one in graph.gradients:
-        if not one.terms:
-            gradients[one.name] = last.reshape(len(last), 1, 1, -1)
-            continue
-        whole = data_gradient(graph, one, gradients, lambda part: bound.stages[part.stage].terms[part.term].weights, sums)
-        number, stage = one.stage, bound.stages[one.stage]
-        gradients[one.name] = stage_gradient(
-            stage, whole, tensors[stage.output], indices.get(number), masks.get(number), sums, slopes.get(number)
-        )
-    return gradients
-
-
-def _parameter_gradient(graph, parameter, tensors, sums, shards):
-    name, is_bias = next(one.name for one in graph.gradients if one.stage == parameter.stage), parameter.term is None
-    parts = [tensors[name][shard] for shard in shards]
-    if is_bias:
-        gradients = [sums.bias_gradient(part) for part in parts]
-    else:
-        term = graph.graph.stages[parameter.stage].terms[parameter.term]
-        values = tensors[term.source]
-        gradients = [sums.weight_gradient(values[shard], term, part) for shard, part in zip(shards, parts)]
-    return summed(gradients, is_bias, sums) if len(shards) > 1 else gradients[0]

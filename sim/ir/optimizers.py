@@ -2,7 +2,7 @@
 
 Gradients G are sums over the batch, in binary32. W are the parameters. A factor that multiplies every lane is the diagonal of a
 weight tile, in bfloat16; the methods `factors` return these factors with their signs. The bit-exact definition of an optimizer is
-in :mod:`sim.golden.updates`.
+in :mod:`sim.autodiff.updates`.
 """
 
 import math

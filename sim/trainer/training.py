@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.digits import DataError
 from ..golden.dropout import Dropout
-from ..golden.gradients import Sums
+from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, forward, one_hot, step
 from .errors import TrainingError
 from .order import epoch_order
@@ -156,7 +156,7 @@ class Training:
         Validation or test set, on which the network is evaluated after each epoch.
     state : sim.golden.training.TrainingState
         State before the first step.
-    sums : sim.golden.gradients.Sums or None
+    sums : sim.golden.sums.Sums or None
         Implementation of the long sums in :func:`sim.golden.training.step`. All implementations give the same bits.
 
     Raises
@@ -262,7 +262,7 @@ class Training:
 
     def _score(self, graph, samples):
         logits = [
-            forward(graph, samples.rows[first : first + _MEASURED], {}, self.sums)[-1]
+            forward(graph, samples.rows[first : first + _MEASURED], self.sums)[graph.output]
             for first in range(0, len(samples), _MEASURED)
         ]
         return Score.of(graph.arrange_output(np.concatenate(logits)), samples.labels)

@@ -9,8 +9,8 @@ import pytest
 
 from amaranth_tpu.scripts.cli import train_job
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.gradients import Sums
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.golden.sums import Sums
 from command import refused, tpu_on_full_disk, write_idx, write_model
 from json_output import printed
 from onnx_models import reference

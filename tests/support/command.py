@@ -31,7 +31,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import train_job
-from amaranth_tpu.sim.golden.gradients import Sums
+from amaranth_tpu.sim.golden.sums import Sums
 train_job.fastest_sums = Sums  # numba would keep what it compiles
 tpu.main()
 """

@@ -9,6 +9,7 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.candidates import StepCandidate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.lowering import lowered
+from amaranth_tpu.sim.backward.reverse_graph import reverse_graph
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -54,7 +55,7 @@ def test_loaded_table_is_used_first(rng):
     """Each chunk of the batch starts with the function that is already selected, so each chunk selects one function."""
     training = differentiate(with_function(chain(rng, (40, 9, 5)), Function("tanh")))
     for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
-        draft = StepCandidate(lowered(training, 4), Sgd(), Config(n=4, training=True), 16, starts)
+        draft = StepCandidate(lowered(reverse_graph(training), 4), Sgd(), Config(n=4, training=True), 16, starts)
         assert len(selections(draft.emitter.ops)) == len(starts)
 
 

@@ -10,9 +10,10 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.function_tables import table_of
-from amaranth_tpu.sim.golden.gradients import Sums
+from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Pool, Term
+from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graphs import random_values
 from trainable_graphs import TABLES, random_trainable_graph
@@ -86,7 +87,9 @@ def test_sums(rng, compiled, kind):
         start = _float32(rng, (len(values), *size, outputs), kind)
         _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
         gradient = _bfloat16(rng, (len(values), *size, outputs), kind)
-        _same(compiled.weight_gradient(values, term, gradient), Sums().weight_gradient(values, term, gradient))
+        for first in (None, _float32(rng, term.weights.shape, kind)):
+            given = values, term, gradient, first
+            _same(compiled.weight_gradient(*given), Sums().weight_gradient(*given))
         _same(compiled.bias_gradient(gradient), Sums().bias_gradient(gradient))
 
 
@@ -113,9 +116,7 @@ def test_elements(rng, compiled, kind):
             _same(compiled.rounded(start, rectified), Sums().rounded(start, rectified))
         result = _bfloat16(rng, shape, kind)
         _same(compiled.kept(values, result), Sums().kept(values, result))
-        _same(compiled.inverse_root(np.abs(start)), Sums().inverse_root(np.abs(start)))
-        _same(compiled.inverse_root(-start), Sums().inverse_root(-start))
-        for table in map(table_of, TABLES):
+        for table in map(table_of, (*TABLES, InverseRoot())):
             _same(compiled.looked_up(start, table), Sums().looked_up(start, table))
 
 

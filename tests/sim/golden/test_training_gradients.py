@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
-from amaranth_tpu.sim.golden import gradients
+from amaranth_tpu.sim.autodiff.results import add_sums_gradient
+from amaranth_tpu.sim.autodiff.stages import identity
+from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.golden import sums as sums_module
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.gradients import Sums, last_gradient, stage_gradient
+from amaranth_tpu.sim.golden.steps import run_step
+from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, forward, initial_state, one_hot, step
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.step import StepGraph, StepStage
 from amaranth_tpu.sim.ir.training import NOWHERE
 from graphs import random_values
 from trainable_graphs import KINDS, random_trainable_graph
@@ -70,11 +74,11 @@ def test_forward_is_that_of_inference(rng):
     x = random_values(rng, (3, graph.graph.input_size))
     state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters])
     bound = bound_graph(graph, state)
-    tensors, *_, logits = forward(bound, x, {}, Sums())
+    tensors = forward(bound, x)
     results, kept = run_graph(bound, x, keep=True)
-    assert np.array_equal(logits.reshape(3, -1), results)
-    for name, values in tensors.items():
-        assert name == graph.graph.input or np.array_equal(values, kept[name])
+    assert np.array_equal(tensors[bound.output].reshape(3, -1), results)
+    for name, values in kept.items():
+        assert np.array_equal(values, tensors[name])
 
 
 def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
@@ -83,7 +87,7 @@ def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
     classes = graph.graph.stages[-1].channels
     x, targets = random_values(rng, (7, graph.graph.input_size)), one_hot(rng.integers(0, classes, 7), classes)
     one = step(graph, state, optimizer, x, targets, 0.1)
-    monkeypatch.setattr("amaranth_tpu.sim.golden.gradients._BLOCK", 1)
+    monkeypatch.setattr("amaranth_tpu.sim.golden.sums._BLOCK", 1)
     two = step(graph, state, optimizer, x, targets, 0.1)
     assert all(map(np.array_equal, one.state.masters, two.state.masters))
 
@@ -91,8 +95,10 @@ def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
 def test_last_gradient_is_probabilities_minus_targets():
     """The gradient of the logits is probabilities minus targets: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
     logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
-    found = last_gradient(logits, np.array([[1, 0], [1, 0]], bfloat16))
-    assert np.allclose(found.astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-8)
+    graph = differentiate(dense_chain("g", [("a", np.eye(2, dtype=np.float32).astype(bfloat16), None, "none")]))
+    targets = np.array([[1, 0], [1, 0]], bfloat16)
+    found = step(graph, initial_state(graph, Sgd()), Sgd(), logits, targets, 0.1).tensors[f"gradient of {graph.graph.output}"]
+    assert np.allclose(found.reshape(2, 2).astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-7)
     assert cross_entropy(logits, np.array([[1, 0], [1, 0]])) == pytest.approx((np.log(4) + np.log(4 / 3)) / 2)
 
 
@@ -102,28 +108,41 @@ def test_targets(share):
     assert np.allclose(found, np.eye(4)[[2, 0]] * (1 - share) + share / 4, rtol=2**-8)
 
 
+def _through(sums, gradient, mask=None, **fields):
+    """Returns the gradient of a stage's sums for the gradient of its output, both bfloat16 (batch, height, width, channels)."""
+    network = StepGraph()
+    network.add_input("x", sums.shape[1:])
+    network.add_input("g", gradient.shape[1:])
+    given = {"x": sums, "g": gradient}
+    if mask is not None:
+        fields["times"] = network.add_input("mask", mask.shape[1:], is_mask=True)
+        given["mask"] = mask
+    network.add_stage(StepStage("s", (identity(network, "x"),), sums.shape[1:3], **fields), sums.shape[3])
+    made = add_sums_gradient(network, network.stages[0], (identity(network, "g"),))
+    values, _ = run_step(network, given)
+    return values[made]
+
+
 def test_relu_passes_positive_gradients(rng):
     """ReLU passes the gradient only where its result is above 0."""
     result = np.array([0.0, -0.0, 2.0**-126, 1.0, 0.0], bfloat16).reshape(1, 1, 1, 5)
-    stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 5))),), function=RELU)
     gradient = random_values(rng, (1, 1, 1, 5))
-    found = stage_gradient(stage, gradient, result, None, None, Sums())
+    found = _through(result, gradient, function=RELU)
     assert np.array_equal(found.view(np.uint16) != 0, [[[[False, False, True, True, False]]]])
     assert np.array_equal(found[..., 2:4], gradient[..., 2:4])
-    without = stage_gradient(replace(stage, function=NONE), gradient, result, None, None, Sums())
-    assert np.array_equal(without, gradient)
+    assert np.array_equal(_through(result, gradient), gradient)
 
 
 def test_mask_is_applied_before_the_derivative(rng):
     """A gradient is multiplied by the dropout mask and then by the derivative, rounded to bfloat16 each time. After pooling, it
     goes to the position of each window's maximum."""
-    stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 1))),), (1, 2), pool=Pool((1, 2), (1, 1), (1, 2)))
-    third, mask, slope = (np.full((1, 1, 1, 1), value, bfloat16) for value in (1 / 3, 4 / 3, 0.59375))
-    plain = replace(stage, size=(1, 1), pool=None)
+    third, mask = (np.full((1, 1, 1, 1), value, bfloat16) for value in (1 / 3, 4 / 3))
+    function = Function("leaky_relu", (0.59375,))
+    slope, sums = bfloat16(0.59375), np.array([-2, -1], bfloat16).reshape(1, 1, 2, 1)
     wanted = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(mask))) * np.float32(slope))
     other = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(slope))) * np.float32(mask))
-    assert wanted != other and stage_gradient(plain, third, third, None, mask, Sums(), slope) == wanted
-    found = stage_gradient(stage, third, third, np.ones((1, 1, 1, 1), np.uint8), mask, Sums(), slope)
+    assert wanted != other and _through(sums[:, :, :1], third, mask=mask, function=function) == wanted
+    found = _through(sums, third, mask=mask, function=function, pool=Pool((1, 2), (1, 1), (1, 2)))
     assert found.reshape(-1).tolist() == [0, wanted]
 
 
@@ -133,8 +152,9 @@ def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
     inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
     x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
-    _, _, slopes, _ = forward(Graph("g", tensors, "x", "y", (inner, Stage("two", "y", (Term("a", second),)))), x, {}, Sums())
-    found, rounded = slopes[0].reshape(-1, 1).astype(float), x.astype(float)
+    graph = differentiate(Graph("g", tensors, "x", "y", (inner, Stage("two", "y", (Term("a", second),)))))
+    result = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot(np.zeros(20, int), 2), 0.1)
+    found, rounded = result.tensors["a, slope"].reshape(-1, 1).astype(float), x.astype(float)
     assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9
     assert np.abs(found - 1 / np.cosh(rounded) ** 2).max() > 2.0**-9
 
@@ -202,8 +222,8 @@ def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
         start = start * np.float32(2.0**-62) if kind == "tiny" else start
         found = Sums().add_term(start, values, term)
         with monkeypatch.context() as patch:
-            patch.setattr(gradients, "_broadcast", None)
-            patch.setattr(gradients, "is_broadcast", lambda *_: False)
+            patch.setattr(sums_module, "_broadcast", None)
+            patch.setattr(sums_module, "is_broadcast", lambda *_: False)
             expected = Sums().add_term(start, values, term)
         assert (found.view(np.uint32) == expected.view(np.uint32)).all()
 
@@ -211,9 +231,9 @@ def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
 def test_average_pooling_in_a_step_takes_no_convolution(monkeypatch):
     """The gradient of GlobalAveragePool is computed without a convolution, whose work would be quadratic in the tensor's size."""
     sizes = []
-    true = gradients.add_term
+    true = sums_module.add_term
     monkeypatch.setattr(
-        gradients,
+        sums_module,
         "add_term",
         lambda sums, values, term: sizes.append(sums.size * term.weights[..., 0].size) or true(sums, values, term),
     )

@@ -6,10 +6,11 @@ import pytest
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
-from amaranth_tpu.sim.golden.gradients import Sums
-from amaranth_tpu.sim.golden.shards import summed
+from amaranth_tpu.sim.golden.steps import run_step, whole_of_segments
+from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step import StepGraph, StepStage
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, started_state
 
@@ -29,6 +30,18 @@ def _round_the_ring(shards, first):
     return total
 
 
+def _summed(parts, ring):
+    """Returns the sum of the cores' float32 arrays (rows, outputs) by a stage with this ring operation."""
+    step, (rows, outputs), cores = StepGraph(), parts[0].shape, len(parts)
+    step.add_tensor("part", (1, rows, outputs), samples=False, wide=True)
+    channels = outputs if ring == "all_reduce" else -(-outputs // cores)
+    step.add_stage(StepStage("sum", (), (1, rows), "part", ring=ring), channels, samples=False, wide=True)
+    step.state["sum"] = "sum"
+    shared, own = run_step(step, {}, None, [{"part": part[None, None]} for part in parts], [slice(None)] * cores)
+    whole = shared["sum"] if ring == "all_reduce" else whole_of_segments([one["sum"] for one in own], outputs)
+    return whole.reshape(rows, outputs)
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 5, 8])
 def test_gradients_of_a_dense_layer(rng, cores):
@@ -37,7 +50,7 @@ def test_gradients_of_a_dense_layer(rng, cores):
     training = differentiate(chain(rng, (inputs, outputs)))
     x, targets = batch_of(training, cores * each, rng)
     result = step(training, started_state(training, Sgd(), rng), Sgd(), x, targets, 0.1, cores=cores)
-    d = next(result.tensors[one.name] for one in training.gradients).reshape(len(x), outputs).astype(np.float32)
+    d = result.tensors[f"gradient of {training.graph.output}"].reshape(len(x), outputs).astype(np.float32)
     read, segment = x.astype(np.float32), -(-outputs // cores)
     weights, bias = (array.reshape(-1, outputs) for array in result.gradients)
     parts = [range(core * each, (core + 1) * each) for core in range(cores)]
@@ -67,7 +80,7 @@ def test_shards_equal_steps_on_smaller_batches(rng):
 def test_order_of_sums_changes_bits(rng):
     """Sums that start at another core have different bits, so these tests can detect a wrong order."""
     shards = [rng.normal(size=(50, 8)).astype(np.float32) for _ in range(4)]
-    weights, bias = summed(shards, False, Sums()), summed(shards, True, Sums())
+    weights, bias = _summed(shards, "reduce_scatter"), _summed(shards, "all_reduce")
     assert np.array_equal(weights[:, :2], bias[:, :2]) and not np.array_equal(weights[:, 2:], bias[:, 2:])
     for o in range(8):
         column = [shard[:, o] for shard in shards]

@@ -1,8 +1,7 @@
-"""The definition of the gradients of a training step, with one function per rule, independent of the core's implementation.
+"""The definition of the sums of a training step, independent of the core's implementation.
 
-Results of stages (A), gradients of stages' sums (D) and probabilities (P) are bfloat16 (batch, height, width, channels). T are
-the targets. Gradients of parameters are binary32. Every sum starts from +0 and is accumulated in order, as in
-:func:`sim.golden.arithmetic.matmul`.
+Results of stages and gradients D of stages' sums are bfloat16 (batch, height, width, channels). Gradients of parameters are
+binary32. Every sum is accumulated in order, as in :func:`sim.golden.arithmetic.matmul`.
 
 :class:`Sums` computes the long sums with numpy. :mod:`sim.golden.compiled_sums` computes the same bits in less time.
 """
@@ -11,12 +10,10 @@ import numpy as np
 
 from ..ir.training import NOWHERE
 from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bfloat16
-from .inverse_root import inverse_root_table
 from .network import add_term, patches
-from .softmax import softmax
 from .table_lookup import lookup
 
-__all__ = ["Sums", "last_gradient", "data_gradient", "stage_gradient", "upper_half", "scaled", "is_broadcast"]
+__all__ = ["Sums", "upper_half", "scaled", "is_broadcast"]
 
 _BLOCK = 1 << 23  # operands copied together at a time
 
@@ -74,13 +71,16 @@ class Sums:
         each = np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
         return np.concatenate([add_term(sums[part], values[part], term) for part in _blocks(len(sums), each)])
 
-    def weight_gradient(self, values, term, gradient):
+    def weight_gradient(self, values, term, gradient, start=None):
         """Computes the gradient of a term's weights, float32 in the shape of the weights. It is the sum, over samples and
-        positions, of the operand of each weight in `values`, times the stage's gradient D in `gradient`."""
+        positions, of the operand of each weight in `values`, times the stage's gradient D in `gradient`. The sum starts from
+        `start`, float32 in the same shape. Default: +0."""
         groups, outputs = term.groups, gradient.shape[3] // term.groups
         size, inputs = gradient.shape[1:3], term.weights.shape[2]
         rows = term.kernel[0] * term.kernel[1] * inputs
         total = np.zeros((groups, rows, outputs), np.float32)
+        if start is not None:
+            total[:] = start.reshape(rows, groups, outputs).transpose(1, 0, 2)
         for part in _blocks(len(values), np.prod(size) * rows * groups):
             seen = patches(values[part], term, size)
             seen = seen.reshape(-1, seen.shape[3], groups, inputs)
@@ -149,68 +149,3 @@ class Sums:
     def looked_up(self, values, table):
         """Applies a :class:`sim.golden.table_lookup.Table` to float32 values. Returns bfloat16."""
         return lookup(np.ascontiguousarray(values).view(np.uint32), table).view(bfloat16)
-
-    def inverse_root(self, values):
-        """Returns 1 / sqrt of float32 values as bfloat16, by the table of :mod:`sim.golden.inverse_root`."""
-        return self.looked_up(values, inverse_root_table())
-
-
-def last_gradient(logits, targets):
-    """Returns the gradient of softmax cross-entropy, P - T, as bfloat16 (batch, classes). Logits are float32, targets are
-    bfloat16 (batch, classes)."""
-    bits = np.ascontiguousarray(logits).view(np.uint32)
-    probabilities = np.asarray(softmax(bits)).view(bfloat16)
-    return round_bfloat16(scaled(probabilities.astype(np.float32), targets, np.full(targets.shape, -1, bfloat16)))
-
-
-def data_gradient(graph, one, gradients, weights, sums):
-    """Computes the gradient of a tensor, bfloat16 (batch, height, width, channels), from D of the stages that read the tensor.
-
-    Parameters
-    ----------
-    graph : sim.ir.training.TrainingGraph
-    one : sim.ir.training.SumsGradient
-        The rule for the stage that writes the tensor.
-    gradients : dict of str to bfloat16 (batch, height, width, channels)
-        D of each stage that reads the tensor, by the gradient's name.
-    weights : callable
-        `weights(term)` returns the bfloat16 weights between the tensor and one reader, for a
-        :class:`sim.ir.training.GradientTerm`.
-    sums : Sums
-    """
-    stage = graph.graph.stages[one.stage]
-    total = None
-    for part in one.terms:
-        source, (down, across) = gradients[part.source], graph.stretch(part)
-        if total is None:
-            total = np.zeros((len(source), *stage.result_size, stage.channels), np.float32)
-        if (down, across) != (1, 1):
-            batch, height, width, channels = source.shape
-            apart = np.zeros((batch, (height - 1) * down + 1, (width - 1) * across + 1, channels), bfloat16)
-            apart[:, ::down, ::across] = source
-            source = apart
-        total = sums.add_term(total, source, graph.mirrored(part, weights(part)))
-    return sums.rounded(total)
-
-
-def stage_gradient(stage, gradient, result, index, mask, sums, slope=None):
-    """Computes D of a stage from the gradient of the stage's result.
-
-    The gradient is multiplied by the dropout mask, and by the slope of a function by table. ReLU keeps it where the result is
-    above 0. Pooling moves it to the position of the largest of each window.
-
-    Parameters
-    ----------
-    gradient, result : bfloat16 (batch, height, width, channels)
-    index : uint8 (batch, height, width, channels) or None
-        Positions from :meth:`Sums.pool`; None for a stage without pooling.
-    mask, slope : bfloat16 (batch, height, width, channels) or None
-    """
-    for factor in (mask, slope):
-        if factor is not None:
-            gradient = sums.product(gradient, factor)
-    if stage.pool:
-        return sums.spread(gradient, index, stage.pool, stage.sums_size)
-    if stage.function.name == "relu":
-        return sums.kept(gradient, result)
-    return gradient

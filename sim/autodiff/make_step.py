@@ -1,0 +1,118 @@
+"""Reverse differentiation: from a network, a loss and an optimizer to the graph of a training step.
+
+Rules add ordinary stages, from the last stage to the first: :mod:`sim.autodiff.loss` for the logits, :mod:`sim.autodiff.results`
+from an output to the stage's sums, :mod:`sim.autodiff.operands` from sums to operands. The gradient of a tensor adds one term per
+reader, in the order of the readers and of their terms.
+"""
+
+from .loss import add_loss
+from .norms import add_norm, add_norm_gradient
+from .operands import source_term, start_term, weights_term
+from .results import add_sums_gradient, factor_term
+from .rings import add_shared_update
+from .stages import add_like
+from .updates import add_update
+
+__all__ = ["make_step"]
+
+
+def make_step(network, optimizer, cores=1, *, counted=False, inputs=()):
+    """Returns the training step of a network.
+
+    Parameters
+    ----------
+    network : sim.ir.step.StepGraph
+        Ends in logits.
+    optimizer : sim.ir.optimizers.Sgd or Adam
+    cores : int
+        Cores of a ring.
+    counted : bool
+        Each position's loss has a factor that the host writes, such as 0 for padding.
+    inputs : sequence of str
+        Inputs that get a gradient, too.
+
+    Returns
+    -------
+    sim.ir.step.StepGraph
+    """
+    step = network.copied()
+    step.stages = []
+    for stage in network.stages:
+        if stage.norm:
+            add_norm(step, stage)
+        else:
+            step.stages.append(stage)
+    reverse = _Reverse(step, network.stages, {*network.parameters, *inputs})
+    step.sums_gradients[step.output] = add_loss(step, counted)
+    for number in reversed(range(len(network.stages))):
+        reverse.stage(number)
+    for name in inputs:
+        step.gradients[name] = reverse.add_gradient(name)
+    for name in network.parameters:
+        gradient = reverse.add_gradient(name)
+        if cores > 1:
+            step.gradients[name] = add_shared_update(step, optimizer, name, gradient, cores)
+        else:
+            step.gradients[name] = gradient
+            add_update(step, optimizer, name, name, gradient)
+    return step
+
+
+class _Reverse:
+    """The backward pass over a network's stages.
+
+    Members
+    -------
+    moved : set of str
+        Tensors that depend on a parameter, or on an input that gets a gradient.
+    terms : dict of str to list of ((int, int), StepTerm)
+        Terms of each tensor's gradient, with the reader's number and the place of the operand in the reader.
+    """
+
+    def __init__(self, step, stages, moved):
+        self.step, self.stages, self.moved, self.terms = step, stages, moved, {}
+        for stage in stages:
+            read = {name for term in stage.terms for name in (term.source, term.weights)}
+            if moved & (read | {stage.start, stage.times}):
+                moved.add(stage.output)
+
+    def _give(self, name, place, term):
+        self.terms.setdefault(name, []).append((place, term))
+
+    def _terms_of(self, name):
+        return [term for _, term in sorted(self.terms.get(name, ()), key=lambda entry: entry[0])]
+
+    def add_gradient(self, name):
+        """Adds the gradient of a parameter or an input; returns its name."""
+        return add_like(self.step, name, f"gradient of {name}", self._terms_of(name), wide=name in self.step.parameters)
+
+    def stage(self, number):
+        """Adds the gradient of a stage's sums, and notes the terms of its operands' gradients."""
+        step, stage = self.step, self.stages[number]
+        gradient = self._sums_gradient(number, stage) if stage.output in self.moved else None
+        if gradient is None:
+            return
+        if stage.start in self.moved:
+            self._give(stage.start, (number, -1), start_term(step, stage.start, gradient))
+        for place, term in enumerate(stage.terms):
+            if term.source in self.moved:
+                self._give(term.source, (number, place), source_term(step, term, gradient))
+            if term.weights in self.moved:
+                self._give(term.weights, (number, place), weights_term(step, term, gradient))
+
+    def _sums_gradient(self, number, stage):
+        """Returns the name of the gradient of a stage's sums, or None if no loss depends on them."""
+        step, name = self.step, stage.output
+        if name in step.sums_gradients:
+            return step.sums_gradients[name]
+        terms = self._terms_of(name)
+        if not terms:
+            return None
+        if stage.norm:
+            made = add_norm_gradient(step, stage, terms)
+        else:
+            if stage.times in self.moved:
+                self._give(stage.times, (number, len(stage.terms)), factor_term(step, stage, terms))
+            made = add_sums_gradient(step, stage, terms)
+        step.sums_gradients[name] = made
+        return made

@@ -1,0 +1,47 @@
+"""The network of a training step, from a graph of the compiler."""
+
+from ..ir.step import StepGraph, StepStage, StepTensor, StepTerm
+
+__all__ = ["step_network"]
+
+
+def step_network(graph, parameters=(), masked=()):
+    """Returns the :class:`sim.ir.step.StepGraph` of a graph's forward pass.
+
+    Parameters
+    ----------
+    graph : sim.ir.graph.Graph
+        Its stages compute whole tensors.
+    parameters : sequence of sim.ir.training.Parameter
+        Weights and biases that are trained. The network's parameters have their order. The others are constants.
+    masked : sequence of int
+        Numbers of stages whose results are multiplied by a mask. The masks are inputs of the network, in this order.
+    """
+    tensors = {one.name: StepTensor(one.name, one.channels, one.height, one.width) for one in graph.tensors.values()}
+    network = StepGraph(tensors, inputs=(graph.input,), output=graph.output)
+    trained = {}
+    for one in parameters:
+        values = one.initial.reshape(-1, *one.initial.shape[-2:]) if one.term is not None else one.initial.reshape(1, 1, -1)
+        trained[one.stage, one.term] = network.add_parameter(one.name, values, one.term is not None)
+    shapes = {number: (*graph.stages[number].result_size, graph.stages[number].channels) for number in masked}
+    masks = {number: network.add_input(f"mask {number}", shape, is_mask=True) for number, shape in shapes.items()}
+    for number, stage in enumerate(graph.stages):
+        terms = tuple(_term(network, stage, place, trained.get((number, place))) for place in range(len(stage.terms)))
+        start = trained.get((number, None))
+        if start is None and stage.bias is not None:
+            start = network.add_constant(f"{stage.name}.bias", stage.bias.reshape(1, 1, -1))
+        times = masks.get(number, stage.times)
+        made = (stage.pool, False, stage.function, stage.softmax, None, None, times)
+        network.stages.append(StepStage(stage.output, terms, stage.size, start, *made))
+        if graph.is_wide(stage):
+            network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *stage.result_size, wide=True)
+    return network
+
+
+def _term(network, stage, place, parameter):
+    term = stage.terms[place]
+    weights = parameter or term.data
+    if weights is None:
+        weights = network.add_constant(f"{stage.name}.weights{place}", term.weights.reshape(-1, *term.weights.shape[2:]))
+    swapped = term.data is not None and not term.rows
+    return StepTerm(term.source, weights, term.kernel, term.stride, term.dilation, term.padding, term.groups, swapped=swapped)

@@ -1,0 +1,48 @@
+"""Gradients of the operands of sums: terms of convolutions, dense layers and products of two tensors, and initial sums.
+
+Each rule returns the term that the gradient of a stage's sums adds to the gradient of an operand.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from ..ir.step import StepTerm
+from .stages import add_like, constant, identity, row_sum
+
+__all__ = ["source_term", "weights_term", "start_term"]
+
+
+def source_term(step, term, gradient):
+    """Returns the term of the gradient of a term's source: a convolution of stride 1 over the gradient of the sums, with zeros
+    between its positions, by the mirrored kernel."""
+    tensor = step.tensors[gradient]
+    if step.is_diagonal(term, tensor.shape):
+        return replace(term, source=gradient)
+    padding = tuple((k - 1) * apart - before for k, apart, before in zip(term.kernel, term.dilation, term.padding))
+    apart = tuple(1 if count == 1 else stride for count, stride in zip((tensor.height, tensor.width), term.stride))
+    return replace(term, source=gradient, stride=(1, 1), padding=padding, apart=apart, swapped=not term.swapped)
+
+
+def weights_term(step, term, gradient):
+    """Returns the term of the gradient of a term's weights: its source transposed times the gradient of the sums. The gradient of
+    a diagonal is a sum of elementwise products."""
+    if step.is_diagonal(term, step.tensors[gradient].shape):
+        product = f"{gradient} * {term.source}"
+        return row_sum(step, add_like(step, gradient, product, (), start=gradient, times=term.source))
+    if term.swapped:
+        return StepTerm(gradient, term.source, transposed=True)
+    return replace(term, weights=gradient, transposed=True)
+
+
+def start_term(step, start, gradient):
+    """Returns the term of the gradient of initial sums: of each sample, of all samples at each position, or of a row."""
+    tensor = step.tensors[start]
+    positions = tensor.height * tensor.width
+    if tensor.samples:
+        return identity(step, gradient)
+    if positions == 1:
+        return row_sum(step, gradient)
+    places = np.eye(positions, dtype=np.float32).astype(bfloat16).reshape(tensor.height, tensor.width, positions)
+    return StepTerm(constant(step, f"places {tensor.height} x {tensor.width}", places), gradient, transposed=True)

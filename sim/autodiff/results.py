@@ -1,0 +1,63 @@
+"""Gradients through the results of a stage, from its output to its sums: products, Softmax, functions by table, pooling, ReLU."""
+
+from ..functions.derivatives import Derivative
+from ..functions.functions import RELU
+from ..ir.graph import Select
+from ..ir.step import StepTerm
+from .stages import add_like, add_twin, filled, identity
+
+__all__ = ["factor_term", "add_sums_gradient"]
+
+
+def factor_term(step, stage, terms):
+    """Returns the term of the gradient of `stage.times`: the gradient of the output, given by its terms, times the result before
+    the product. A factor of one channel gets the sum over the channels."""
+    name, channels = stage.output, step.tensors[stage.output].channels
+    product = add_like(step, name, f"gradient of {name} * result", terms, times=_result(step, stage))
+    if step.tensors[stage.times].channels == channels:
+        return identity(step, product)
+    return StepTerm(product, filled(step, 1, channels, 1))
+
+
+def add_sums_gradient(step, stage, terms):
+    """Adds the gradient of a stage's sums, given the terms of the gradient of its output; returns its name."""
+    steps = [{"times": stage.times}] if stage.times else []
+    if stage.function.is_table:
+        steps.append({"times": add_twin(step, stage, "slope", function=Derivative(stage.function), times=None)})
+    if stage.pool:
+        index = add_twin(step, stage, "index", index=True, times=None)
+        steps.append({"select": Select(index, stage.pool.window, True)})
+    elif stage.function == RELU:
+        # A factor that is never negative keeps the sign: 0 has no gradient before the product either.
+        shown = stage.output if stage.times is None or stage.times in step.masks else _result(step, stage)
+        steps.append({"select": Select(shown)})
+    if stage.softmax:
+        return _add_softmax(step, stage, terms, steps)
+    return _add_chain(step, stage, terms, steps or [{}])
+
+
+def _result(step, stage):
+    """Returns the name of a stage's result before its product."""
+    return stage.output if stage.times is None else add_twin(step, stage, "before times", times=None)
+
+
+def _add_chain(step, stage, terms, steps):
+    """Adds one stage per operation; each one after the first starts from the result before it."""
+    start = None
+    for place, fields in enumerate(steps):
+        last = place == len(steps) - 1
+        name = f"gradient of {stage.output}" + ("" if last else f", {place + 1} of {len(steps)}")
+        start, terms = add_like(step, stage.output, name, terms, start=start, **fields), ()
+    return start
+
+
+def _add_softmax(step, stage, terms, steps):
+    """Adds `(G - sum of G P over the channels) P` for the probabilities P and their gradient G."""
+    name, result = stage.output, _result(step, stage)
+    start = None
+    if steps:
+        start, terms = add_like(step, name, f"gradient of {result}", terms, **steps[0]), ()
+    channels = step.tensors[name].channels
+    product = add_like(step, name, f"gradient of {name} * result", terms, start=start, times=result)
+    less = StepTerm(product, filled(step, -1, channels, channels))
+    return add_like(step, name, f"gradient of {name}", (*terms, less), start=start, times=result)

@@ -1,0 +1,37 @@
+"""Updates on a ring of cores: sums of gradients over the cores, updates of shares, and a gather of the new weights."""
+
+from dataclasses import replace
+
+from ..ir.step import StepStage
+from .updates import add_update
+
+__all__ = ["add_shared_update", "segment_outputs"]
+
+
+def segment_outputs(outputs, cores):
+    """Returns the outputs per segment of weights, each of which one core updates. The last segments may have fewer, or none."""
+    return -(-outputs // cores)
+
+
+def add_shared_update(step, optimizer, name, gradient, cores):
+    """Adds the update of a parameter from the gradient of each core's samples; returns the name of the gradient of all samples.
+
+    Biases are small: all cores update all of a bias. Each core keeps the master and the slots of its own share of the outputs of
+    weights, and all cores gather the upper halves. Shares that exceed the outputs are padded with 0.
+    """
+    tensor, decays = step.tensors[name], step.parameters[name].decays
+    size, channels = (tensor.height, tensor.width), tensor.channels
+    if not decays:
+        stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring="all_reduce")
+        total = step.add_stage(stage, channels, samples=False, wide=True)
+        add_update(step, optimizer, name, name, total)
+        return total
+    share = segment_outputs(channels, cores)
+    stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring="reduce_scatter")
+    total = step.add_stage(stage, share, samples=False, wide=True)
+    own = step.add_tensor(f"{name}, own", (*size, share), samples=False, wide=True)
+    step.tensors[name] = replace(tensor, wide=False)
+    add_update(step, optimizer, name, own, total)
+    gathered = StepStage(f"{name}, next", (), size, step.state[own], ring="all_gather")
+    step.state[name] = step.add_stage(gathered, channels, samples=False)
+    return total

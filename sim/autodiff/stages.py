@@ -1,0 +1,58 @@
+"""Stages and terms that several rules of a training step need."""
+
+from dataclasses import replace
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from ..ir.step import StepStage, StepTerm
+
+__all__ = ["constant", "filled", "scaled", "identity", "row_sum", "add_like", "add_twin"]
+
+
+def constant(step, name, values):
+    """Returns the name of a constant with these values, which is added if the step has none of this name."""
+    while name in step.tensors:
+        if name in step.constants and np.array_equal(step.constants[name], values):
+            return name
+        name += "'"
+    return step.add_constant(name, values)
+
+
+def filled(step, value, inputs=1, channels=1):
+    """Returns the name of a constant tile (1, inputs, channels) of one number."""
+    shape = "" if inputs == channels == 1 else f" x {inputs} x {channels}"
+    return constant(step, f"constant {value:g}{shape}", np.full((1, inputs, channels), value, np.float32).astype(bfloat16))
+
+
+def scaled(step, source, factor):
+    """Returns the term of a tensor times one number, or one number per channel: a diagonal tile."""
+    return StepTerm(source, factor, groups=step.tensors[source].channels)
+
+
+def identity(step, source):
+    """Returns the term that adds a tensor."""
+    return scaled(step, source, filled(step, 1))
+
+
+def row_sum(step, gradient):
+    """Returns the term of a gradient's sum over samples and positions."""
+    return StepTerm(filled(step, 1), gradient, transposed=True)
+
+
+def add_like(step, name, output, terms, wide=False, **fields):
+    """Adds a stage whose sums have the shape of a tensor; returns the name of its output."""
+    tensor = step.tensors[name]
+    stage = StepStage(output, tuple(terms), (tensor.height, tensor.width), **fields)
+    return step.add_stage(stage, tensor.channels, tensor.samples, wide)
+
+
+def add_twin(step, stage, suffix, **changes):
+    """Adds a second result of a stage's sums directly after the stage, unless it exists; returns the result's name."""
+    made, tensor = replace(stage, output=f"{stage.output}, {suffix}", **changes), step.tensors[stage.output]
+    place = step.stages.index(stage) + 1
+    if made in step.stages:
+        return made.output
+    name = step.add_stage(made, tensor.channels, tensor.samples)
+    step.stages.insert(place, step.stages.pop())
+    return name

@@ -1,0 +1,97 @@
+"""Gradients of a training graph's stages, in the form that the backward compiler reads.
+
+The gradient D of the last stage's sums is P - T. The gradient of another stage's sums adds, over all readers of its result, the
+reader's gradient times the reader's weights. :mod:`sim.autodiff.make_step` defines these rules and their bits.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.graph import Term
+from ..ir.training import TrainingGraph
+
+__all__ = ["GradientTerm", "SumsGradient", "ReverseGraph", "reverse_graph"]
+
+
+@dataclass(frozen=True)
+class GradientTerm:
+    """The contribution of one reader, a stage that reads the tensor, to the gradient of a tensor.
+
+    Parameters
+    ----------
+    source : str
+        Name of the gradient of the reader's sums.
+    stage, term : int
+        Index of the reader in the graph, and index of the reader's term that reads the tensor.
+    """
+
+    source: str
+    stage: int
+    term: int
+
+
+@dataclass(frozen=True)
+class SumsGradient:
+    """The gradient of a stage's sums. As a tensor it is bfloat16 (batch, *stage.sums_size, stage.channels).
+
+    Parameters
+    ----------
+    name : str
+        Name of the gradient's tensor.
+    stage : int
+        Index of the stage in the graph.
+    terms : tuple of GradientTerm
+        Contributions in the order of addition. Empty for the last stage, whose gradient is P - T.
+    """
+
+    name: str
+    stage: int
+    terms: tuple[GradientTerm, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ReverseGraph(TrainingGraph):
+    """A training graph with the gradients of its stages.
+
+    Parameters
+    ----------
+    gradients : tuple of SumsGradient
+        Gradients in an order in which they can be computed, starting with the last stage. Stages before all trained stages have
+        none.
+    """
+
+    gradients: tuple[SumsGradient, ...]
+
+    def mirrored(self, part, weights):
+        """Returns the :class:`sim.ir.graph.Term` that computes the contribution of a :class:`GradientTerm`. Its weights are the
+        reader's, mirrored in y and x. It is a convolution of stride 1 over the gradient of the reader's sums, with zeros inserted
+        as :meth:`stretch` describes."""
+        term = self.graph.stages[part.stage].terms[part.term]
+        height, width, inputs, outputs = weights.shape
+        kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
+        kernel = np.ascontiguousarray(kernel.reshape(height, width, outputs // term.groups, -1))
+        padding = tuple((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
+        return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
+
+    def stretch(self, part):
+        """Returns the distance, along y and x, between positions of the reader's gradient for the term of :meth:`mirrored`:
+        distance - 1 zeros are inserted between two positions. It is :meth:`sim.ir.graph.Term.stretch` of the reader. The zeros do
+        not change a sum, so they need not be multiplied."""
+        stage = self.graph.stages[part.stage]
+        return stage.terms[part.term].stretch(stage.sums_size)
+
+
+def reverse_graph(training):
+    """Returns the :class:`ReverseGraph` of a :class:`sim.ir.training.TrainingGraph`."""
+    stages, gradients = training.graph.stages, []
+    names = [f"gradient of {stage.name}" for stage in stages]
+    for number in reversed(training.differentiated):
+        terms = tuple(
+            GradientTerm(names[reader], reader, place)
+            for reader in range(number + 1, len(stages))
+            for place, term in enumerate(stages[reader].terms)
+            if term.source == stages[number].output
+        )
+        gradients.append(SumsGradient(names[number], number, terms))
+    return ReverseGraph(training.graph, training.parameters, tuple(gradients))

@@ -1,0 +1,287 @@
+"""A training step as one graph of stages: forward pass, gradients and parameter updates.
+
+Three conventions define the graph:
+
+- Axes. An axis that both operands of a term have and the result lacks is summed, in the order (sample, y, x) or (ky, kx,
+  channel).
+- Twins. Stages with equal start, terms and size have equal sums, so the sums need be computed once.
+- Diagonals. A 1 x 1 term with as many groups as channels, by one number or by one number per channel, scales its source.
+
+A network is a step graph without gradients and updates. :func:`sim.autodiff.make_step.make_step` adds both.
+"""
+
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from ..functions.functions import NONE
+from .graph import Pool, Select
+
+__all__ = ["StepTensor", "StepTerm", "StepStage", "Norm", "StepParameter", "StepGraph"]
+
+
+@dataclass(frozen=True)
+class StepTensor:
+    """A tensor of `height` x `width` x `channels` numbers, bfloat16 or binary32.
+
+    Parameters
+    ----------
+    samples : bool
+        Each sample has its own numbers. False: a parameter, its gradient, its optimizer state, or a constant.
+    wide : bool
+        Binary32. An operand of a term is the upper half, truncated.
+    """
+
+    name: str
+    channels: int
+    height: int = 1
+    width: int = 1
+    samples: bool = True
+    wide: bool = False
+
+    @property
+    def shape(self):
+        """Shape as (height, width, channels)."""
+        return self.height, self.width, self.channels
+
+
+@dataclass(frozen=True)
+class StepTerm:
+    """A product of two tensors that adds to a stage's sums. `kernel` to `groups` are as in :class:`sim.ir.graph.Term`.
+
+    Parameters
+    ----------
+    source : str
+    weights : str
+        Tensor with the kernel's positions along its height, channels of the source along its width, and channels of the result
+        as its channels. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
+    apart : (int, int)
+        The source is read with `apart - 1` positions of +0 between its positions, for the gradient of a stride.
+    swapped : bool
+        Swaps the source's and the result's channels of the weights and mirrors the kernel, for the gradient of the source.
+    transposed : bool
+        Swaps positions and (kernel position, channel) of the source, for the gradient of weights. `weights` has a vector for each
+        position of the sum.
+    """
+
+    source: str
+    weights: str
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+    apart: tuple[int, int] = (1, 1)
+    swapped: bool = False
+    transposed: bool = False
+
+    def __str__(self):
+        sizes = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "padding": (0, 0), "apart": (1, 1)}
+        given = [f"{name} {'x'.join(map(str, value))}" for name in sizes if (value := getattr(self, name)) != sizes[name]]
+        given += [f"groups {self.groups}"] if self.groups > 1 else []
+        marks = (mark if flag else "" for mark, flag in (("^T", self.transposed), ("^T", self.swapped)))
+        left, right = (name + mark for name, mark in zip((self.source, self.weights), marks))
+        return f"{left} * {right}" + (f" ({', '.join(given)})" if given else "")
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A normalization over the channels: (x - mean x) / sqrt(mean square of the numerator + epsilon). If not `centred` (RMSNorm),
+    x itself is the numerator."""
+
+    epsilon: float
+    centred: bool = True
+
+
+@dataclass(frozen=True)
+class StepStage:
+    """A stage: `output = round(select(function(pool(start + terms))) * times)`. A wide output is not rounded.
+
+    Parameters
+    ----------
+    output : str
+    terms : tuple of StepTerm
+    size : (int, int)
+        Height and width of the sums.
+    start : str or None
+        Tensor of initial sums: one row for all positions, or one row per position.
+    pool : sim.ir.graph.Pool or None
+    index : bool
+        The output is the place of the first maximum in each window of `pool`, uint8; with relu, NOWHERE if it is not above 0.
+    function : Function or any function by table
+    softmax : bool
+        Softmax over the channels, in place of a function.
+    norm : Norm or None
+        Normalization of the only term's source. Only in networks: a step has the stages of :mod:`sim.autodiff.norms` instead.
+    select : sim.ir.graph.Select or None
+    times : str or None
+        Tensor that multiplies the rounded result; a tensor of one channel multiplies all channels.
+    ring : str or None
+        `"reduce_scatter"`, `"all_reduce"` or `"all_gather"` of `start` between cores, in place of sums.
+    """
+
+    output: str
+    terms: tuple[StepTerm, ...] = ()
+    size: tuple[int, int] = (1, 1)
+    start: str | None = None
+    pool: Pool | None = None
+    index: bool = False
+    function: object = NONE
+    softmax: bool = False
+    norm: Norm | None = None
+    select: Select | None = None
+    times: str | None = None
+    ring: str | None = None
+
+    @property
+    def sums(self):
+        """Key that is equal for twins."""
+        return self.start, self.terms, self.size
+
+    @property
+    def result_size(self):
+        """Height and width of the output."""
+        size, window = self.pool.size if self.pool else self.size, self.select.window if self.select else (1, 1)
+        return tuple(count * by for count, by in zip(size, window))
+
+    def __str__(self):
+        parts = [" + ".join(map(str, (f"[{self.start}]",) * bool(self.start) + self.terms))]
+        if self.pool:
+            parts.append(f"pool {'x'.join(map(str, self.pool.window))}")
+        parts += ["index"] * self.index + [str(self.function)] * (self.function != NONE) + ["softmax"] * self.softmax
+        if self.norm:
+            parts.append(f"{'norm' if self.norm.centred else 'rms norm'} {self.norm.epsilon:g}")
+        if self.times:
+            parts.append(f"times {self.times}")
+        if self.select:
+            parts.append(f"{'place' if self.select.index else 'where'} {self.select.tensor}")
+        return " | ".join(parts + ([self.ring] if self.ring else []))
+
+
+@dataclass(frozen=True, eq=False)
+class StepParameter:
+    """A trained tensor.
+
+    Parameters
+    ----------
+    initial : float32 (height, width, channels)
+    decays : bool
+        Weight decay applies, and cores of a ring share its update: True for weights, False for biases.
+    """
+
+    initial: np.ndarray = field(repr=False)
+    decays: bool = True
+
+
+@dataclass(eq=False)
+class StepGraph:
+    """A training step, or a network. Arrays have the shapes of their tensors, (height, width, channels).
+
+    Parameters
+    ----------
+    tensors : dict of str to StepTensor
+    stages : list of StepStage
+        In a topological order.
+    constants : dict of str to array
+        bfloat16; float32 if the tensor is wide.
+    parameters : dict of str to StepParameter
+    inputs : tuple of str
+        Tensors of samples that the host writes before each step. Targets, token mask and factors are not among them.
+    masks : tuple of str
+        The inputs whose numbers are never negative, such as masks of dropout.
+    output : str
+        The logits.
+    targets, counted : str or None
+        Tensors that the host writes: the shares of the classes; factors of the positions' losses, one channel.
+    factors : dict of str to str
+        Single numbers that the host writes before each step: {name in `optimizer.factors`: tensor}.
+    gradients : dict of str to str
+        {input or parameter: its gradient}. Gradients of parameters are wide, and sums over all samples of all cores.
+    sums_gradients : dict of str to str
+        {output of a stage: gradient of its sums}.
+    masters : dict of str to str
+        {parameter: wide tensor that is kept from step to step}. On a ring it may be a core's own share.
+    slots : dict of str to dict of str to str
+        {parameter: {optimizer slot: tensor that is kept}}.
+    state : dict of str to str
+        {tensor that is kept: the tensor that it becomes at the end of a step}.
+    """
+
+    tensors: dict = field(default_factory=dict)
+    stages: list = field(default_factory=list)
+    constants: dict = field(default_factory=dict)
+    parameters: dict = field(default_factory=dict)
+    inputs: tuple = ()
+    masks: tuple = ()
+    output: str = ""
+    targets: str | None = None
+    counted: str | None = None
+    factors: dict = field(default_factory=dict)
+    gradients: dict = field(default_factory=dict)
+    sums_gradients: dict = field(default_factory=dict)
+    masters: dict = field(default_factory=dict)
+    slots: dict = field(default_factory=dict)
+    state: dict = field(default_factory=dict)
+
+    def copied(self):
+        """Returns a network to which stages can be added without changing this one."""
+        return replace(self, **{one.name: copy(getattr(self, one.name)) for one in fields(self)})
+
+    def free_name(self, name):
+        """Returns the name, with apostrophes appended if a tensor has it already."""
+        while name in self.tensors:
+            name += "'"
+        return name
+
+    def add_tensor(self, name, shape, samples=True, wide=False):
+        """Adds a tensor that no stage writes; returns its name."""
+        name, (height, width, channels) = self.free_name(name), shape
+        self.tensors[name] = StepTensor(name, channels, height, width, samples, wide)
+        return name
+
+    def add_input(self, name, shape, is_mask=False):
+        """Adds a tensor of samples; returns its name."""
+        name = self.add_tensor(name, shape)
+        self.inputs += (name,)
+        self.masks += (name,) if is_mask else ()
+        return name
+
+    def add_constant(self, name, values):
+        """Adds a constant, bfloat16 or float32; returns its name."""
+        name = self.add_tensor(name, values.shape, samples=False, wide=values.dtype == np.float32)
+        self.constants[name] = values
+        return name
+
+    def add_parameter(self, name, initial, decays=True):
+        """Adds a trained tensor; returns its name."""
+        name = self.add_tensor(name, initial.shape, samples=False, wide=True)
+        self.parameters[name] = StepParameter(np.asarray(initial, np.float32), decays)
+        return name
+
+    def add_stage(self, stage, channels, samples=True, wide=False):
+        """Adds a stage and its output; returns the output's name, which differs from `stage.output` if that is taken."""
+        name = self.add_tensor(stage.output, (*stage.result_size, channels), samples, wide)
+        self.stages.append(stage if name == stage.output else replace(stage, output=name))
+        return name
+
+    def is_diagonal(self, term, shape):
+        """Checks whether a term of sums of this shape, (height, width, channels), scales its source. A term of one channel is an
+        ordinary 1 x 1 convolution with the same sums."""
+        weights = self.tensors[term.weights]
+        alike = self.tensors[term.source].shape == tuple(shape) and term.groups == shape[-1] > 1
+        plain = term.kernel == term.stride == (1, 1) and term.padding == (0, 0) and not term.transposed
+        return alike and plain and not weights.samples and weights.shape[:2] == (1, 1)
+
+    def is_shared(self, parameter):
+        """Checks whether each core of a ring keeps a share of a parameter and its slots."""
+        return self.masters[parameter] != parameter
+
+    def __str__(self):
+        """Lists the stages: `s` marks results of samples, `w` binary32."""
+        lines = []
+        for stage in self.stages:
+            tensor = self.tensors[stage.output]
+            kind = ("s" if tensor.samples else "-") + ("w" if tensor.wide else "-")
+            lines.append(f"{kind} {stage.output} {'x'.join(map(str, tensor.shape))} = {stage}")
+        return "\n".join(lines + [f"{name} <- {after}" for name, after in self.state.items()])

@@ -1,0 +1,153 @@
+"""Tests of the graph of a training step: its text for small networks, and rules for gradients of operands."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.autodiff.operands import source_term
+from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.steps import run_step
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step import StepGraph, StepStage, StepTerm
+from graphs import random_values
+
+
+def _graph(rng):
+    """Returns the graph of a strided convolution with ReLU and pooling, two dense layers that read it, and a sum of both."""
+
+    def term(source, *shape, **fields):
+        return Term(source, random_values(rng, shape), **fields)
+
+    bias, pool = np.zeros(3, np.float32), Pool((2, 2), (2, 2), (2, 2))
+    stages = (
+        Stage("conv", "a", (term("x", 3, 3, 2, 3, stride=(2, 2), padding=(1, 1)),), (4, 4), bias, pool, RELU),
+        Stage("left", "b", (term("a", 2, 2, 3, 4),), function=Function("tanh")),
+        Stage("right", "c", (term("a", 2, 2, 3, 4),)),
+        Stage("last", "y", (term("b", 1, 1, 4, 5), term("c", 1, 1, 4, 5))),
+    )
+    tensors = Tensor("x", 2, 8, 8), Tensor("a", 3, 2, 2), Tensor("b", 4), Tensor("c", 4), Tensor("y", 5)
+    tensors = {one.name: one for one in tensors}
+    return Graph("g", tensors, "x", "y", stages)
+
+
+def _step(rng, optimizer, masked=(), cores=1):
+    training = differentiate(_graph(rng))
+    return make_step(step_network(training.graph, training.parameters, masked), optimizer, cores)
+
+
+SGD = """
+s- a 2x2x3 = [conv.bias] + x * conv.weights (kernel 3x3, stride 2x2, padding 1x1) | pool 2x2 | relu
+s- a, index 2x2x3 = [conv.bias] + x * conv.weights (kernel 3x3, stride 2x2, padding 1x1) | pool 2x2 | index | relu
+s- b 1x1x4 = a * left.weights (kernel 2x2) | tanh | times mask 1
+s- b, slope 1x1x4 = a * left.weights (kernel 2x2) | the derivative of tanh
+s- c 1x1x4 = a * right.weights (kernel 2x2)
+sw y 1x1x5 = b * last.weights0 + c * last.weights1
+s- y, softmax 1x1x5 = b * last.weights0 + c * last.weights1 | softmax
+s- gradient of y 1x1x5 = y, softmax * constant 1 (groups 5) + targets * constant -1 (groups 5)
+s- gradient of c 1x1x4 = gradient of y * last.weights1^T
+s- gradient of b, 1 of 2 1x1x4 = gradient of y * last.weights0^T | times mask 1
+s- gradient of b 1x1x4 = [gradient of b, 1 of 2] | times b, slope
+s- gradient of a 4x4x3 = gradient of b * left.weights^T (kernel 2x2, padding 1x1) + \
+gradient of c * right.weights^T (kernel 2x2, padding 1x1) | place a, index
+-w gradient of conv.weights 9x2x3 = x^T * gradient of a (kernel 3x3, stride 2x2, padding 1x1)
+-- conv.weights, momentum, next 9x2x3 = [gradient of conv.weights] + conv.weights, momentum * momentum (groups 3) + \
+conv.weights * decay (groups 3)
+-w conv.weights, next 9x2x3 = [conv.weights] + conv.weights, momentum, next * rate (groups 3)
+-w gradient of conv.bias 1x1x3 = constant 1^T * gradient of a
+-- conv.bias, momentum, next 1x1x3 = [gradient of conv.bias] + conv.bias, momentum * momentum (groups 3)
+-w conv.bias, next 1x1x3 = [conv.bias] + conv.bias, momentum, next * rate (groups 3)
+"""
+
+
+def test_text_of_a_step(rng):
+    """Forward stages with their twins, the loss, gradients in the order of the readers, and updates with weight decay."""
+    text = str(_step(rng, Sgd(weight_decay=0.1), masked=(1,)))
+    assert text.startswith(SGD.strip())
+
+
+ADAM_RING = """
+-w gradient of left.weights 4x3x4 = a^T * gradient of b (kernel 2x2)
+-w gradient of left.weights, sum of cores 4x3x2 = [gradient of left.weights] | reduce_scatter
+-- left.weights, own, gradient 4x3x2 = [gradient of left.weights, sum of cores]
+-- left.weights, own, square 4x3x2 = [gradient of left.weights, sum of cores] | times left.weights, own, gradient
+-- left.weights, own, first, next 4x3x2 = [gradient of left.weights, sum of cores] + left.weights, own, first * first (groups 2)
+-w left.weights, own, second, next 4x3x2 = [left.weights, own, second] + left.weights, own, second * moved (groups 2) + \
+left.weights, own, square * square (groups 2)
+-- left.weights, own, root 4x3x2 = [left.weights, own, second] + left.weights, own, second * moved (groups 2) + \
+left.weights, own, square * square (groups 2) | Adam's inverse root
+-- left.weights, own, root beyond 4x3x2 = left.weights, own, second, next * beyond (groups 2) | Adam's inverse root
+-- left.weights, own, first * root 4x3x2 = [gradient of left.weights, sum of cores] + left.weights, own, first * first \
+(groups 2) | times left.weights, own, root
+-- left.weights, own, step 4x3x2 = [left.weights, own, first * root] | times left.weights, own, root beyond
+-w left.weights, own, next 4x3x2 = [left.weights, own] + left.weights, own, step * rate (groups 2)
+-- left.weights, next 4x3x4 = [left.weights, own, next] | all_gather
+"""
+
+
+def test_text_of_adam_on_a_ring(rng):
+    """Each of 2 cores updates its share of 4 outputs; biases are updated by all cores."""
+    text = str(_step(rng, Adam(), cores=2))
+    assert ADAM_RING.strip() in text
+    assert "gradient of conv.bias, sum of cores 1x1x3 = [gradient of conv.bias] | all_reduce" in text
+    assert "left.weights, own, second <- left.weights, own, second, next\n" in text
+
+
+def test_names_that_the_network_uses_are_not_taken(rng):
+    """Tensors of an ONNX file may have names such as "rate" and "targets"."""
+    names, graph = {"a": "rate", "b": "targets", "c": "constant 1", "x": "gradient of y", "y": "y"}, _graph(rng)
+    tensors = {names[one.name]: replace(one, name=names[one.name]) for one in graph.tensors.values()}
+    stages = []
+    for stage in graph.stages:
+        terms = tuple(replace(term, source=names[term.source]) for term in stage.terms)
+        stages.append(replace(stage, output=names[stage.output], terms=terms))
+    training = differentiate(Graph("g", tensors, names["x"], "y", tuple(stages)))
+    made = make_step(step_network(training.graph, training.parameters), Sgd())
+    assert (
+        len({stage.output for stage in made.stages} | {*made.inputs, made.targets, *made.factors.values()})
+        == len(made.stages) + 4
+    )
+    assert made.factors["rate"] == "rate'" and made.targets == "targets'" and made.sums_gradients["y"] == "gradient of y'"
+    assert (made.constants["constant 1'"] == 1).all()
+
+
+def test_a_network_is_not_changed_by_its_step(rng):
+    training = differentiate(_graph(rng))
+    network = step_network(training.graph, training.parameters)
+    before = str(network), set(network.tensors), dict(network.factors)
+    one, two = make_step(network, Sgd()), make_step(network, Sgd())
+    assert (str(network), set(network.tensors), dict(network.factors)) == before and str(one) == str(two)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradient_of_a_source_is_the_adjoint_map(rng, groups):
+    """<D, term(X)> = <source_term(D), X> for random strides, dilations and padding, exactly, over small integers."""
+    have = tuple(int(size) for size in rng.integers(3, 8, 2))
+    stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
+    size = tuple((h + before - apart) // by + 1 for h, before, apart, by in zip(have, padding, dilation, stride))
+    step = StepGraph()
+    step.add_input("x", (*have, 4))
+    step.add_input("d", (*size, 6))
+    weights = step.add_constant("w", rng.integers(-2, 3, (4, 4 // groups, 6)).astype(bfloat16))
+    term = StepTerm("x", weights, (2, 2), stride, dilation, padding, groups)
+    step.add_stage(StepStage("there", (term,), size), 6)
+    step.add_stage(StepStage("back", (source_term(step, term, "d"),), have), 4)
+    x, d = rng.integers(-2, 3, (2, *have, 4)), rng.integers(-2, 3, (2, *size, 6))
+    values, _ = run_step(step, {"x": x.astype(bfloat16), "d": d.astype(bfloat16)})
+    assert (values["there"].astype(int) * d).sum() == (values["back"].astype(int) * x).sum()
+
+
+def test_terms_add_in_their_order():
+    """A sum of 2^30, 1 and -2^30 is 0, but 1 if 1 is added last."""
+    for order, total in (((2.0**30, 1, -(2.0**30)), 0), ((2.0**30, -(2.0**30), 1), 1)):
+        step = StepGraph()
+        step.add_input("x", (1, 1, 2))
+        terms = (StepTerm("x", step.add_constant("w", np.full((1, 1, 1), factor, bfloat16)), groups=2) for factor in order)
+        step.add_stage(StepStage("y", tuple(terms)), 2, wide=True)
+        values, _ = run_step(step, {"x": np.ones((1, 1, 1, 2), bfloat16)})
+        assert values["y"].reshape(-1).tolist() == [total, total]
