@@ -1,4 +1,4 @@
-"""The configuration of one core: all parameters of the generator, checked once, with named presets."""
+"""The configuration of one core: all parameters of the generator with their checks, and named presets."""
 
 from dataclasses import dataclass, field, fields
 
@@ -16,7 +16,7 @@ def _is_power_of_two(value):
 
 
 def _parameter(default, text):
-    """Returns a field with its text, which the option help and the datasheet show."""
+    """Returns a field of Config. The option help and the datasheet show its text."""
     return field(default=default, metadata={"help": text})
 
 
@@ -126,42 +126,45 @@ class Config:
 
     @property
     def lead(self):
-        """Cycles from an operand's entry into a cell to the entry of the sum to which its product is added."""
+        """Returns the number of cycles from an operand's entry into a cell to the entry of the sum to which its product is
+        added."""
         return split_stages(self.cell_stages)[0]
 
     @property
     def latency(self):
-        """Cycles from a sum's entry into a cell to its exit; the skew between two rows of the array."""
+        """Returns the number of cycles from a sum's entry into a cell to its exit. This is also the skew between two rows of the
+        array."""
         return split_stages(self.cell_stages)[1]
 
     @property
     def read_latency(self):
-        """Read latency of the accumulators in cycles: 2 if the lead leaves a cycle for a register after the memory, else 1."""
+        """Returns the read latency of the accumulators in cycles: 2 if the lead leaves a cycle for a register after the memory,
+        else 1."""
         return min(2, 1 + self.lead)
 
     @property
     def vector_width(self):
-        """Bits of one vector: ``n`` bfloat16."""
+        """Returns the bits of one vector of ``n`` bfloat16."""
         return 16 * self.n
 
     @property
     def vector_bytes(self):
-        """Bytes of one vector in host memory."""
+        """Returns the bytes of one vector in host memory."""
         return 2 * self.n
 
     @property
     def bus_bytes(self):
-        """Bytes of one bus beat. Host offsets are multiples of this size."""
+        """Returns the bytes of one bus beat. Offsets in host memory are multiples of this size."""
         return self.bus_width // 8
 
     @property
     def beats_per_vector(self):
-        """Bus beats of one vector."""
+        """Returns the number of bus beats per vector."""
         return self.vector_width // self.bus_width
 
     @property
     def instruction_bytes(self):
-        """Distance between two instructions in host memory, in bytes: 32, or one beat of a wider bus."""
+        """Returns the distance between two instructions in host memory, in bytes: 32, or one beat if the bus is wider."""
         return max(32, self.bus_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Cycles of instructions, from the latencies of the units: for the datasheet and the compiler's timing model."""
+"""The cycles of instructions, derived from the latencies of the units. The datasheet and the compiler's timing model use them."""
 
 from .activation.function_table import FunctionTable
 from .activation.function_unit import product_cycles
@@ -20,20 +20,20 @@ _OPERAND_START = 4
 
 
 def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
-    """Returns the cycles for which one more row, vector, window or tile occupies an instruction's unit.
+    """Returns the number of cycles for which one more row, vector, window or tile occupies an instruction's unit.
 
-    The bus is assumed to transfer one beat per cycle. MATMUL and SOFTMAX are excluded: the cycles of their rows differ.
+    The bus is assumed to transfer one beat per cycle. MATMUL and SOFTMAX are not supported, as the cycles of their rows differ.
 
     Parameters
     ----------
     config : Config
     opcode : Opcode
     table, wide : bool
-        Whether the function is TABLE, and the format BINARY32 or PLANES.
+        `table` is True if the function is TABLE, `wide` if the format is BINARY32 or PLANES.
     window : int
         Accumulator rows of a window.
     half : bool
-        Whether LOAD_BIAS loads only one half of each row.
+        True if LOAD_BIAS loads only one half of each row.
     """
     if INSTRUCTIONS[opcode].transfer:
         return INSTRUCTIONS[opcode].vectors(config.n, {"half": int(half)}) * config.beats_per_vector
@@ -48,19 +48,21 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
 
 
 def in_array(config):
-    """Returns the cycles from a row's issue to its sum in column 0."""
+    """Returns the number of cycles from the issue of a row until its sum in column 0 leaves the array."""
     return 1 + config.lead + config.n * config.latency
 
 
 def pass_cycles(config, rows, keep):
-    """Returns the cycles from a pass of `rows` rows to the next one, without stalls. A fraction is a mean of several passes."""
+    """Returns the number of cycles from the start of a pass of `rows` rows to the start of the next pass, without stalls. It may
+    be a fraction: a mean over several passes. `keep` is True if the pass keeps the array's weights. If it is False, the pass
+    takes at least n cycles, in which the next tile of weights shifts in."""
     return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
 
 
 def result_cycles(config, opcode, fields):
     """Returns `(cycles, vectors)` of an instruction of the activation unit.
 
-    `cycles` excludes stalls. `vectors` counts the results and operands at the vector port.
+    `cycles` is the time without stalls. `vectors` is the number of results and operands that pass the vector port.
 
     Parameters
     ----------
@@ -87,7 +89,7 @@ def result_cycles(config, opcode, fields):
 
 
 def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
-    """Returns the cycles of a RING in cores that start it together, with no other access to the vector port.
+    """Returns the cycles of a RING, if all cores start it at the same time and nothing else uses the vector port.
 
     The cycles before the first vector and after the last vector are excluded.
 
@@ -104,9 +106,11 @@ def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
 
 
 def cycle_texts(config):
-    """Returns, by opcode, the cycles for which an instruction occupies its unit, and when its results are available.
+    """Returns two texts per opcode: the cycles for which an instruction occupies its unit, and the time at which its results are
+    available.
 
-    The results count from the last cycle in which the row occupies the unit. `b` is the number of bus beats of a vector.
+    The time of results is counted from the last cycle in which the row occupies the unit. `b` is the number of bus beats of a
+    vector.
     """
     return {
         Opcode.HALT: ("-", "when all earlier instructions have ended"),

@@ -1,4 +1,4 @@
-"""FuseSoC generator `tpu`: exports the Verilog of a core from its parameters (see `tpu.core`)."""
+"""The FuseSoC generator `tpu`. It exports the Verilog of a core from the core's parameters (see `tpu.core`)."""
 
 import sys
 import types

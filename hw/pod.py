@@ -19,9 +19,8 @@ _INSIDE = ("aclk", "aresetn", "s_axis_ring", "m_axis_ring")
 
 
 class Pod(wiring.Component):
-    """Identical cores in a ring: the `m_axis_ring` of each core drives the `s_axis_ring` of the next, modulo `cores`.
-
-    The core is a separate module, `tpu`, which the export adds. Software must give core i the rank i.
+    """Identical cores in a ring. The port `m_axis_ring` of each core drives the port `s_axis_ring` of the next core, modulo
+    `cores`.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class Pod(wiring.Component):
     cores : int
         2 to 8.
     link_latency : int
-        Pipeline registers in each link, which cut its paths in both directions.
+        Number of pipeline registers in each link. They cut its paths in both directions.
 
     Members
     -------
@@ -94,7 +93,7 @@ class Pod(wiring.Component):
         return axi4_stream_signature(data_width=self.config.vector_width, user_width=link_user_layout().size).create(path=(name,))
 
     def _delayed(self, m, index, link):
-        """Returns the end of a link after its registers."""
+        """Returns the output of a link after its registers. `index` is the number of the link."""
         for stage in range(self.link_latency):
             following = self._link(f"link{index % self.cores}_{stage}")
             payload, payload_after = (Cat(side.tdata, side.tuser, side.tlast) for side in (link, following))

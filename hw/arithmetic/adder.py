@@ -38,10 +38,10 @@ class Adder(wiring.Component):
     Parameters
     ----------
     latency : int
-        Pipeline registers, 1 to 6. The last one holds the output; the others split the path evenly.
+        Number of pipeline registers, 1 to 6. The last one holds the output; the others divide the path evenly.
     canonical_b : bool
-        Assume that `b` is never a NaN other than 0x7FC00000, which holds for a :class:`.Multiplier`. Saves logic. Synthesis
-        finds the constant low bits of a product's fraction by itself.
+        True to assume that `b` is never a NaN other than 0x7FC00000, which saves logic. The products of a :class:`.Multiplier`
+        fulfil this. Synthesis finds by itself that the low bits of a product's fraction are constant.
 
     Members
     -------
@@ -75,7 +75,7 @@ class Adder(wiring.Component):
         # * One carry chain rounds and corrects the exponent.
 
         def step(name, **values):
-            """Names the signals between two steps; adds a pipeline register if `latency` has one here."""
+            """Gives names to the signals between two steps. Adds a pipeline register there if `latency` requires one."""
             return pipeline_step(m, "sync" if name in _REGISTERED[self.latency] else "comb", name, values)
 
         one, zero = Const(1, 1), Const(0, 1)
@@ -145,7 +145,7 @@ class Adder(wiring.Component):
         t, complement = s.total, s.subtract & s.total[26]
 
         def equal(*bits):
-            """Returns 1 if all bits are equal: the bits above the leading one of a difference repeat its sign."""
+            """Returns 1 if all bits are equal. The bits above the leading one of a difference repeat its sign."""
             bits = Cat(bits)
             return bits.all() | ~bits.any()
 

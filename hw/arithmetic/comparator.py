@@ -16,6 +16,7 @@ class Comparator(wiring.Component):
     Parameters
     ----------
     strict : bool
+        False if the result for equal operands does not matter, which saves logic.
 
     Members
     -------

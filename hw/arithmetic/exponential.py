@@ -1,4 +1,4 @@
-"""The exponential exp(-d) of a fixed-point number, by three small tables and two multipliers."""
+"""A unit for the exponential exp(-d) of a fixed-point number, with three small tables and two multipliers."""
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -36,6 +36,7 @@ class Exponential(wiring.Component):
     power : 16, out
         0.5 to 1, 16 fraction bits; the top bit is always 1.
     halvings : 8, out
+        Number of halvings: the exponent of the result is its negative.
     """
 
     latency = 4

@@ -13,7 +13,7 @@ QUIET_NAN = 0x7FC00000
 
 
 class Bfloat16(data.Struct):
-    """The upper half of a binary32: 8 significant bits, the range of binary32."""
+    """The format bfloat16: the upper half of a binary32. It has 8 significant bits and the exponent range of binary32."""
 
     fraction: 7
     exponent: 8

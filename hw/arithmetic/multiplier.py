@@ -28,8 +28,8 @@ class Multiplier(wiring.Component):
     Parameters
     ----------
     lead : int
-        Pipeline registers, 0 to 3. The first is behind the multiplication of the significands, the second at the output, the
-        third at the operands. With three, a hard multiplier has registers on both sides.
+        Number of pipeline registers, 0 to 3. The first is after the multiplication of the significands, the second at the output,
+        the third at the operands. With three, a hard multiplier has registers on both sides.
 
     Members
     -------
@@ -48,7 +48,7 @@ class Multiplier(wiring.Component):
         m = Module()
 
         def step(name, **values):
-            """Names the signals between two steps; adds a pipeline register if `lead` has one here."""
+            """Gives names to the signals between two steps. Adds a pipeline register there if `lead` requires one."""
             return pipeline_step(m, "sync" if name in _REGISTERED[self.lead] else "comb", name, values)
 
         s = step("operand", x=self.x, w=self.w)

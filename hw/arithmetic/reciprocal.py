@@ -24,9 +24,12 @@ class Reciprocal(wiring.Component):
     Members
     -------
     total : width, in
+        Sum of exponentials.
     start : 1, in
+        Begins a division.
     quotient : 16, out
     places : 7, out
+        Number of bits of `total`.
     done : 1, out
         The quotient is valid.
     soon : 1, out

@@ -1,4 +1,5 @@
-"""Distances of the numbers of a row from its maximum: binary32 in, fixed point out."""
+"""A unit that computes the distances of a row's numbers from the row's maximum. The numbers are binary32, the distances
+fixed-point."""
 
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -16,13 +17,13 @@ _FIXED = EXPONENT_BIAS + 23 - DISTANCE_FRACTION
 class RowDistance(wiring.Component):
     """Computes `max(x) - x` for the numbers of a row.
 
-    Throughput: one number a cycle. The distance appears `latency` cycles after its number. Without `advance` the pipeline
-    stalls. A row takes three phases:
+    Throughput: one number a cycle. The distance appears `latency` cycles after its number. The pipeline stalls while
+    `advance` is 0. A row takes three phases:
 
-    1. Search: every number of the row with `search`, the first one also with `first`. `maximum` is valid one cycle after the
-       last search.
-    2. Place: two cycles with `place`; x must be the maximum in the second one.
-    3. Measure: the numbers with `measure`. The next search may follow in the next cycle.
+    1. Search: every number of the row enters with `search`, the first one also with `first`. `maximum` is valid one cycle after
+       the last search.
+    2. Place: `place` is 1 for two cycles; x must be the maximum in the second cycle.
+    3. Measure: the numbers of the row enter again with `measure`. The next search may follow in the next cycle.
 
     All numbers of a row are rounded to a common last place, halves away from 0; the subtraction is then exact. The common last
     place is 2**-12, or half the last place of the maximum if that is larger. x is a sum of the array: never subnormal, and its

@@ -1,4 +1,4 @@
-"""The accumulators: rows of binary32 sums that re-enter the array at the top, and rows of biases."""
+"""The accumulators: rows of binary32 sums that enter the array again at the top, and rows of biases."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -14,15 +14,15 @@ __all__ = ["AccumulatorColumn", "Accumulators"]
 
 
 def _control(depth, bias_depth):
-    """Returns `{name: width}` of the control signals that move from column to column, one column a cycle."""
+    """Returns `{name: width}` of the control signals that move through the columns, one column per cycle."""
     members = pass_port(bits_for(depth - 1), bits_for(bias_depth - 1)).members
     return {name: member.shape for name, member in members.items()}
 
 
 class AccumulatorColumn(wiring.Component):
-    """The sums and biases of one column. Control enters at `*_i` and leaves for the next column one cycle later.
+    """The sums and biases of one column. Control signals enter at ports `*_i` and leave for the next column one cycle later.
 
-    Parameters and members are those in :class:`Accumulators`, for one lane: `top`, `bottom` and `out` have 32 bits.
+    Parameters and members are the same as in :class:`Accumulators`, for one lane: `top`, `bottom` and `out` have 32 bits.
     """
 
     def __init__(self, *, depth, bias_depth, latency, bias_halves):
@@ -93,9 +93,9 @@ class Accumulators(wiring.Component):
     bias_depth : int
         Rows of biases.
     latency : int
-        1, or 2 with a register between the memory and the array.
+        Read latency in cycles: 1, or 2 with a register between the memory and the array.
     bias_halves : bool
-        Write biases in halves of 16 bits.
+        True to write biases in halves of 16 bits.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""The write port of the bias rows: splits loaded vectors into biases or halves of biases."""
+"""The write port of the bias rows. It splits loaded vectors into biases or halves of biases."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,14 +13,14 @@ __all__ = ["BiasPort"]
 
 
 class BiasPort(wiring.Component):
-    """Writes the vectors of a LOAD_BIAS, one a cycle.
+    """Writes the vectors of a LOAD_BIAS to the bias memory, one vector per cycle.
 
-    Without `half` in the layout of transfers, a row of biases is written in the cycle of its second vector.
+    If the layout of transfers has no `half`, a row of biases takes two vectors and is written in the cycle of the second.
 
-    With `half`, a vector of cycle t is written by the end of cycle t + 2. The bias memory takes 16 bits a lane and cycle. A
-    vector of halves holds 16 bits for every lane. A whole row takes two vectors: the first holds binary32 pairs for the lower
-    n/2 lanes, the second pairs for the upper lanes. Each pair takes two cycles; the upper lanes work one cycle behind the lower
-    ones, which makes the second cycle free.
+    If the layout has `half`, a vector of cycle t is written by the end of cycle t + 2. The bias memory takes 16 bits per lane and
+    cycle. A vector of halves holds 16 bits for every lane. A whole row takes two vectors: the first has a pair of words, a
+    binary32 bias, for each of the lower n/2 lanes, the second for each of the upper lanes. Each pair takes two cycles. The upper
+    lanes work one cycle after the lower ones, which makes their second cycle free.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class BiasPort(wiring.Component):
         return m
 
     def _write_halves(self, m, write):
-        """Splits vectors into halves of biases."""
+        """Adds the logic that splits vectors into halves of biases."""
         load, biases, n = self.load, self.biases, self.n
         whole, second = load.half == Half.WHOLE, load.row[0]
 

@@ -1,4 +1,4 @@
-"""The arbiter of the unified buffer's vector port."""
+"""The arbiter of the vector port of the unified buffer."""
 
 from amaranth import Module, Mux
 from amaranth.lib import wiring
@@ -11,7 +11,7 @@ __all__ = ["BufferPort"]
 
 
 class BufferPort(wiring.Component):
-    """Arbitrates the vector port, combinationally. Priority: loads, which cannot wait, results, the ring, stores.
+    """Arbitrates the vector port, combinationally. The priority is: loads, which cannot wait; results; the ring; stores.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class BufferPort(wiring.Component):
     transfer : layout
         :func:`hw.spec.operations.transfer_layout`.
     ring : bool
-        Add a port for the ring unit.
+        True to add a port for the ring unit.
 
     Members
     -------
@@ -71,7 +71,8 @@ class BufferPort(wiring.Component):
         return m
 
     def _with_ring(self, m, results, ring, free):
-        """Merges results and ring into one client, results first. Returns its ports and its request."""
+        """Merges the activation unit and the ring unit into one client, in which results have priority. Returns the client's
+        ports and its request."""
         asked, one = results.write | results.read, ring.signature.create(path=("one",))
         m.d.comb += [
             results.grant.eq(free),

@@ -1,4 +1,4 @@
-"""The systolic array: rows of cells with stationary weights; operands move right, sums move down."""
+"""The systolic array: rows of cells with stationary weights. Operands move right, and sums move down."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring

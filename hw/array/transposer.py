@@ -13,19 +13,20 @@ __all__ = ["TransposerColumn", "Transposer"]
 
 
 def _exchanged(words, by):
-    """Permutes words: word i moves to place i ^ `by`."""
+    """Returns the words in another order: word i moves to index i ^ `by`."""
     for bit in range(len(by)):
         words = [Mux(by[bit], words[place ^ 1 << bit], word) for place, word in enumerate(words)]
     return words
 
 
 class TransposerColumn(wiring.Component):
-    """One word of each vector of a tile. A read returns the word from before a write of the same cycle.
+    """The memory of one column of a :class:`Transposer`. It holds one word of each vector of a tile. If the same word is read and
+    written in one cycle, the read returns the old value.
 
     Parameters
     ----------
     n : int
-        Words.
+        Number of words.
 
     Members
     -------
@@ -34,7 +35,7 @@ class TransposerColumn(wiring.Component):
     i : 16, in
     read_address : position, in
     o : 16, out
-        One cycle later.
+        The word at `read_address`, one cycle later.
     """
 
     def __init__(self, *, n):
@@ -77,7 +78,7 @@ class Transposer(wiring.Component):
     Attributes
     ----------
     latency : int
-        Cycles.
+        Cycles from the last vector of a tile that enters to the first one that leaves.
 
     Members
     -------
@@ -127,7 +128,7 @@ class Transposer(wiring.Component):
             m.d.sync += reading.eq(0)
 
         def address(number, column):
-            """Returns the address of vector `number` in a column."""
+            """Returns the address of vector `number` of the tile in a column."""
             return Cat(bit ^ diagonal if column >> place & 1 else bit for place, bit in enumerate(number))
 
         found = [Signal(16, name=f"found_{column}") for column in range(n)]

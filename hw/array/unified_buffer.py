@@ -1,4 +1,4 @@
-"""The unified buffer: operands and results, one vector of bfloat16 in each row."""
+"""The unified buffer. It holds operands and results, one vector of bfloat16 per row."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -14,14 +14,14 @@ __all__ = ["UnifiedBufferLane", "UnifiedBuffer"]
 
 
 class UnifiedBufferLane(wiring.Component):
-    """One lane: a two-port memory, and the skew registers of the address for the next lane.
+    """One lane of the unified buffer: a two-port memory, and the registers that delay the address for the next lane.
 
     Parameters
     ----------
     depth : int
         Rows.
     skew : int
-        Cycles between this lane's read and the next lane's, at least 1.
+        Cycles from this lane's read to the next lane's read, at least 1.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""The weight FIFO: tiles from host memory, shifted into the array behind the active tile."""
+"""The weight FIFO. It holds tiles from host memory, and shifts them into the array while the array still uses the tile before."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -15,15 +15,16 @@ __all__ = ["WeightFifoLane", "WeightFifo"]
 
 
 class WeightFifoLane(wiring.Component):
-    """One lane: the weights of one row of the array, and the skew registers for the next lane.
+    """One lane of the FIFO: the weights of one row of the array, and the registers that delay the control signals for the next
+    lane.
 
-    A `step` reads the next word; the lane has its own read pointer. `w`, `mark` and `switch` appear one cycle after
-    `step_i`, `mark_i` and `switch_i`. `step_o` ... `last_o` follow their inputs by `skew` cycles.
+    A `step` reads the next word. The lane has its own read pointer. `w`, `mark` and `switch` appear one cycle after `step_i`,
+    `mark_i` and `switch_i`. `step_o`, `mark_o`, `switch_o` and `last_o` follow their inputs by `skew` cycles.
 
     Parameters
     ----------
     depth : int
-        Words, a power of two.
+        Number of words, a power of two.
     skew : int
         Cycles between this lane and the next.
 
@@ -116,6 +117,7 @@ class WeightFifo(wiring.Component):
     freed : 1, out
         A tile has left: one credit.
     shifting : 1, out
+        A tile is being shifted into the array.
     tiles : tiles port, in
         See :func:`hw.spec.memory_ports.tiles_port`.
     w : 16 n, out

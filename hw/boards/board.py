@@ -1,4 +1,4 @@
-"""A board: the core on a serial line, behind the pins of an ECP5 that the package amaranth-boards describes."""
+"""Boards: the core on a serial line, connected to the pins of an ECP5 that the package amaranth-boards describes."""
 
 from dataclasses import dataclass
 
@@ -50,10 +50,10 @@ endmodule
 
 @dataclass(frozen=True)
 class Board:
-    """A board with an ECP5, its resources, and the top around the core.
+    """A board with an ECP5: its resources, and the top-level module around the core.
 
-    Resources are named by the platform's name and number, such as `led#0`, with the signal if there are several, such as
-    `rgb_led#0.r`. Active-low pins are inverted in the top. The clock is the platform's default clock.
+    Resources are named by the platform's name and number, such as `led#0`. If a resource has several signals, the signal follows,
+    such as `rgb_led#0.r`. Active-low pins are inverted in the top-level module. The clock is the platform's default clock.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ class Board:
 
     @property
     def part(self):
-        """Key of :data:`hw.fpga.targets.PARTS` for the FPGA."""
+        """Returns the key of :data:`hw.fpga.targets.PARTS` for the board's FPGA."""
         return f"ecp5-{self._device()[1]}"
 
     @property
     def place_and_route_options(self):
-        """nextpnr's options for part, package and speed grade."""
+        """Returns nextpnr's command-line options for part, package and speed grade."""
         series, size = self._device()
         package, speed = _PACKAGES[self.platform.package], str(self.platform.speed)
         return f"{_SERIES[series]}{size}k", "--package", package, "--speed", speed
@@ -110,7 +110,7 @@ class Board:
         return series, size.removesuffix("F")
 
     def pins(self):
-        """Returns {port of `top`: pin}.
+        """Returns {port of `top`: Pin}.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class Board:
         return component_to_verilog(system, name="serial_system") + self._top(pins, pll)
 
     def _top(self, pins, pll):
-        """Returns the Verilog of the module `top`."""
+        """Returns the Verilog text of the module `top`, whose ports are the pins. `pll` has the settings of the PLL."""
         comments = {"button": "reset"} | {f"led_{index}": text for index, text in enumerate(LEDS.values())}
         ports = []
         for port in pins:

@@ -21,17 +21,7 @@ _GROUP = 2
 
 
 class BoardMemory(wiring.Component):
-    """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is done before its response.
-
-    AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary. Responses are in order. The port takes two read bursts and
-    one write burst at a time. Read throughput is one beat a cycle, or one burst of a single beat every two cycles. Latency is
-    5 cycles, and one more for each 16 bits of a beat. Write throughput is one beat a cycle, with two cycles between bursts.
-
-    AXI4-Lite: one access at a time for each direction, with address and data of a write together. An access takes one cycle from
-    the AXI4 port.
-
-    An access outside the memory has no effect and gets DECERR. Every `ready` comes from registers. Inputs and outputs of each
-    block RAM have registers next to it.
+    """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write takes effect before its response.
 
     Parameters
     ----------
@@ -74,7 +64,7 @@ class BoardMemory(wiring.Component):
         return m
 
     def _banks(self, m):
-        """Returns the memories of each bank: one for each byte lane, as strobes select bytes."""
+        """Returns the memories of each bank. A bank has one memory for each byte lane, because strobes select bytes."""
         depth = min(self._words, _BANK_WORDS)
         banks = [
             [Memory(shape=8, depth=depth, init=[], attrs=NO_COLLISIONS) for _ in range(self.data_width // 8)]
@@ -200,7 +190,7 @@ class BoardMemory(wiring.Component):
         return m
 
     def _take_bursts(self, m, beat, room, active, waiting, present):
-        """Takes bursts: the current burst, and one in the queue."""
+        """Adds the logic that accepts bursts: the current burst, and one in the queue."""
         bus = self.read
         with m.If(beat):
             m.d.sync += [present.row.eq(present.row + 1), present.left.eq(present.left - 1), active.eq(present.left != 0)]
@@ -216,7 +206,8 @@ class BoardMemory(wiring.Component):
             ]
 
     def _read_banks(self, m, banks, rows, advance, *, stages):
-        """Returns the word at `rows[0]`, valid in the last of `stages` stages."""
+        """Adds the logic that reads a word. Returns the word at address `rows[0]`, valid in the last of `stages` pipeline
+        stages."""
         outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
         for index, lanes in enumerate(banks):
             for lane, memory in enumerate(lanes):

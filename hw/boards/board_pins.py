@@ -15,7 +15,7 @@ _RESOURCE = re.compile(r"(\w+)#(\d+)(?:\.(\w+))?")
 
 @dataclass(frozen=True)
 class Pin:
-    """A pin of the FPGA behind a port of `top`.
+    """A pin of the FPGA that belongs to a port of `top`.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Pin:
     inverted: bool
 
     def read(self):
-        """Returns the Verilog expression of an input's value, active high."""
+        """Returns the Verilog expression for the value of an input, active high."""
         return f"~{self.port}" if self.inverted else self.port
 
 

@@ -13,7 +13,8 @@ _DIVIDERS = range(1, 129)
 
 @dataclass(frozen=True)
 class PllSettings:
-    """Settings of a PLL. The oscillator runs at `input_mhz / input_divider * multiplier`, and is divided by `output_divider`."""
+    """Settings of a PLL. The internal oscillator runs at `input_mhz / input_divider * multiplier`, and `output_divider` divides
+    its frequency for the output."""
 
     input_mhz: float
     input_divider: int
@@ -22,17 +23,17 @@ class PllSettings:
 
     @property
     def oscillator_mhz(self):
-        """Frequency of the internal oscillator, in MHz."""
+        """Returns the frequency of the internal oscillator, in MHz."""
         return self.input_mhz / self.input_divider * self.multiplier
 
     @property
     def output_mhz(self):
-        """Frequency of the output, in MHz."""
+        """Returns the frequency of the output, in MHz."""
         return self.oscillator_mhz / self.output_divider
 
 
 def pll_settings(input_mhz, output_mhz):
-    """Returns the settings whose output is closest to `output_mhz`, within 0.5 %.
+    """Returns the settings whose output is closest to `output_mhz`. Their error is at most 0.5 %.
 
     Raises
     ------
@@ -58,10 +59,7 @@ def pll_settings(input_mhz, output_mhz):
 
 
 def pll_instance(settings, *, clock_in, clock_out, locked):
-    """Returns the Verilog of a PLL that is connected to nets with these names, and to a net `feedback`.
-
-    The feedback comes from a separate output, CLKOP, at the phase detector's frequency.
-    """
+    """Returns the Verilog text of a PLL instance that is connected to nets with the given names, and to a net `feedback`."""
     return f"""\
   (* FREQUENCY_PIN_CLKI = "{settings.input_mhz:g}", FREQUENCY_PIN_CLKOS = "{settings.output_mhz:g}",
      ICP_CURRENT = "12", LPF_RESISTOR = "8", MFG_ENABLE_FILTEROPAMP = "1", MFG_GMCREF_SEL = "2" *)

@@ -1,4 +1,4 @@
-"""The serial bridge: from frames on a serial line to accesses on a bus, so that a host reaches the core by a USB cable."""
+"""The serial bridge from frames on a serial line to accesses on a bus. A host reaches the core through it by a USB cable."""
 
 from amaranth import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
@@ -153,7 +153,8 @@ class SerialBridge(wiring.Component):
             m.next = state
 
         def receive():
-            """Receives a word of the request, or ends the request on an error. Returns a condition: the word is complete."""
+            """Adds the logic that receives a word of the request, or ends the request on an error. Returns the condition that the
+            word is complete."""
             m.d.comb += [receiving.eq(1), moved.eq(receiver.valid)]
             with m.If(~receiver.idle):
                 m.d.sync += timer.eq(0)

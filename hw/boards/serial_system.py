@@ -15,9 +15,7 @@ __all__ = ["SerialSystem"]
 
 
 class SerialSystem(wiring.Component):
-    """The core, block RAM as its host memory from address 0, and a serial bridge to the memory and the core's registers.
-
-    The component can be exported, but not simulated in Amaranth, as the core defines its own clock domains.
+    """The core, block RAM as its host memory from address 0, and a serial bridge to the memory and to the core's registers.
 
     Parameters
     ----------

@@ -12,7 +12,8 @@ _PHASE_WIDTH = 16
 
 
 def bit_step(clock, baud):
-    """Returns the increment of a 16-bit phase accumulator that overflows once a bit: a fractional clock divider.
+    """Returns the increment per clock cycle of a 16-bit phase accumulator that overflows once per bit: a fractional clock
+    divider.
 
     Raises
     ------

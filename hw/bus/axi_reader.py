@@ -1,4 +1,4 @@
-"""The AXI4 read manager: an arbiter of three clients on one bus."""
+"""The AXI4 read manager. It arbitrates the bus between three clients."""
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring

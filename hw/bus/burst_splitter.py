@@ -1,4 +1,4 @@
-"""From transfers of any length to AXI4 bursts."""
+"""The splitter of transfers of any length into AXI4 bursts."""
 
 from functools import cache
 
@@ -17,13 +17,14 @@ MAX_BURST = 16
 
 @cache
 def transfer_request(address_width, beats_width):
-    """Returns the layout of a transfer: byte address of the first beat, and number of beats (not 0)."""
+    """Returns the layout of a transfer: byte address of the first beat, and the number of beats, which is not 0."""
     return data.StructLayout({"address": address_width, "beats": beats_width})
 
 
 @cache
 def burst_request(address_width):
-    """Returns the layout of a burst of 1 to `MAX_BURST` beats; `last` marks the last burst of a transfer."""
+    """Returns the layout of a burst: its address, 1 to `MAX_BURST` beats, and `last`, which marks the last burst of a
+    transfer."""
     return data.StructLayout({"address": address_width, "beats": bits_for(MAX_BURST), "last": 1})
 
 

@@ -1,4 +1,4 @@
-"""The unit of LOAD, LOAD_BIAS and LOAD_WEIGHTS: from host memory to the core."""
+"""The unit that executes LOAD, LOAD_BIAS and LOAD_WEIGHTS: it moves data from host memory to the core."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, wiring

@@ -1,4 +1,4 @@
-"""The unit of STORE: from the unified buffer to host memory."""
+"""The unit that executes STORE: it moves data from the unified buffer to host memory."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring

@@ -1,4 +1,4 @@
-"""Loads with and without transposition: the path from the read unit to the unified buffer, through or around the transposer."""
+"""Loads with and without transposition: the path from the read unit to the unified buffer, through the transposer or past it."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -16,11 +16,11 @@ __all__ = ["TransposedLoads"]
 
 
 class TransposedLoads(wiring.Component):
-    """The transposer of loads, between the dispatcher, the read unit of the loads, and the vector port.
+    """Connects the transposer of loads to the dispatcher, the read unit of the loads, and the vector port.
 
-    Vectors of transposing operations pass through a transposer, which has no stall. All other vectors leave in the cycle in
-    which they arrive. Such an operation begins only after all transposing operations before it have ended. So there is at most
-    one vector a cycle for the port. A transposing operation ends when its last vector leaves the transposer.
+    Vectors of operations with `transpose` pass through the transposer, which cannot stall. All other vectors leave in the cycle
+    in which they arrive. An operation without `transpose` begins only after all operations with `transpose` before it have ended,
+    so at most one vector per cycle leaves. An operation with `transpose` ends when its last vector leaves the transposer.
 
     Parameters
     ----------

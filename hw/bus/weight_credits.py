@@ -1,4 +1,4 @@
-"""Credits for the prefetch of weights: the free beats of the weight FIFO."""
+"""Credits for the prefetch of weights. A credit is a free beat of the weight FIFO."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,4 @@
-"""The AXI4-Lite subordinate: the register map of :mod:`hw.spec.registers` in hardware."""
+"""The AXI4-Lite subordinate with the registers of :mod:`hw.spec.registers`."""
 
 from functools import reduce
 from operator import or_
@@ -15,7 +15,7 @@ __all__ = ["ControlRegisters", "region_registers"]
 
 
 def region_registers():
-    """Returns the signature of the registers of a region, 32 bits each, from the side of the core."""
+    """Returns the signature of a region's registers, 32 bits each, as seen from the core."""
     return Signature({"base_low": Out(32), "base_high": Out(32), "size": Out(32)})
 
 
@@ -72,7 +72,7 @@ class ControlRegisters(wiring.Component):
         return register.access == "rw" and register.name not in self._elsewhere
 
     def _value(self, register):
-        """Returns the member, or the part of a member, with the value of a register."""
+        """Returns the member, or the slice of a member, that holds the value of a register."""
         name, *steps = register.group or (register.name,)
         value = getattr(self, name)
         for step in steps:

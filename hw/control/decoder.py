@@ -1,4 +1,5 @@
-"""Instruction decode: all checks that can precede execution, and the footprint of each valid instruction."""
+"""The instruction decoder. It makes all checks that can precede execution, and computes the footprint of each valid instruction:
+the memory that it accesses."""
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream, wiring
@@ -18,7 +19,8 @@ __all__ = ["Decoder", "decode_cycles"]
 
 
 def decode_cycles(config):
-    """Returns the decode latency of each opcode: one cycle to fetch, the cycles of its spans, and one for the verdict."""
+    """Returns {opcode: cycles to decode it}: one cycle to fetch, the cycles of its spans, and one for the result of the
+    checks."""
     return {opcode: 2 + extent_cycles(record) for opcode, record in records(config).items()}
 
 
@@ -150,9 +152,11 @@ class Decoder(wiring.Component):
         return m
 
     def _host_span(self, m, word, start):
-        """Returns the base address of the region, the offset of the first byte after the transfer, and the check of the transfer.
+        """Adds the logic for the transfer with host memory. Returns the base address of the region, the offset of the first byte
+        after the transfer, and the result of the transfer's checks.
 
-        All three are valid from the cycle after `start`."""
+        All three are valid from the cycle after `start`.
+        """
         config, transfer = self.config, word[Opcode.LOAD]
         base, size, host_end = Signal(config.address_width), Signal(32), Signal(48)
         vector_shift = exact_log2(config.vector_bytes)

@@ -1,4 +1,4 @@
-"""Decoded form of a checked instruction word: its footprint, and the operation for its unit."""
+"""The decoded form of a checked instruction word: its footprint, and the operation for its unit."""
 
 from functools import cache, reduce
 from operator import or_
@@ -19,7 +19,8 @@ _SPACES = ("buffer", "acc", "bias")
 
 @cache
 def footprint_layout(config):
-    """Returns the layout of a footprint: for each memory, the first and last place accessed, and flags for read and write."""
+    """Returns the layout of a footprint. It has, for each memory, the first and the last row accessed, and flags for read and
+    write."""
 
     def span(width):
         return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
@@ -46,7 +47,8 @@ def decoded_layout(config):
 
 
 def describe(m, o, word, *, pc, base, host_end, extents):
-    """Connects the fields of an :class:`.InstructionWord` to the footprint and the operations of the units.
+    """Adds the logic that connects the fields of an :class:`.InstructionWord` to its footprint and to the operations of the
+    units.
 
     Parameters
     ----------

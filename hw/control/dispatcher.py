@@ -1,4 +1,4 @@
-"""Dispatch of instructions to the units, with the interlocks for hazards between instructions."""
+"""The dispatch of instructions to the units, with the interlocks for hazards between instructions."""
 
 from functools import reduce
 from operator import or_
@@ -22,9 +22,10 @@ _UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmu
 
 
 def units_of(config):
-    """Returns the units of a core, each with the name of its operation in :func:`hw.control.description.decoded_layout`.
+    """Returns the units of a core, as {unit: name of its operation in :func:`hw.control.description.decoded_layout`}.
 
-    The order is the order of :class:`hw.spec.instruction.Unit`."""
+    The order is the order of :class:`hw.spec.instruction.Unit`.
+    """
     return {**_UNITS, "ring": "ring"} if config.ring else _UNITS
 
 
@@ -237,7 +238,7 @@ class Dispatcher(wiring.Component):
         return m
 
     def _by_unit(self, values, unit):
-        """Returns the entry of `values`, a dict by unit name, for `unit`; undefined for CONTROL."""
+        """Returns the value of `values`, a dict by unit name, for the unit `unit`. The result is undefined for CONTROL."""
         values = list(values.values())
         return Array(values[: Unit.CONTROL.value] + values[Unit.CONTROL.value - 1 :] if "ring" in self.units else values)[
             unit.as_value()

@@ -1,4 +1,4 @@
-"""Register for the fault that ends a run."""
+"""The register for the fault that ends a run."""
 
 from amaranth import Cat, Module
 from amaranth.lib import wiring
@@ -15,6 +15,7 @@ class FaultLatch(wiring.Component):
     Parameters
     ----------
     sources : int
+        Number of sources.
 
     Members
     -------

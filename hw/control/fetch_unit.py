@@ -1,4 +1,4 @@
-"""Instruction prefetch from host memory."""
+"""The unit that prefetches instructions from host memory."""
 
 from amaranth import Cat, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, stream, wiring

@@ -1,4 +1,4 @@
-"""An instruction word, viewed as each instruction of the core."""
+"""The fields of an instruction word, selected by the opcode."""
 
 from functools import cache, reduce
 from operator import or_
@@ -13,16 +13,17 @@ __all__ = ["InstructionWord", "match_layout", "match_word"]
 
 @cache
 def match_layout(config):
-    """Returns the layout of a decoded opcode: one bit for each instruction of the core; all 0 for an unknown opcode.
+    """Returns the layout of a decoded opcode: one bit for each instruction of the core. All bits are 0 for an unknown opcode.
 
-    With `training`, three more bits: `results`, the instruction reads results; `tall`, it writes two vectors for each row of
-    results; `apart`, its rows are not contiguous."""
+    With `training`, there are three more bits: `results`, the instruction reads results from the accumulators; `tall`, it writes
+    two vectors for each row of results; `apart`, its rows are not contiguous.
+    """
     shared = ("results", "tall", "apart") if config.training else ()
     return data.StructLayout({name: 1 for name in (*(opcode.name.lower() for opcode in records(config)), *shared)})
 
 
 def match_word(config, bits):
-    """Returns the fields of :func:`match_layout` for a word, by name."""
+    """Returns {name: value} of the fields of :func:`match_layout` for a 256-bit word."""
     match = {opcode: bits[:8] == opcode.value for opcode in records(config)}
     named = {opcode.name.lower(): now for opcode, now in match.items()}
     if not config.training:
@@ -50,7 +51,7 @@ def _results(config):
 
 
 class InstructionWord:
-    """Named fields of a word. Its only hardware is multiplexers selected by the opcode.
+    """The fields of an instruction word. The only hardware of the class is multiplexers that the opcode selects.
 
     Parameters
     ----------
@@ -70,30 +71,31 @@ class InstructionWord:
         return self._views[opcode]
 
     def half(self, opcode):
-        """Returns 1 if the word transfers half the vectors; None if `opcode` never does."""
+        """Returns a value that is 1 if the word transfers half the vectors; None if `opcode` never does."""
         record = self.records[opcode]
         return self[opcode][record.transfer.half].any() if record.transfer.half in record.widths else None
 
     @property
     def tall(self):
-        """Two vectors are written for each row of results. Only with `training`."""
+        """Returns a value that is 1 if two vectors are written for each row of results. Only with `training`."""
         return self._match.tall
 
     @property
     def apart(self):
-        """Rows of results are written with a stride. Only with `training`."""
+        """Returns a value that is 1 if rows of results are written with a stride. Only with `training`."""
         return self._match.apart
 
     def one_of(self, *opcodes):
-        """Returns 1 if the opcode of the word is one of `opcodes`. Opcodes that the core lacks are ignored."""
+        """Returns a value that is 1 if the opcode of the word is one of `opcodes`. Opcodes that the core lacks are ignored."""
         if self.config.training and {*opcodes} == {*_results(self.config)}:
             return self._match.results
         return Cat(self._match[opcode.name.lower()] for opcode in opcodes if opcode in self.records).any()
 
     def where(self, condition):
-        """Returns a 1-bit expression: `condition`, a Python predicate, holds for the record of the word's opcode."""
+        """Returns a value that is 1 if `condition` holds for the :class:`hw.spec.instruction.Instruction` of the word's opcode.
+        `condition` is a Python function of such a record."""
         return self.one_of(*(opcode for opcode, record in self.records.items() if condition(record)))
 
     def choose(self, values):
-        """Selects from `{opcode: value}` by the opcode of the word; 0 for opcodes that are not in it."""
+        """Returns the value in `values`, {opcode: value}, for the opcode of the word; 0 if the opcode is not in it."""
         return reduce(or_, (Mux(self.one_of(opcode), value, 0) for opcode, value in values.items()))

@@ -1,4 +1,4 @@
-"""A short queue of operations, with registered flags and a registered slot of the first operation."""
+"""A short queue of operations. Its flags, and the slot of its first operation, are registered."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -11,16 +11,17 @@ __all__ = ["OperationQueue"]
 
 
 class OperationQueue(wiring.Component):
-    """Holds `depth` payloads in memory, and their slots in a shift register.
+    """Holds up to `depth` operations: their payloads in a memory, their slots in a shift register.
 
-    Ports as in :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` must be 0 while `w_rdy` is 0, and `r_en` while `r_rdy` is 0.
+    The ports are as in :class:`amaranth.lib.fifo.SyncFIFO`, except that `w_en` must be 0 while `w_rdy` is 0, and `r_en` must be 0
+    while `r_rdy` is 0.
 
     Parameters
     ----------
     payload : layout
     slot : shape
     depth : int
-        Operations, a power of two, at least 2.
+        Number of operations, a power of two, at least 2.
 
     Members
     -------

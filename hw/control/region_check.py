@@ -1,4 +1,4 @@
-"""Check of a region of host memory against the address space of the bus."""
+"""The check that a region of host memory is inside the address space of the bus."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring

@@ -1,4 +1,4 @@
-"""Control of a run: start, end, fault, interrupt, and the counters that account for each cycle."""
+"""The control of a run: its start and end, faults, the interrupt, and the counters that account for each cycle."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
@@ -12,7 +12,7 @@ __all__ = ["RunControl"]
 
 
 class State(enum.Enum, shape=2):
-    """State of a run: no run; waiting for the bus managers to become quiet; running."""
+    """States of run control: no run, waiting for the bus managers to become quiet, running."""
 
     IDLE = 0
     QUIET = 1
@@ -38,7 +38,7 @@ class RunControl(wiring.Component):
     Members
     -------
     start, reset, acknowledge : 1, in
-        Commands; `acknowledge` clears `pending`.
+        Commands. `acknowledge` clears `pending`.
     enable_written, enable : 1, in
         Writes `enable` to `enabled`.
     timeout : 32, in
@@ -46,6 +46,7 @@ class RunControl(wiring.Component):
     reader_quiet, writer_quiet : 1, in
         The bus manager has no outstanding response.
     progress, halted : 1, in
+        `progress` is 1 if any unit has made progress in this cycle, `halted` if HALT has ended.
     fault : fault port, in
         See :func:`hw.spec.unit_ports.fault_port`.
     present_pc : 32, in

@@ -1,4 +1,4 @@
-"""Scoreboard of the dependencies between instructions in flight."""
+"""The scoreboard of the dependencies between instructions in flight."""
 
 from amaranth import Module
 from amaranth.lib import wiring
@@ -8,9 +8,7 @@ __all__ = ["Scoreboard"]
 
 
 class Scoreboard(wiring.Component):
-    """Dependency matrix between the slots of the instructions in flight.
-
-    When the instruction of a slot ends, the slot is free and no other slot waits for it.
+    """Holds the dependencies between the slots of instructions in flight, as a matrix of bits.
 
     Parameters
     ----------
@@ -22,12 +20,14 @@ class Scoreboard(wiring.Component):
     allocate : 1, in
         Occupies `slot`, which waits for the slots in `waits_for`.
     slot : slot, in
+        The slot to allocate.
     waits_for : slots, in
     clear : 1, in
         With `allocate`: `waits_for` is 0. `clear` may be 0 even if `waits_for` is 0, which blocks the slot for one cycle.
     ended : slots, in
         Slots whose instructions end.
     occupied : slots, out
+        One bit per slot: an instruction is in the slot.
     blocked : slots, out
         Bit s: slot s waits for another slot, or was allocated without `clear` in the previous cycle.
     waiting : array of slots, out

@@ -1,4 +1,8 @@
-"""Last rows that an instruction accesses in the on-chip memories, with their bounds check."""
+"""The unit that computes the last rows that an instruction accesses in the on-chip memories, and checks their bounds.
+
+The record of an instruction (:mod:`hw.spec.opcodes`) describes each range of rows as a :class:`hw.spec.instruction.Span`. The
+last row of a span is its first row plus products of fields of the word: counts and strides of its loops.
+"""
 
 import functools
 import operator
@@ -34,18 +38,20 @@ _SPARE = "bias"
 
 
 def _loops(record, span):
-    """Returns the loops of a span: its own, the loop over its rows if the core has steps, and the loop over the ring's cores."""
+    """Returns the loops of a span: its own loops, the loop over its rows if the core has steps, and the loop over the cores of
+    the ring."""
     around = ((_CORES, span.around[0]),) if span.around else ()
     return span.loops + (((span.rows[0], span.step),) if span.step in record.widths else ()) + around
 
 
 def _are_alike(one, other):
-    """Returns True if two spans have the same number of rows, and the rows are contiguous."""
+    """Returns True if two spans have the same number of rows, and the rows of both are contiguous."""
     return one.rows == other.rows and not any((one.loops, other.loops, one.step, other.step))
 
 
 def _places(record):
-    """Yields `(name, span)` for spans whose last rows are computed from their fields. Two spans that are alike are excluded."""
+    """Yields `(name, span)` for each span whose last row must be computed from its fields. If a memory has two spans that are
+    alike, both are excluded."""
     for space in _SPACES:
         spans = record.spans_of(space)
         if len(spans) == 1 or spans and not _are_alike(*spans):
@@ -53,9 +59,11 @@ def _places(record):
 
 
 def _products(record):
-    """Returns the products of an instruction as `(field, field, name)`.
+    """Returns the products of an instruction as a list of `(field, field, name)`.
 
-    The first are the contiguous rows of a span, if their number is a product. Then follow (rounds - 1) * stride for each loop."""
+    The first products are the numbers of contiguous rows, for spans in which that number is a product. The products (rounds - 1)
+    * stride of the loops follow.
+    """
     together = [(*span.rows, name) for name, span in _places(record) if len(span.rows) == 2]
     return together + [(count, stride, name) for name, span in _places(record) for count, stride in _loops(record, span)]
 
@@ -65,20 +73,22 @@ def _has_product_of_rows(record):
 
 
 def _pairs(record):
-    """Returns the memories with two spans: the rows that the instruction reads, and the rows that it writes."""
+    """Returns the names of the memories with two spans: one for the rows that the instruction reads, one for the rows that it
+    writes."""
     return [space for space in _SPACES if len(record.spans_of(space)) == 2]
 
 
 def extent_cycles(record):
-    """Returns the cycles from `start` until the last rows of an instruction are valid.
+    """Returns the number of cycles from `start` until the last rows of an instruction are valid.
 
-    One cycle; one for each product, and two more if there are products; one for each memory with two spans."""
+    It is one cycle, one more for each product, two more if there are products, and one more for each memory with two spans.
+    """
     products = len(_products(record))
     return 1 + (products + 2 if products else 0) + len(_pairs(record))
 
 
 class SpanExtents(wiring.Component):
-    """Computes the last row of each memory from the spans in the record of an instruction, with one multiplier.
+    """Computes the last row that an instruction accesses in each memory. It uses one multiplier.
 
     Parameters
     ----------
@@ -176,7 +186,8 @@ class SpanExtents(wiring.Component):
         return m
 
     def _add_shared(self, m, word, products, places, step, last, product):
-        """Adds the product to its row address. Opcodes share the enables of these additions."""
+        """Adds the logic that adds a product to the row addresses that need it. Opcodes with the same addition share its
+        enable."""
         adds = {name: [] for name in last}
         for opcode, terms in products.items():
             for i, (_, _, name) in enumerate(terms):
@@ -190,15 +201,16 @@ class SpanExtents(wiring.Component):
                 m.d.sync += row.eq(row + product)
 
     def _slides(self, word, opcode, span):
-        """Returns 1 if the word repeats a span, each time one row later; None if the span never repeats."""
+        """Returns a value that is 1 if the word repeats a span, each time one row later; None if the span never repeats."""
         if span.slide is None or span.slide[0] not in word.records[opcode].widths:
             return None
         return word[opcode][span.slide[0]] & (word[opcode][span.only_if] if span.only_if else 1)
 
     def _begin(self, m, word, spans, last):
-        """Computes the last of the contiguous rows at the beginning of each span, by opcode.
+        """Adds the logic that computes, for each opcode, the last of the contiguous rows at the beginning of each span.
 
-        Opcodes with the same fields at the same bits of the word share an adder."""
+        Opcodes with the same fields at the same bits of the word share an adder.
+        """
         groups = {}
         for opcode, span in spans.items():
             bits = {field.name: field.first for field in word.records[opcode].fields}
@@ -220,7 +232,8 @@ class SpanExtents(wiring.Component):
                     m.d.sync += last.eq((view[span.base] + self._rows(word, group) - 1)[:_PLAIN_WIDTH])
 
     def _rows(self, word, group):
-        """Returns the contiguous rows for opcodes that share the row field. With a step: the rows of the first result."""
+        """Returns the number of contiguous rows for a group of opcodes that have the same row field. If the field has a step, it
+        is the number of rows of the first result."""
         opcode, span = next(iter(group.items()))
         rows = word[opcode][span.rows[0]]
         stepped = [code for code, other in group.items() if other.step in word.records[code].widths]
@@ -252,7 +265,8 @@ class SpanExtents(wiring.Component):
                         m.d.sync += [one.eq(Cat(later, beyond)), other.eq(0)]
 
     def _table_holds(self, m, word):
-        """Returns the check of the function table, a cycle after `start`: the words exist, and the first begins a row of n."""
+        """Returns the check of the function table, valid one cycle after `start`: the words exist, and the first word begins a
+        row of n."""
         holds = Const(1)
         for opcode, record in word.records.items():
             for span in record.spans_of("table"):
@@ -262,9 +276,11 @@ class SpanExtents(wiring.Component):
         return holds
 
     def _multiply(self, m, word, products, step, following):
-        """Computes one product a cycle: operands in step i, product in i + 1, sum valid after i + 2.
+        """Adds the logic that computes one product per cycle. For operands in step i, the product is valid in step i + 1, and the
+        sum after step i + 2.
 
-        `following` is the value of `step` in the next cycle."""
+        `following` is the value of `step` in the next cycle.
+        """
         left, right, product = (
             Signal(width, name=name, reset_less=True) for name, width in (("left", 16), ("right", 16), ("product", 32))
         )
@@ -286,10 +302,12 @@ class SpanExtents(wiring.Component):
         return product
 
     def _shared_factor(self, m, word, products, following, side):
-        """Returns a factor of the current step. Opcodes share one mux input for fields at the same bits of the word.
+        """Returns one factor of the product in the current step; `side` selects the factor. Opcodes share one input of the
+        multiplexer for fields at the same bits of the word.
 
-        The select signals are computed a cycle ahead. Otherwise the path from the opcode through the mux into the multiplier
-        would be the critical path of a small core."""
+        The select signals are computed one cycle ahead. Otherwise, the path from the opcode through the multiplexer into the
+        multiplier would be the critical path of a small core.
+        """
         uses = {}
         for opcode, terms in products.items():
             bits = {field.name: (field.first, field.width) for field in word.records[opcode].fields}
@@ -305,7 +323,8 @@ class SpanExtents(wiring.Component):
         return functools.reduce(operator.or_, chosen)
 
     def _factor(self, word, opcode, term, side):
-        """Returns a factor of a product. The number of cores in the ring counts as 1 if the segment belongs to one core."""
+        """Returns a factor of a product for one opcode. The number of cores in the ring counts as 1 if the segment belongs to one
+        core."""
         if term[side] != _CORES:
             return word[opcode][term[side]]
         span = dict(_places(word.records[opcode]))[term[2]]

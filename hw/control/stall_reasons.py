@@ -1,4 +1,4 @@
-"""Stall reasons of the systolic array."""
+"""The reasons for which the systolic array stalls."""
 
 from amaranth import Cat, Module
 from amaranth.lib import wiring
@@ -11,10 +11,7 @@ __all__ = ["StallReasons"]
 
 
 class StallReasons(wiring.Component):
-    """Computes the reasons why no row enters the array in a cycle. Combinational.
-
-    The first reason in the order of :func:`hw.spec.registers.stalls_of` counts. At least one reason is always set. The inputs are
-    ignored in cycles in which a row enters the array.
+    """Computes the reasons for which no row enters the array in a cycle. Combinational.
 
     Parameters
     ----------

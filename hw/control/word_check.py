@@ -1,4 +1,4 @@
-"""The checks of an instruction that depend on its word alone."""
+"""The checks of an instruction that depend only on its word."""
 
 from functools import reduce
 from operator import and_
@@ -10,15 +10,15 @@ __all__ = ["check_word"]
 
 
 def check_word(word):
-    """Computes the checks of an :class:`.InstructionWord`.
+    """Adds the logic for the checks of an :class:`.InstructionWord`, and returns their results.
 
     Returns
     -------
     legal : dict of Value
-        By opcode; valid if the word has that opcode. The core has all codes of the fields, no reserved bit is set, no two codes
-        exclude each other, and `lanes` is 1 to n.
+        By opcode; valid if the word has that opcode. 1 if the core supports all codes in the fields, no reserved bit is set, no
+        two codes exclude each other, and `lanes` is from 1 to n.
     counts : dict of Value
-        By opcode, like `legal`. No count is 0, no count exceeds its maximum in the core, and rows of tiles are whole tiles.
+        By opcode, like `legal`. 1 if no count is 0, no count exceeds its maximum in the core, and rows of tiles are whole tiles.
     """
     legal, counts = {}, {}
     for opcode, record in word.records.items():

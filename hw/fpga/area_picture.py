@@ -1,4 +1,4 @@
-"""A picture of a design's utilisation, as SVG: a treemap of the blocks by LUTs, and a bar for each resource of the part."""
+"""A picture of a design's utilisation, as SVG: a treemap of its blocks by LUTs, and a bar for each resource of the part."""
 
 from html import escape
 
@@ -9,16 +9,17 @@ _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#
 
 
 def _worst(areas, side):
-    """Returns the worst aspect ratio of rectangles with these `areas` that fill a strip along `side`."""
+    """Returns the largest aspect ratio of rectangles with these `areas` that fill a strip along `side`."""
     depth = sum(areas) / side
     return max(max(depth / (area / depth), (area / depth) / depth) for area in areas)
 
 
 def squarify(values, x, y, width, height):
-    """Returns rectangles `(x, y, width, height)` with areas in proportion to `values`, which must be in descending order.
+    """Divides a rectangle into rectangles `(x, y, width, height)` with areas in proportion to `values`, and returns them.
+    `values` must be in descending order.
 
     The rectangles are nearly square. Source: Bruls, Huizing and van Wijk, Squarified Treemaps (2000). A row along the shorter
-    side takes rectangles for as long as this improves its worst aspect ratio.
+    side takes rectangles as long as this reduces the largest aspect ratio in the row.
     """
     values = list(values)
     scale = width * height / sum(values) if values else 0

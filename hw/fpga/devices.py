@@ -1,4 +1,4 @@
-"""The largest core that fits each FPGA."""
+"""The search for the largest core that fits each FPGA."""
 
 from ..config import from_preset
 from .implement import implement
@@ -8,9 +8,10 @@ __all__ = ["largest_cores"]
 
 
 def largest_cores(names, folder, *, preset="tiny", progress=None, implement=implement):
-    """Synthesizes smaller and smaller cores until one fits, from the largest core that the part has multipliers for.
+    """Finds the largest core for each part. It starts with the largest core for which the part has multipliers, and synthesizes
+    smaller cores until one fits.
 
-    Parts that Yosys treats as the same share their netlists.
+    Parts that are the same for Yosys share their netlists.
 
     Parameters
     ----------
@@ -19,7 +20,7 @@ def largest_cores(names, folder, *, preset="tiny", progress=None, implement=impl
     folder : pathlib.Path
         Folder for the tools' files.
     preset : str
-        Preset with the buffer sizes, in rows, and the cells of the cores.
+        Preset from which the cores have their parameters except n: the sizes of buffers, in rows, and the stages of cells.
     progress : callable or None
         Called with progress messages.
 

@@ -1,4 +1,5 @@
-"""ECP5 netlists from Yosys: of a core, for gate-level simulation, and of a cell, for a proof of equivalence with its source."""
+"""ECP5 netlists from Yosys: of a core, for gate-level simulation, and of a cell, for a proof that it is equivalent to its
+source."""
 
 import re
 import time
@@ -76,21 +77,23 @@ tee -o status.txt equiv_status
 
 
 def core_netlist(verilog, *, timeout=1800):
-    """Returns the Verilog text of the netlist of a core, module by module, with block memories and multipliers."""
+    """Synthesizes a core. Returns the Verilog text of its netlist, module by module, with block memories and multipliers."""
     family = FAMILIES["ecp5"]
     synthesis = f"{family.synthesis} {family.hierarchical} -top tpu"
     return run_yosys(_SYNTHESIS.format(synthesis=synthesis), {"design.v": verilog}, "netlist.v", timeout=timeout)
 
 
 def cell_netlist(stages, *, timeout=600):
-    """Returns `(source, netlist)`: the Verilog of a cell, module `dut`, and its netlist of lookup tables and registers only."""
+    """Synthesizes a cell. Returns `(source, netlist)`: its Verilog, as module `dut`, and its netlist of lookup tables and
+    registers only."""
     source = component_to_verilog(Cell(stages=stages), name="dut")
     source = run_yosys(_FLATTEN, {"design.v": source}, "flat.v", timeout=timeout)
     return source, run_yosys(_SYNTHESIS.format(synthesis=_SYNTHESIS_OF_CELL), {"design.v": source}, "netlist.v", timeout=timeout)
 
 
 def flip_lut_bit(netlist, lut, bit):
-    """Returns a netlist with one bit of one lookup table flipped; `lut` counts lookup tables in the order of the text."""
+    """Returns a netlist in which one bit of one lookup table is flipped. `lut` is the index of the table, in the order of the
+    text."""
     tables = list(re.finditer(r"\bLUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)", netlist))
     start, end = tables[lut].span(1)
     return f"{netlist[:start]}{int(tables[lut][1], 16) ^ 1 << bit:04x}{netlist[end:]}"
@@ -98,7 +101,8 @@ def flip_lut_bit(netlist, lut, bit):
 
 @dataclass(frozen=True)
 class Equivalence:
-    """The result of an equivalence check: `pairs` of output and register bits with equal names, and the number `proven` equal."""
+    """The result of an equivalence check. `pairs` is the number of output and register bits with equal names in both designs;
+    `proven` of these pairs were proven equal."""
 
     pairs: int
     proven: int
@@ -106,7 +110,7 @@ class Equivalence:
 
 
 def cell_equivalence(source, netlist, *, timeout=1800):
-    """Compares a cell's netlist with its source by Yosys' induction over cycles.
+    """Compares a cell's netlist with its source by Yosys' induction over cycles. Returns the :class:`Equivalence`.
 
     If all pairs are proven, this holds: when all pairs are equal in three successive cycles, they are equal in all later cycles.
     """

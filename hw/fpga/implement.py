@@ -38,7 +38,7 @@ _RESULTS = (
 
 
 def _design(config, target, pnr, cores):
-    """Returns the Verilog text and the name of its top module."""
+    """Returns `(Verilog text, name of its top module)`. If `pnr` is True, the design has pins or a scan chain."""
     if target.board:
         return target.board.to_verilog(config), "top"
     core, module = (to_verilog(config), "tpu") if cores == 1 else (pod_to_verilog(config, cores=cores), "tpu_pod")
@@ -50,7 +50,8 @@ def _sum(blocks):
 
 
 def _lacks(counts, target):
-    """Returns `{resource: message}` for each resource of which the design needs more than the part has."""
+    """Returns `{resource: message}` for each resource of which the design needs more than the part has. `counts` is {resource:
+    count}."""
     return {
         resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
         for resource, available in target.part.available.items()
@@ -59,7 +60,8 @@ def _lacks(counts, target):
 
 
 def shortcomings(report, config, target):
-    """Returns the faults that a report shows, one text for each: memories or multipliers in LUTs, too large, too slow."""
+    """Returns a list of texts: the faults that a report shows. Faults are memories or multipliers in LUTs, a design that does not
+    fit, and a missed clock."""
     found = []
 
     def count(block, resource):
@@ -84,7 +86,8 @@ def shortcomings(report, config, target):
 
 
 def _ways_to_fit(report, config, lacks):
-    """Returns ways to make a core smaller: options whose blocks use enough of the resources that the part lacks."""
+    """Returns a list of texts: ways to make a core smaller. A way is included if its blocks use the resources that the part
+    lacks, and all ways together free enough."""
     ways = {"smaller buffers (--unified-buffer-depth, --accumulator-depth)": (("unified_buffer", "accumulators"), ("bram",))}
     if config.pooling or config.table_lanes or config.softmax:
         ways["fewer functions (--no-pooling, --no-softmax, --table-lanes 0)"] = (("activation",), RESOURCES)
@@ -100,7 +103,7 @@ def _ways_to_fit(report, config, lacks):
 
 
 def advice(report, config, target):
-    """Returns remedies for a core that is too large, or slower than the target clock, one text for each."""
+    """Returns a list of texts: remedies for a core that does not fit, or is slower than the target clock."""
     found = []
     if lacks := _lacks(report["total"], target):
         ways = _ways_to_fit(report, config, lacks)
@@ -131,9 +134,9 @@ def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False
     cores : int
         Number of cores. Several cores form a ring, and each is a block of the report. Boards have one core.
     pnr : bool
-        Place and route, and make a bitstream, after Yosys.
+        True to place and route after Yosys, and to make a bitstream.
     across_blocks : bool
-        With `pnr`: let Yosys optimise across blocks. The counts by block are then only approximate.
+        True, with `pnr`, to let Yosys optimise across blocks. The counts by block are then only approximate.
     seed : int
         Seed of place and route.
     progress : callable or None
@@ -234,7 +237,7 @@ def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress
 
 
 def _placed(report, target, folder, layout, seed, progress):
-    """Runs place and route. Returns its entries of the report, and adds the block `placement` to the report's blocks."""
+    """Runs place and route. Returns its entries for the report, and adds the block `placement` to the report's blocks."""
     constraints, blocks = target.board and target.board.constraints(), report["blocks"]
     measured, bitstream = place_and_route(target, folder, constraints=constraints, seed=seed, progress=progress)
     placed = used(measured, target.family.place_and_route)

@@ -10,7 +10,8 @@ def _is_net(bits):
 
 
 def _control(cell):
-    """Returns clock and enable of a flip-flop without reset; the enable is "1" if it has none. Returns None for other cells."""
+    """Returns `(clock, enable)` of a flip-flop without reset; `enable` is "1" if it is always enabled. Returns None for any other
+    cell."""
     if (
         cell["type"] != "TRELLIS_FF"
         or cell["parameters"].get("CLKMUX", "CLK") != "CLK"
@@ -22,9 +23,11 @@ def _control(cell):
 
 
 def _common_control(registers, cells, drivers):
-    """Returns the clock and enable that all registers share, or None.
+    """Returns the clock and the enable that all registers have in common, or None if they differ.
 
-    Returns None as well if the enable does not come from a flip-flop: nextpnr does not time the enable path into a multiplier."""
+    Also returns None if the enable does not come from a flip-flop: nextpnr does not analyse the timing of the enable path into a
+    multiplier.
+    """
     controls = {_control(cells[register]) for register in registers}
     control = controls.pop() if len(controls) == 1 else None
     if control is None or control[1] == "1":
@@ -67,7 +70,7 @@ def _move_in(module):
 
 
 def _connect_controls(name, cell, controls):
-    """Enables the registers of a multiplier; `controls` maps each port to clock and enable."""
+    """Enables the registers of a multiplier. `controls` is {port: (clock, enable)}."""
     clocks = {clock for clock, _ in controls.values()}
     if len(clocks) > 1:
         raise ValueError(f"{name}: registers of several clocks")
@@ -81,7 +84,8 @@ def _connect_controls(name, cell, controls):
 
 
 def _ends_of_nets(module):
-    """Returns `(drivers, loads)`: {net: cell that drives it}, and {net: [(cell, pin) that reads it]}, (None, None) for a port."""
+    """Returns `(drivers, loads)`: {net: cell that drives it}, and {net: [(cell, pin) that reads it]}. A reader that is a port of
+    the module is (None, None)."""
     drivers, loads = {}, {}
     for name, cell in module["cells"].items():
         for pin, bits in cell["connections"].items():
@@ -97,7 +101,8 @@ def _ends_of_nets(module):
 
 
 def _take_input_registers(name, cells, drivers, loads):
-    """Moves the registers of both factors, or none: nextpnr has no timing for one alone. Returns clocks and enables by port."""
+    """Moves the input registers of both factors into a multiplier, or none: nextpnr has no timing for only one. Returns {port:
+    (clock, enable)} of the moved registers."""
     connections = cells[name]["connections"]
     inputs = {
         side: {
@@ -126,7 +131,8 @@ def _take_input_registers(name, cells, drivers, loads):
 
 
 def _take_output_registers(cell, cells, drivers, loads):
-    """Moves the register of the product, if possible. Returns its clock and enable, by port."""
+    """Moves the output register of the product into a multiplier, if possible. Returns {port: (clock, enable)} of the moved
+    register."""
     connections = cell["connections"]
     outputs = {
         pin: loads[connections[pin][0]]

@@ -1,4 +1,4 @@
-"""Analysis of Yosys' output: resources by block, and memories that became flip-flops."""
+"""Analysis of Yosys' output: resources by block, and memories that were turned into flip-flops."""
 
 import re
 from collections import Counter
@@ -18,12 +18,12 @@ _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
 
 
 class BlockHierarchy:
-    """The blocks of a design and their paths: the submodules of the core, and of the modules around it.
+    """The blocks of a design and their paths. Blocks are the submodules of the core, and of the modules around it.
 
     Parameters
     ----------
     verilog : str
-        Verilog from Yosys: the line of an instance is indented by two spaces.
+        Verilog from Yosys, in which the line of each instance is indented by two spaces.
     top : str
         Top module: `tpu`; or `tpu_pod`, whose blocks are its cores; or a module that contains one of these at any depth.
 
@@ -61,7 +61,7 @@ class BlockHierarchy:
         return {}
 
     def block_of(self, cell):
-        """Returns the block of a cell of the flat netlist, by the cell's path."""
+        """Returns the name of the block to which a cell of the flat netlist belongs. `cell` is the path of the cell."""
         parts = cell.split(".")
         for count in range(1, len(parts)):
             path = ".".join(parts[:count])
@@ -70,9 +70,9 @@ class BlockHierarchy:
         return CORE if cell.startswith(f"{self.chain[self.core]}.") else AROUND
 
     def count_flat(self, netlist, cells):
-        """Returns the resources of a flat netlist by block, {block: {resource: count}}.
+        """Counts the resources of a flat netlist. Returns {block: {resource: count}}.
 
-        `netlist` is {cell: {"type": ..., ...}}, as in Yosys' JSON. `cells` maps types of cells to resources; see
+        `netlist` is {cell: {"type": ..., ...}}, as in Yosys' JSON. `cells` is {type of cell: (resource, count)}; see
         :class:`hw.fpga.targets.Family`.
         """
         blocks = {}
@@ -81,8 +81,8 @@ class BlockHierarchy:
         return _tidy(blocks)
 
     def count_modules(self, modules, cells):
-        """Returns the resources of a hierarchical netlist by block. `modules` is {module: {type of cell: number}}, as in Yosys'
-        `stat -json`."""
+        """Counts the resources of a hierarchical netlist. Returns {block: {resource: count}}. `modules` is {module: {type of
+        cell: number}}, as in Yosys' `stat -json`."""
         totals = {}
 
         def total(name):
@@ -111,7 +111,7 @@ def _add(counts, cell, number, cells):
 
 
 def count_cells(netlist, cells):
-    """Returns the resources of the cells of one module of Yosys' JSON, {resource: count}. `cells` is the same as for
+    """Counts the resources of the cells of one module of Yosys' JSON. Returns {resource: count}. `cells` is the same as for
     :meth:`BlockHierarchy.count_flat`."""
     counts = Counter()
     for cell in netlist:
@@ -130,9 +130,10 @@ def _tidy(blocks):
 
 
 def registers_for_memories(log, verilog):
-    """Returns the memories that became flip-flops, {name: bits}, from Yosys' log and the Verilog that Yosys read.
+    """Returns the memories that Yosys implemented with flip-flops, as {name: bits}. `log` is its log, `verilog` the text that it
+    read.
 
-    Memories of one row are left out, as they are registers.
+    Memories of one row are excluded, as they are registers.
     """
     lines = verilog.splitlines()
     found = {name: None for name in _IN_FLIP_FLOPS.findall(log)}

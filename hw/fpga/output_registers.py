@@ -10,11 +10,8 @@ __all__ = ["take_in_output_registers"]
 
 
 def take_in_output_registers(module):
-    """Moves registers into the `DP16KD`s of a flat module of Yosys' JSON, in place. Returns the number of moved registers.
-
-    The registers of a port move if the outputs of the port drive nothing else, and the registers have no reset, the clock of the
-    port and a common enable.
-    """
+    """Moves registers into the block RAMs (`DP16KD`) of a flat module of Yosys' JSON, in place. Returns the number of moved
+    registers."""
     cells = module["cells"]
     readers = defaultdict(list)
     for name, cell in cells.items():
@@ -45,7 +42,8 @@ def take_in_output_registers(module):
 
 
 def _register(cells, readers, clock):
-    """Returns the name of the register that reads an output, or None if it cannot move into the block RAM."""
+    """Returns the name of the register that reads an output of a block RAM. Returns None if there is none, or if it cannot move
+    into the block RAM."""
     (name, port), *others = readers
     cell = cells.get(name)
     if others or cell is None or cell["type"] != "TRELLIS_FF" or port != "DI":
@@ -56,5 +54,5 @@ def _register(cells, readers, clock):
 
 
 def _enable(cell):
-    """Returns the bit that enables a register; "1" if it is always enabled."""
+    """Returns the net that enables a register; "1" if it is always enabled."""
     return cell["connections"]["CE"][0] if cell["parameters"]["CEMUX"] == "CE" else "1"

@@ -1,4 +1,5 @@
-"""Place and route by nextpnr, and the packers: from a netlist to a bitstream, with utilisation and timing."""
+"""Place and route by nextpnr, and the programs that pack its result into a bitstream. Utilisation and timing come from nextpnr's
+report."""
 
 import json
 import re
@@ -27,16 +28,16 @@ _ADDED = re.compile(
 
 
 def used(report, kind):
-    """Returns the used resources of nextpnr's report, {resource: count}."""
+    """Returns {resource: number used}, from nextpnr's report. `kind` is nextpnr's name of the family."""
     table = report["utilization"]
     return {resource: sum(table.get(name, {"used": 0})["used"] for name in names) for resource, names in _COUNTED[kind].items()}
 
 
 def core_clock(report, clock_mhz):
-    """Returns the core's clock: `name`, `achieved` and `constraint` in MHz.
+    """Returns the core's clock as a dict: `name`, and `achieved` and `constraint` in MHz.
 
-    The core's clock is the clock with the constraint `clock_mhz`. If there are several, or none, it is the clock that misses its
-    constraint most.
+    The core's clock is the clock with the constraint `clock_mhz`. If there are several such clocks, or none, it is the clock that
+    misses its constraint most.
     """
     clocks = [{"name": name, **clock} for name, clock in report["fmax"].items()]
     asked = [clock for clock in clocks if abs(clock["constraint"] - clock_mhz) < 0.02 * clock_mhz]
@@ -44,7 +45,7 @@ def core_clock(report, clock_mhz):
 
 
 def critical_path(report, clock, layout):
-    """Returns the steps of the slowest register-to-register path of a clock.
+    """Returns the steps of a clock's slowest path between registers, from nextpnr's report.
 
     Returns
     -------
@@ -81,7 +82,7 @@ def _design_name(cell, layout):
 
 
 def need_tools(kind):
-    """Raises a ToolError if a tool that :func:`place_and_route` runs is not installed."""
+    """Raises ToolError if a tool that :func:`place_and_route` runs for this family is not installed."""
     need(f"nextpnr-{kind}")
     need(_PACKERS[kind])
 

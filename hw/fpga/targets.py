@@ -16,7 +16,7 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True)
 class Family:
-    """A family of parts that are synthesized by the same Yosys command.
+    """A family of parts that are synthesized with the same Yosys command.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Family:
     place_and_route : str or None
         Family name in nextpnr's program; None if PyPI has no open tool for it.
     effort : tuple of str
-        nextpnr's options for all parts.
+        nextpnr's options that are used for all parts of the family.
     """
 
     name: str
@@ -110,10 +110,11 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Part:
-    """An FPGA and its resources, as counted in the manufacturer's data sheet (`source`).
+    """An FPGA and its resources. The counts are from the manufacturer's data sheet (`source`).
 
-    `options` are nextpnr's options for part, package and speed grade. `synthesis` holds more options for Yosys. `clock_mhz` is
-    the target clock of place and route without a board. `pins` places the pins of :mod:`hw.fpga.scan_chain` if nextpnr does not.
+    `options` are nextpnr's options for part, package and speed grade. `synthesis` has more options for Yosys. `clock_mhz` is the
+    target clock of place and route without a board. `pins` has the pins of :mod:`hw.fpga.scan_chain`, for families in which
+    nextpnr does not choose them.
     """
 
     name: str
@@ -130,16 +131,16 @@ class Part:
 
     @property
     def available(self):
-        """The part's resources, {resource: count}."""
+        """Returns the part's resources, {resource: count}."""
         return {resource: getattr(self, resource) for resource in RESOURCES}
 
     def least(self, n):
-        """Returns `(resource, count)`: the least resources of a core's cells."""
+        """Returns `(resource, count)`: a lower bound of the resources that the n x n cells of a core need."""
         return ("dsp", n**2) if self.dsp else ("lut", _LUTS_A_CELL * n**2)
 
     @property
     def sizes(self):
-        """Sizes n of cores whose cells can fit, the largest first."""
+        """Returns the sizes n of cores whose cells can fit the part, the largest first."""
 
         def possible(n):
             resource, count = self.least(n)
@@ -209,7 +210,7 @@ _FAMILY_PARTS = {"ecp5": "ecp5-85", "ice40": "ice40-up5k", "xilinx7": "xc7k325t"
 
 @dataclass(frozen=True)
 class Target:
-    """A part, and its board, if any."""
+    """A target of synthesis: a part, and its board, if any."""
 
     name: str
     part: Part
@@ -221,12 +222,12 @@ class Target:
 
     @property
     def clock_mhz(self):
-        """Target clock of place and route, in MHz."""
+        """Returns the target clock of place and route, in MHz."""
         return self.board.clock_mhz if self.board else self.part.clock_mhz
 
     @property
     def options(self):
-        """nextpnr's options for part, package, speed grade and effort."""
+        """Returns nextpnr's options for part, package, speed grade and effort."""
         return (*(self.board.place_and_route_options if self.board else self.part.options), *self.family.effort)
 
 
@@ -237,12 +238,12 @@ def _boards():
 
 
 def target_names():
-    """Returns the names of boards, parts and families."""
+    """Returns the names of boards, parts and families, as a list."""
     return [*_boards(), *PARTS, *_FAMILY_PARTS]
 
 
 def find_target(name):
-    """Returns the target with this name.
+    """Returns the :class:`Target` with this name.
 
     Raises
     ------

@@ -12,7 +12,7 @@ __all__ = ["Hierarchy", "instantiate"]
 
 
 class Hierarchy:
-    """The platform of Verilog exports: `modules` maps a module name to `(component, whether it has a clock)`."""
+    """The platform of Verilog exports. `modules` is {module name: (component, True if it has a clock)}."""
 
     def __init__(self):
         self.modules = {}

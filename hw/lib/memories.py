@@ -1,4 +1,4 @@
-"""Attributes for synthesis of the large memories."""
+"""Synthesis attributes for the large memories."""
 
 __all__ = ["NO_COLLISIONS"]
 

@@ -1,4 +1,4 @@
-"""Pipeline steps with optional registers."""
+"""Steps of a pipeline, with optional registers."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""One binary32 lane of the ring unit."""
+"""One binary32 lane of the ring unit. It adds a received word and the core's own word."""
 
 from amaranth import EnableInserter, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,7 +10,8 @@ __all__ = ["RingLane"]
 
 
 class RingLane(wiring.Component):
-    """An adder lane: the sum of the received and the own word, or one of the two words unchanged, after `latency` cycles.
+    """An adder lane. Its result is the sum of the received and the own word, or one of the two words unchanged, after `latency`
+    cycles.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The order in which a core of a ring works through its segments."""
+"""The sequencer of the ring unit. It defines the order in which a core works on the segments of a ring operation."""
 
 import functools
 import operator

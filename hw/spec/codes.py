@@ -6,7 +6,7 @@ __all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "Region", 
 
 
 class FunctionCode(enum.Enum, shape=4):
-    """Activation functions. TABLE is the function in the function table, which LOAD_TABLE writes."""
+    """The activation functions. TABLE is the function in the function table, which LOAD_TABLE writes."""
 
     NONE = 0
     RELU = 1
@@ -14,9 +14,9 @@ class FunctionCode(enum.Enum, shape=4):
 
 
 class Format(enum.Enum, shape=2):
-    """Formats of a row of results. BFLOAT16: one vector, rounded. BINARY32: two vectors with `n` binary32, low lanes first.
-    PLANES: the truncated upper halves of the binary32 in one vector, the lower halves in another. INDEX: one vector with the
-    indices of the largest rows of windows."""
+    """The formats of a row of results. BFLOAT16: one vector, rounded. BINARY32: two vectors with `n` binary32 values, low lanes
+    first. PLANES: the truncated upper halves of the binary32 values in one vector, the lower halves in another. INDEX: one vector
+    with the indices of the largest rows of windows."""
 
     BFLOAT16 = 0
     BINARY32 = 1
@@ -25,12 +25,12 @@ class Format(enum.Enum, shape=2):
 
     @property
     def height(self):
-        """Vectors of one result."""
+        """Returns the number of vectors of one row of results."""
         return 2 if self in (Format.BINARY32, Format.PLANES) else 1
 
 
 class Half(enum.Enum, shape=2):
-    """Halves of each binary32 of a bias row that LOAD_BIAS writes."""
+    """The halves of each binary32 value of a bias row that LOAD_BIAS writes."""
 
     WHOLE = 0
     UPPER = 1
@@ -38,15 +38,16 @@ class Half(enum.Enum, shape=2):
 
 
 class Condition(enum.Enum, shape=1):
-    """Conditions of SELECT to keep a sum: its bfloat16 operand is above 0, or the low byte of the operand is `number`."""
+    """The conditions under which SELECT keeps a sum: its bfloat16 operand is above 0, or the low byte of the operand is
+    `number`."""
 
     POSITIVE = 0
     EQUAL = 1
 
 
 class RingMode(enum.Enum, shape=2):
-    """Collective operations of RING. ALL_REDUCE: each core gets the sums of all segments. REDUCE_SCATTER: each core gets the sum
-    of one segment. ALL_GATHER: each core gets all segments unchanged."""
+    """The collective operations of RING. ALL_REDUCE: each core gets the sums of all segments. REDUCE_SCATTER: each core gets the
+    sum of one segment. ALL_GATHER: each core gets all segments unchanged."""
 
     ALL_REDUCE = 0
     REDUCE_SCATTER = 1
@@ -54,7 +55,8 @@ class RingMode(enum.Enum, shape=2):
 
 
 class Region(enum.Enum, shape=2):
-    """Regions of host memory. The region registers hold their bases; offsets count bytes from the base."""
+    """The regions of host memory. The region registers hold their base addresses. Offsets are counted in bytes from the base
+    address."""
 
     MODEL = 0
     INPUT = 1
@@ -67,7 +69,7 @@ REGION_WRITABLE = {Region.MODEL: False, Region.INPUT: False, Region.OUTPUT: True
 
 
 class Fault(enum.Enum, shape=4):
-    """Causes of a fault, which ends a run early."""
+    """The causes of a fault, which ends a run early."""
 
     NONE = 0
     ILLEGAL = 1

@@ -1,4 +1,5 @@
-"""The types of an instruction's record. :mod:`hw.spec.opcodes` defines the record of each opcode."""
+"""The types of an instruction's record, which describes its word, its effect and its memory accesses. :mod:`hw.spec.opcodes`
+defines the record of each opcode."""
 
 from dataclasses import dataclass
 from math import prod
@@ -12,7 +13,7 @@ INSTRUCTION_WIDTH = 256
 
 
 class Unit(enum.Enum, shape=3):
-    """The unit that executes an instruction."""
+    """The units that execute instructions."""
 
     LOAD = 0
     WEIGHTS = 1
@@ -25,22 +26,24 @@ class Unit(enum.Enum, shape=3):
 
 @dataclass(frozen=True)
 class Field:
-    """Bits `first` to `first + width - 1` of an instruction word.
+    """A field: bits `first` to `first + width - 1` of an instruction word.
 
     Attributes
     ----------
     meaning : str
         Description, without a full stop.
     count : bool
-        Whether a value of 0 is refused (LENGTH).
+        True if the field is a count: the value 0 is refused with fault LENGTH.
     codes : tuple of enum members
-        Accepted values, if the core has them; all others are refused (ILLEGAL). Empty: all values are accepted.
+        Accepted values, as far as the core supports them. All other values are refused with fault ILLEGAL. Empty: all values are
+        accepted.
     needs : str or None
-        Field of :class:`hw.config.Config`. If it is off, only the lowest `plain` bits exist, and the others are reserved.
+        Field of :class:`hw.config.Config` that is a feature of the core. Without the feature, only the lowest `plain` bits exist,
+        and the others are reserved.
     plain : int
-        Bits without `needs`.
+        Number of bits that exist without the feature `needs`.
     most : str or None
-        Field of :class:`hw.config.Config` with the largest accepted value; larger values are refused (LENGTH).
+        Field of :class:`hw.config.Config` with the largest accepted value. Larger values are refused with fault LENGTH.
     """
 
     name: str
@@ -63,11 +66,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Span:
-    """Rows of one on-chip memory that an instruction accesses.
+    """A span: rows of one on-chip memory that an instruction accesses.
 
-    The first block starts at row `base`, and the `loops` add the starts of further blocks. Each block has as many consecutive
-    rows as the product of `rows`. Range check and hazard detection cover all rows from the first to the last. A missing field
-    counts as 0.
+    The first block of rows starts at row `base`. The `loops` add the starts of further blocks. Each block has as many consecutive
+    rows as the product of `rows`. The range check and the hazard detection cover all rows from the first to the last. A missing
+    field counts as 0.
 
     Attributes
     ----------
@@ -82,7 +85,7 @@ class Span:
     loops : tuple of (str, str)
         Fields with the iterations of a loop, and with its stride in rows.
     tall : bool
-        Whether `rows` counts results. The format defines the rows per result.
+        True if `rows` counts results. The format then defines the number of rows per result.
     step : str or None
         Field with the stride of `rows`, which is then a single field. 0: consecutive rows.
     slide : (str, tuple of str) or None
@@ -107,11 +110,12 @@ class Span:
     around: tuple | None = None
 
     def is_touched(self, values):
-        """Returns whether an instruction accesses the span. `values` : fields of the instruction, by name."""
+        """Returns True if an instruction accesses the span. `values` has the fields of the instruction, by name."""
         return self.only_if is None or bool(values[self.only_if])
 
     def length(self, values, cores=1):
-        """Returns the rows from the first to the last, both included. `cores` : number of cores in the ring."""
+        """Returns the number of rows from the first to the last, both included. `values` has the fields of the instruction, by
+        name; `cores` is the number of cores in the ring."""
         height, rows = values["format"].height if self.tall else 1, prod(values[name] for name in self.rows)
         together = height + (rows - 1) * (values.get(self.step) or height)
         if self.slide and values.get(self.slide[0]):
@@ -123,7 +127,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A transfer between host memory and the chip: `rows` times `vectors` vectors, starting at `offset` in `region`.
+    """A transfer between host memory and the chip. It moves `vectors` vectors for each of `rows` rows, from byte `offset` of
+    `region` on.
 
     Attributes
     ----------
@@ -142,7 +147,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """The record of an instruction.
+    """The record of an instruction: its word, its effect, and its memory accesses.
 
     Attributes
     ----------
@@ -179,7 +184,7 @@ class Instruction:
 
     @property
     def widths(self):
-        """The width of each field in bits, by name."""
+        """Returns {name of a field: width in bits}."""
         return {field.name: field.width for field in self.fields}
 
     def codes_of(self, name):
@@ -188,21 +193,21 @@ class Instruction:
 
     @property
     def counts(self):
-        """Names of the fields that must not be 0."""
+        """Returns the names of the fields that must not be 0."""
         return [field.name for field in self.fields if field.count]
 
     @property
     def reserved(self):
-        """Mask of the reserved bits of the word."""
+        """Returns the mask of the reserved bits of the word."""
         return (1 << INSTRUCTION_WIDTH) - 256 & ~sum((1 << field.width) - 1 << field.first for field in self.fields)
 
     def spans_of(self, space):
         return [span for span in self.spans if span.space == space]
 
     def vectors(self, n, values=None):
-        """Returns the vectors per row that are transferred from or to host memory.
+        """Returns the number of vectors per row that are transferred from or to host memory.
 
-        `values` : fields of the instruction, by name. Missing fields are 0.
+        `values` has the fields of the instruction, by name. Missing fields are 0.
         """
         if self.transfer is None:
             return 0

@@ -49,7 +49,7 @@ _NEEDS = {FunctionCode.TABLE: "table_lanes", Format.PLANES: "training", Format.I
 
 
 def space_depth(config, space):
-    """Returns the rows of the memory `space` of a :class:`Span`."""
+    """Returns the number of rows of the memory `space`, a name in a :class:`Span`."""
     return {
         "buffer": config.unified_buffer_depth,
         "acc": config.accumulator_depth,
@@ -59,13 +59,13 @@ def space_depth(config, space):
 
 
 def exists(config, code):
-    """Returns whether a core has a code of a field, or an Opcode."""
+    """Returns True if a core has a code of a field, or an opcode."""
     needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
     return needs is None or bool(getattr(config, needs))
 
 
 def _narrowed(config, field):
-    """Returns the field with the width and codes of a core; width 0 if the core lacks the field."""
+    """Returns a field with the width and the codes that a core has. The width is 0 if the core lacks the field."""
     width = field.width if field.needs is None or getattr(config, field.needs) else field.plain
     return replace(field, width=width, codes=tuple(code for code in field.codes if exists(config, code)))
 
@@ -78,12 +78,12 @@ def _record_of(config, record):
 
 @functools.cache
 def records(config):
-    """Returns the :class:`Instruction` of each Opcode, without the opcodes, fields, bits and codes that the core lacks."""
+    """Returns {Opcode: Instruction} of a core, without the opcodes, fields, bits and codes that the core lacks."""
     return {opcode: _record_of(config, record) for opcode, record in INSTRUCTIONS.items() if exists(config, opcode)}
 
 
 def layout(record):
-    """Returns the Amaranth layout of an instruction word."""
+    """Returns the Amaranth layout of the word of an instruction."""
     return data.FlexibleLayout(
         INSTRUCTION_WIDTH,
         {"opcode": data.Field(8, 0), **{field.name: data.Field(field.width, field.first) for field in record.fields}},

@@ -6,7 +6,8 @@ __all__ = ["loads_port", "pass_port", "tiles_port", "sums_port", "bias_port", "c
 
 
 def loads_port(transfer, vector_width):
-    """Vectors from host memory, without backpressure, seen from the unit that reads them.
+    """Returns the signature of a port for vectors from host memory, as seen from the unit that reads them. There is no
+    backpressure.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def loads_port(transfer, vector_width):
 
 
 def pass_port(row, bias_row):
-    """The sums of the rows of passes in the accumulators, seen from the matrix multiply unit.
+    """Returns the signature of the port for the sums of passes in the accumulators, as seen from the matrix multiply unit.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def pass_port(row, bias_row):
 
 
 def tiles_port():
-    """Tiles of weights in the array, seen from the matrix multiply unit.
+    """Returns the signature of the port for tiles of weights in the array, as seen from the matrix multiply unit.
 
     Members
     -------
@@ -66,7 +67,7 @@ def tiles_port():
 
 
 def sums_port(row, n):
-    """Rows of sums in the accumulators, seen from the unit that reads them.
+    """Returns the signature of a port for rows of sums in the accumulators, as seen from the unit that reads them.
 
     Members
     -------
@@ -79,7 +80,7 @@ def sums_port(row, n):
 
 
 def bias_port(bias_row, n, *, halves):
-    """Writes of biases, seen from the writer.
+    """Returns the signature of the port that writes biases, as seen from the writer.
 
     Members
     -------
@@ -95,7 +96,8 @@ def bias_port(bias_row, n, *, halves):
 
 
 def client_port(row, n, *, writes=True):
-    """The vector port of the unified buffer, seen from a unit that shares it.
+    """Returns the signature of a client's port to the vector port of the unified buffer, as seen from the client. Several units
+    share the vector port.
 
     Members
     -------
@@ -115,7 +117,8 @@ def client_port(row, n, *, writes=True):
 
 
 def memory_port(address, n):
-    """The vector port of the unified buffer, seen from its arbiter. It reads or writes, not both in one cycle.
+    """Returns the signature of the vector port of the unified buffer, as seen from its arbiter. The port either reads or writes
+    in a cycle.
 
     Members
     -------

@@ -9,7 +9,7 @@ __all__ = ["Opcode", "Task", "INSTRUCTIONS"]
 
 
 class Opcode(enum.Enum, shape=8):
-    """Opcodes. 0x00 and 0xFF are illegal, so empty memory stops the core."""
+    """The opcodes. 0x00 and 0xFF are illegal, so empty memory stops the core."""
 
     HALT = 0x01
     SYNC = 0x02
@@ -28,7 +28,7 @@ class Opcode(enum.Enum, shape=8):
 
 
 class Task(enum.Enum, shape=2):
-    """Tasks of the activation unit: results of accumulator rows or of windows, products, entries of the function table."""
+    """The tasks of the activation unit: results of accumulator rows or of windows, products, entries of the function table."""
 
     RESULTS = 0
     MULTIPLY = 1

@@ -1,4 +1,4 @@
-"""Layouts of the decoded and checked operations that the controller issues, one for each unit."""
+"""Layouts of decoded and checked operations, which the controller issues to the units. There is one layout for each unit."""
 
 from functools import cache
 
@@ -23,10 +23,10 @@ __all__ = [
 
 @cache
 def tag_layout(config, *, faults=False):
-    """Returns the layout of a tag, the identity of an operation.
+    """Returns the layout of a tag, which identifies an operation.
 
-    It contains the slot among the instructions in flight. For a unit that `faults`, it also contains the offset of the
-    instruction in region MODEL.
+    A tag has the operation's slot among the instructions in flight. If `faults` is True, for a unit that can report a fault, it
+    also has the offset of the instruction in region MODEL.
     """
     return data.StructLayout({"slot": bits_for(config.in_flight - 1), **({"pc": 32} if faults else {})})
 
@@ -35,7 +35,8 @@ def tag_layout(config, *, faults=False):
 def instruction_layout():
     """Returns the layout of a fetched instruction.
 
-    `overrun`: the instruction is outside region MODEL. `failed`: the bus could not read it. In both cases `word` is undefined.
+    `overrun` is 1 if the instruction is outside region MODEL, `failed` if the bus could not read it. In both cases `word` is
+    undefined.
     """
     return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1, "failed": 1})
 
@@ -154,7 +155,7 @@ def activate_layout(config):
 
 @cache
 def ring_layout(config):
-    """Returns the layout of RING."""
+    """Returns the layout of the operation of RING."""
     row = bits_for(config.unified_buffer_depth - 1)
     return data.StructLayout(
         {
@@ -171,9 +172,10 @@ def ring_layout(config):
 
 @cache
 def link_user_layout():
-    """Returns the layout of `tuser` on the links between cores: segment, mode of the RING, and number of the round in the run.
+    """Returns the layout of `tuser` on the links between cores: the segment, the mode of the RING, and the number of the round in
+    the run.
 
-    `round` starts at 0. It is incremented modulo 8 by each round, and once more by each RING. So a round of one RING never
-    matches a round of the next RING.
+    `round` starts at 0. Each round increments it modulo 8, and each RING increments it once more. A round of one RING therefore
+    never matches a round of the next RING.
     """
     return data.StructLayout({"segment": range(MOST_CORES), "mode": RingMode, "round": 3})

@@ -47,10 +47,10 @@ _STALLS_OF = {"ring": "ring"}
 class Register:
     """One 32-bit register.
 
-    `access` is `ro`, `rw` or `w1` (a written 1 is a command; reads return 0 unless the text says otherwise). `fields` maps a
-    name to `(first bit, width, text)`. A written 1 clears a field in `clears`. `group` identifies a register of an array: the
-    name of the array, the index, and the part if each element has several registers. `needs` is a field of
-    :class:`hw.config.Config`. If the core lacks it, the register reads as 0.
+    `access` is `ro`, `rw` or `w1`. `w1` means that a written 1 is a command, and that reads return 0 unless the text says
+    otherwise. `fields` maps a name to `(first bit, width, text)`. A written 1 clears a field in `clears`. `group` identifies a
+    register of an array: the name of the array, the index, and the part if each element has several registers. `needs` is a field
+    of :class:`hw.config.Config`. If the core lacks it, the register reads as 0.
     """
 
     name: str
@@ -148,10 +148,10 @@ REGISTER = {register.name: register for register in REGISTERS}
 
 
 def registers_of(config):
-    """Returns the registers of a core."""
+    """Returns a tuple of the registers that a core has."""
     return tuple(register for register in REGISTERS if register.needs is None or getattr(config, register.needs))
 
 
 def stalls_of(config):
-    """Returns the names of the stall reasons of a core."""
+    """Returns the names of the stall reasons of a core, in order of priority."""
     return tuple(name for name in STALLS if name not in _STALLS_OF or getattr(config, _STALLS_OF[name]))

@@ -1,4 +1,5 @@
-"""The most cores of a ring, in a file of its own: the commands' options name it before any hardware is imported."""
+"""The largest number of cores in a ring. It has its own file because the options of commands name it before any hardware is
+imported."""
 
 __all__ = ["MOST_CORES"]
 

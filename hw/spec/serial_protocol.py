@@ -46,7 +46,7 @@ class Operation(enum.Enum, shape=8):
 
 
 class Status(enum.Enum, shape=8):
-    """The outcome of a request."""
+    """The outcomes of a request."""
 
     OK = 0
     REFUSED = 1

@@ -1,4 +1,4 @@
-"""Constants of softmax, for the hardware and the golden model: widths, and tables for the exponential of a distance."""
+"""The constants of softmax, for the hardware and the golden model: widths, and tables for the exponential of a distance."""
 
 from math import e, log2
 

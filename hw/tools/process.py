@@ -1,4 +1,4 @@
-"""Processes with a time limit, the folder of generated files, and locks between processes that make the same file."""
+"""Processes with a time limit, the folder of generated files, and locks for files that several processes may make."""
 
 import contextlib
 import errno
@@ -47,7 +47,8 @@ def build_directory():
 
 @contextlib.contextmanager
 def full_disk_named(folder):
-    """A context that raises ToolError with the folder's name if the disk is full, or the quota is used up."""
+    """Returns a context manager. If the disk is full or the quota is used up in its `with` block, it raises ToolError with the
+    name of the folder."""
     try:
         yield
     except OSError as error:
@@ -58,7 +59,8 @@ def full_disk_named(folder):
 
 @contextlib.contextmanager
 def lock(path, timeout):
-    """A context that holds an exclusive lock between processes. The operating system releases it if the holder dies."""
+    """Returns a context manager that holds an exclusive lock between processes during its `with` block. The operating system
+    releases the lock if the process dies. `timeout` : seconds to wait for the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         deadline = time.monotonic() + timeout
@@ -76,7 +78,8 @@ def lock(path, timeout):
 
 
 def made_once(path, make, timeout):
-    """Makes the file or folder `path` by `make(partial)` unless it exists. Returns `path`. Several processes may call it at once.
+    """Makes the file or folder `path` by a call of `make(partial)`, unless it exists. Returns `path`. Several processes may call
+    the function for the same path at once.
 
     Parameters
     ----------
@@ -110,9 +113,9 @@ def tail(path, lines=25):
 
 
 def execute(command, *, cwd, env, log, timeout, watch=None):
-    """Runs a command and returns its exit status. Output is written to the open file `log`.
+    """Runs a command and returns its exit status. Its output is written to the open file `log`.
 
-    The whole process group of the command ends with the command, or with this process. Raises TimeoutError after `timeout`
+    When the command or this process ends, the whole process group of the command is ended. Raises TimeoutError after `timeout`
     seconds. `watch` is called every 0.1 s.
     """
     name = Path(command[0]).name

@@ -1,4 +1,4 @@
-"""Runs of Yosys, nextpnr and their companions from PyPI, in a folder that keeps their logs, or in a temporary folder.
+"""Calls of Yosys, nextpnr and related programs from PyPI, in a folder that keeps their logs, or in a temporary folder.
 
 Yosys is a native library if `pyosys` is installed, else WebAssembly. The other tools are WebAssembly.
 """
@@ -48,7 +48,7 @@ _PROGRAMS = {
 
 
 def need(name, programs=_PROGRAMS):
-    """Returns the module and function of a program.
+    """Returns `(module, function)` of a program: the Python function that runs it.
 
     Raises
     ------
@@ -62,7 +62,8 @@ def need(name, programs=_PROGRAMS):
 
 
 def prepare(name, programs=_PROGRAMS):
-    """Returns `(command, environment)` of a program, and compiles it on its first use. Raises ToolError."""
+    """Returns `(command, environment)` to run a program. Compiles the program on its first use. Raises ToolError if it is not
+    installed."""
     module, function = need(name, programs)
     if module == "pyosys":
         return [sys.executable, "-P", str(Path(__file__).with_name("native_yosys.py"))], dict(os.environ)
@@ -74,7 +75,7 @@ def prepare(name, programs=_PROGRAMS):
 
 
 def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS, stays=True):
-    """Runs a program in `folder`, which must write the file `makes`.
+    """Runs a program in `folder`. The program must write the file `makes`.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None
     progress : callable or None
         Called with the tool's name and :func:`phase` a few times a second.
     stays : bool
-        Name the log in errors; False for a temporary folder.
+        True to name the log in errors. False for a temporary folder.
 
     Raises
     ------
@@ -129,7 +130,8 @@ def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None
 
 
 def run_tool_on(texts, name, arguments, *, makes, timeout):
-    """Runs a program in a temporary folder with the files `texts`, {name: text}. Returns the text of the file `makes`.
+    """Runs a program in a temporary folder with the files `texts`, {name: text}. Returns the text of the file `makes`, which the
+    program must write.
 
     Raises ToolError under the same conditions as :func:`run_tool`.
     """

@@ -21,7 +21,7 @@ _STEPS = {
 
 
 def phase(log):
-    """Returns the current phase of a tool, from the end of its log; an empty text if the log does not name one."""
+    """Returns the name of the tool's current phase, from the end of its log; an empty text if the log does not name a phase."""
     passes = _YOSYS_PASS.findall(log)
     if passes:
         return passes[-1]

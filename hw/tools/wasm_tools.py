@@ -39,13 +39,14 @@ def _is_writable(folder):
 
 
 def _is_private(folder):
-    """Returns True if only this user can write to `folder`: code is executed from it."""
+    """Returns True if only this user can write to `folder`. This is necessary because code from it is executed."""
     status = folder.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _cache_directory(kept):
-    """Returns the cache folder that holds the machine code `kept`, a relative path, or in which it can be stored."""
+    """Returns the cache folder for machine code. It already holds the file `kept`, a relative path, or this file can be stored in
+    it."""
     given = os.environ.get("YOWASP_CACHE_DIR")
     first = Path(given or platformdirs.user_cache_dir("YoWASP", appauthor=False)).absolute()
     if (first / kept).exists() or _is_writable(first):
@@ -102,7 +103,7 @@ def tool_environment(package, program, call):
 
 
 def _compile(program, call, environment, cache, kept):
-    """Compiles a tool in a temporary folder and moves the result to the cache, so that no process sees half a file."""
+    """Compiles a tool in a temporary folder and moves the result to the cache, so that no process sees an incomplete file."""
     _log.warning("%s is used for the first time and compiled into %s, once: a minute or two", program, cache)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=cache) as fresh:

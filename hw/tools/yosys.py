@@ -1,4 +1,4 @@
-"""Runs of Yosys scripts on files in a temporary folder."""
+"""Calls of Yosys scripts, on files in a temporary folder."""
 
 from .run_tool import run_tool_on
 
@@ -6,7 +6,7 @@ __all__ = ["run_yosys"]
 
 
 def run_yosys(script, files, result, *, timeout):
-    """Runs a Yosys script and returns the text of the file `result` that it wrote.
+    """Runs a Yosys script. Returns the text of the file `result`, which the script must write.
 
     Parameters
     ----------

@@ -57,10 +57,10 @@ def _convert(component, name, hierarchy, ports, clocked):
 
 
 def component_to_rtlil(component, *, name, ports=None, clocked=True):
-    """Returns the RTLIL text of a component as module `name`, followed by its shared modules.
+    """Converts a component to RTLIL. Returns the text: the module `name`, followed by its shared modules.
 
-    `ports` maps names to `(value, direction)`. Default: the component's members, with paths joined by `__`. `clocked` adds the
-    ports `clk` and `rst` of the domain `sync`.
+    `ports` maps names to `(value, direction)`. Default: the component's members, with paths joined by `__`. If `clocked` is True,
+    the module also has the ports `clk` and `rst` of the domain `sync`.
     """
     hierarchy = Hierarchy()
     with names_from_source():
@@ -83,12 +83,13 @@ def _rtlil_to_verilog(text, top):
 
 
 def component_to_verilog(component, *, name, clocked=True):
-    """Returns the Verilog text of a component and its submodules."""
+    """Converts a component to Verilog. Returns the text: the module `name` and its submodules. `clocked` : see
+    :func:`component_to_rtlil`."""
     return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
 
 
 def _core_to_rtlil(component, name):
-    """Returns the RTLIL of a component with AXI ports that creates its own clock domains."""
+    """Returns the RTLIL text of a component that has AXI ports and creates its own clock domains."""
     ports = {
         name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
         for name, port in _ports(component, "_").items()

@@ -67,8 +67,8 @@ def source():
 
 
 def command(config, cores=1, link_latency=0, name=TOP):
-    """Returns the command that generates the same core, or cores in a ring: the size, and all options with other values than
-    their defaults."""
+    """Returns the command line that generates the same core, or cores in a ring. It has the size, and all options whose values
+    are not the defaults."""
     default = Config(n=config.n, ring=cores > 1)
     words = ["tpu", "generate", "--n", str(config.n)]
     words += ["--cores", str(cores)] if cores > 1 else []
@@ -82,7 +82,8 @@ def command(config, cores=1, link_latency=0, name=TOP):
 
 
 def with_header(verilog, config, *, source="", cores=1, link_latency=0, name=TOP):
-    """Returns the Verilog of a core, or of cores in a ring, with its header. The lint waivers hold up to the end of the text."""
+    """Returns the Verilog of a core, or of cores in a ring, with a header before it. The lint waivers in the header apply up to
+    the end of the text."""
     from ..spec.registers import VERSION  # imports Amaranth, which is slow and not needed for `package_version`
 
     major, minor = VERSION >> 16, VERSION & 0xFFFF

@@ -1,6 +1,6 @@
-"""Initial values of registers, in one `initial` block for each module.
+"""Initial values of registers. They are written in one `initial` block for each module.
 
-Yosys writes initial values into the declarations. Verilator reports these as an error, as an `always` block assigns the same
+Yosys writes initial values into the declarations. Verilator reports this as an error if an `always` block assigns the same
 register.
 """
 
@@ -15,7 +15,7 @@ _REGISTER = re.compile(
 
 
 def with_initial_blocks(verilog):
-    """Returns the Verilog with the initial values of its registers moved to the end of each module."""
+    """Returns the Verilog text with the initial values of registers moved into an `initial` block at the end of each module."""
     pieces = []
     for module in re.split(r"(?<=^endmodule\n)", verilog, flags=re.MULTILINE):
         values = [f"    {match['name']} = {match['value']};\n" for match in _REGISTER.finditer(module)]

@@ -1,4 +1,5 @@
-"""Module names: the name of the top is the prefix of all other names, so that one design can hold two different cores."""
+"""Names of modules. The name of the top module is the prefix of all other names, so that one design can contain two different
+cores."""
 
 import re
 
@@ -36,7 +37,7 @@ _WORDS = frozenset(
 
 
 def check_name(name):
-    """Raises ConfigError if `name` is not valid as a module name and prefix."""
+    """Raises ConfigError if `name` cannot be the name of a module and the prefix of module names."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name must be up to 40 letters, digits and _, a letter first, not {name!r}")
     if name in _WORDS:
@@ -44,5 +45,5 @@ def check_name(name):
 
 
 def with_prefix(text, name):
-    """Returns the RTLIL text with the prefix `tpu` of all module names replaced by `name`."""
+    """Returns the RTLIL text in which the prefix `tpu` of all module names is replaced by `name`."""
     return re.sub(rf"^(\s*(?:module|cell) \\){TOP}(?=[_\s])", rf"\g<1>{name}", text, flags=re.M)

@@ -1,4 +1,4 @@
-"""Readable port lists: one port a line, with its direction and width, in the order of the interfaces."""
+"""Readable port lists: one port per line, with its direction and width, in the order of the interfaces."""
 
 import re
 
@@ -15,7 +15,8 @@ _CORE = re.compile(r"(core\d_)?(.*)")
 
 
 def _rank(name):
-    """Returns the sort key of a port: by core; then clock and reset, each interface channel by channel, and all other ports."""
+    """Returns the sort key of a port. Ports are sorted by core. Within a core, clock and reset are first, then each interface,
+    channel by channel, then all other ports."""
     core, name = _CORE.match(name).groups(default="")
     if name in ("aclk", "aresetn", "clk", "rst", "bus_rst"):
         return core, 0, name
@@ -32,13 +33,13 @@ def _rank(name):
 
 
 def _declaration(match):
-    """Returns the declaration of a port for the header of a module."""
+    """Returns the text that declares a port in the header of a module. `match` is the match of its declaration in the body."""
     end = " " if match["name"].startswith("\\") else ""  # ends an escaped name
     return f"{match[1]:6} {match[4]:4} {match['what']}{end}{match['init'] or ''}"
 
 
 def with_port_lists(verilog):
-    """Returns the Verilog with the directions and widths of the ports moved into the header of each module."""
+    """Returns the Verilog text with the directions and widths of ports moved into the header of each module."""
     pieces, position = [], 0
     heads = list(_MODULE.finditer(verilog))
     for head, following in zip(heads, [*heads[1:], None]):

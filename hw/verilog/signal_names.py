@@ -1,4 +1,4 @@
-"""Names of signals from the source text, the same under every version of Python.
+"""Names of signals, taken from the source text, so that they are the same under every version of Python.
 
 Amaranth takes the name of a signal from the byte code after its constructor. Byte code differs between versions of Python: 3.13
 has a combined store and load that Amaranth does not know, and 3.14 has more such instructions. The signal then has no name. The
@@ -17,7 +17,7 @@ __all__ = ["names_from_source"]
 
 
 def _pairs(target, value):
-    """Yields `(target, value)` of an assignment, element by element if both sides are tuples of the same length."""
+    """Yields `(target, value)` of an assignment. If both sides are tuples of the same length, yields one pair per element."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for pair in zip(target.elts, value.elts):
             yield from _pairs(*pair)
@@ -27,7 +27,8 @@ def _pairs(target, value):
 
 @functools.cache
 def _assigned(path):
-    """Returns {(line, column): name} of the calls in a file that are assigned to a name; the position is the end of the call."""
+    """Returns {(line, column): name} for the calls in a file whose result is assigned to a name. The position is the end of the
+    call."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
     names = {}
@@ -44,7 +45,8 @@ _NONE = object()
 
 
 def _get_var_name(depth=2, default=_NONE):
-    """Returns the name that the call `depth` frames up is assigned to; replaces `amaranth.tracer.get_var_name`."""
+    """Returns the name to which the result of a call is assigned. The call is the one in the stack frame `depth` levels up. This
+    function replaces `amaranth.tracer.get_var_name`."""
     frame = sys._getframe(depth)
     _, line, _, column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     try:
@@ -57,7 +59,7 @@ def _get_var_name(depth=2, default=_NONE):
 
 @contextlib.contextmanager
 def names_from_source():
-    """A context in which Amaranth names signals, memories and interfaces by the source text."""
+    """Returns a context manager. In its `with` block, Amaranth names signals, memories and interfaces by the source text."""
     theirs, tracer.get_var_name = tracer.get_var_name, _get_var_name
     try:
         yield

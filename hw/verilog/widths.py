@@ -1,6 +1,6 @@
 """A Yosys technology map that gives operands equal widths, so that the Verilog has no implicit extensions.
 
-In Amaranth and Yosys the operands of an operator may have different widths. Verilog extends them implicitly, and linters warn.
+In Amaranth and Yosys, the operands of an operator may have different widths. Verilog extends them implicitly, and linters warn.
 The map extends and truncates operands explicitly, so that each remaining warning is a real fault.
 """
 

@@ -38,7 +38,7 @@ _LONG_RUN = 16
 
 
 def _compile(folder, samples, words):
-    """Runs `tpu compile` with these samples as test vectors, and returns its output folder."""
+    """Runs `tpu compile` with the options `words` and with these samples as test vectors. Returns its output folder."""
     np.save(folder.parent / "samples.npy", samples)
     words = ["compile", *words, "--preset", "plain", "--batch", str(len(samples)), "--input", str(folder.parent / "samples.npy")]
     done = subprocess.run(
@@ -54,13 +54,14 @@ def _words(text):
 
 
 def _bits(found, expected):
-    """Returns the number of bits that differ between 32-bit numbers."""
+    """Returns the number of bits that differ between two arrays of 32-bit numbers."""
     return int(np.bitwise_count(found ^ np.ascontiguousarray(expected).view(np.uint32)).sum())
 
 
 def read_lines(lines, golden, integers):
-    """Returns the figures in the firmware's output, and compares its results with float32 `golden` and int32 `integers`, both
-    (digits, values)."""
+    """Compares the results that the firmware printed with the expected ones: float32 `golden` and int32 `integers`, both (digits,
+    values). Returns a dict of figures for `core`, `integer` and `binary32`: answers, differing bits, cycles and bytes. Raises
+    RunFailed if an answer is wrong."""
     found = {who: defaultdict(list) for who in ("core", "integer", "binary32")}
     for line in lines:
         if match := _CORE.fullmatch(line):
@@ -84,7 +85,7 @@ def read_lines(lines, golden, integers):
 
 
 def _table(figures):
-    """Returns a Markdown table: cycles and bytes moved per digit for the CPU and the core."""
+    """Returns a Markdown table with the cycles and bytes moved per digit, for the CPU and for the core."""
     rows = []
     for who, title in (("binary32", "CPU, binary32"), ("integer", "CPU, 8-bit integers"), ("core", f"core, n = {figures['n']}")):
         found, count = figures[who], figures["images"] if who == "core" else len(figures[who]["answers"])
@@ -101,7 +102,8 @@ SOURCES = {"digits": ["digits.c", "cpu_network.c"], "errors": ["errors.c"]}
 
 
 def _prepare(folder, model, config, samples, files, firmware):
-    """Returns `(output folder of tpu compile, contents of RAM, simulation)`. `files` are the files of the CPU's network."""
+    """Builds everything that a simulation needs. Returns `(output folder of tpu compile, contents of RAM, path of the
+    simulation)`. `files` are the files of the CPU's network, {name: bytes}."""
     with spinner(console, "preparing") as say:
         say("tpu compile")
         bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
@@ -114,7 +116,8 @@ def _prepare(folder, model, config, samples, files, firmware):
 
 
 def _digits(folder, model, config, data, images, cpu_images, latency, show):
-    """Returns `(figures, problem, text)`: the measurements, an error message or "", and the message of a successful run."""
+    """Classifies digits on the CPU and on the core. Returns `(figures, problem, text)`: the measurements, an error message or "",
+    and the message of a successful run."""
     cpu_images = images if cpu_images is None else min(cpu_images, images)
     network = load_network(SHIPPED.get(model) or Path(model))
     pixels, labels = load_digits(data)
@@ -143,7 +146,7 @@ def _digits(folder, model, config, data, images, cpu_images, latency, show):
 
 
 def _errors(folder, model, config, latency, show):
-    """Runs the firmware `errors.c`. Returns the same values as :func:`_digits`."""
+    """Runs the firmware `errors.c`, which provokes errors. Returns the same values as :func:`_digits`."""
     network = load_network(SHIPPED.get(model) or Path(model))
     rng = np.random.default_rng(1)
     samples = rng.random((_LONG_RUN, network.input_size), np.float32)

@@ -1,4 +1,4 @@
-"""A network of dense layers for the CPU: arrays for `firmware/cpu_network.c`, and a model of its integer results."""
+"""A network of dense layers for the CPU: its arrays for `firmware/cpu_network.c`, and a model of its integer results."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _SHIFT = 31
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A dense layer: float32 `weights` (outputs, inputs) and `bias` (outputs,); with `relu`, a ReLU follows."""
+    """A dense layer: float32 `weights` (outputs, inputs) and `bias` (outputs,). If `relu` is True, a ReLU follows."""
 
     weights: np.ndarray
     bias: np.ndarray
@@ -21,7 +21,7 @@ class Layer:
 
 
 def dense_layers(graph):
-    """Returns the layers of a :class:`sim.ir.graph.Graph`.
+    """Returns the dense layers of a :class:`sim.ir.graph.Graph`, as a list of :class:`Layer`.
 
     Raises
     ------
@@ -48,14 +48,14 @@ def dense_layers(graph):
 
 
 class CpuNetwork:
-    """A network in binary32, and quantised to 8-bit integers with scales that are calibrated on samples.
+    """A network in two forms: in binary32, and quantised to 8-bit integers with scales that are calibrated on samples.
 
     Parameters
     ----------
     graph : Graph
         Chain of dense layers; see :func:`dense_layers`.
     samples : float32 (count, inputs)
-        Calibration samples: they give the largest value of each layer.
+        Calibration samples. The largest value of each layer on these samples defines its scale.
     """
 
     def __init__(self, graph, samples):
@@ -73,15 +73,16 @@ class CpuNetwork:
 
     @property
     def macs(self):
-        """Multiply-accumulates per sample."""
+        """Returns the number of multiply-accumulates per sample."""
         return sum(layer.weights.size for layer in self.layers)
 
     def quantise(self, samples):
-        """Returns the quantised samples, int8 (count, inputs)."""
+        """Quantises samples. Returns int8 (count, inputs)."""
         return np.clip(np.round(samples / self._step), -127, 127).astype(np.int8)
 
     def run_integer(self, samples):
-        """Returns the expected results of the firmware's `run_integer` for int8 samples, int32 (count, outputs)."""
+        """Computes the results that the firmware's function `run_integer` must give. Returns int32 (count, outputs) for int8
+        samples (count, inputs)."""
         values = samples.astype(np.int64)
         for index, layer in enumerate(self.layers):
             sums = values @ self.weights[index].T.astype(np.int64) + self.biases[index]
@@ -91,7 +92,7 @@ class CpuNetwork:
         return sums.astype(np.int32)
 
     def files(self, samples, digits):
-        """Returns {name: bytes} of the files that the firmware is compiled with. The CPU takes the first `digits` samples."""
+        """Returns {name: bytes} of the files that the firmware is compiled with. The CPU processes the first `digits` samples."""
         widths = [self.layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in self.layers)]
         tables = {
             "uint32_t cpu_widths[CPU_LAYERS + 1]": widths,

@@ -1,4 +1,4 @@
-"""The firmware of the system: from C and assembly to the contents of the RAM, by Debian's gcc-riscv64-unknown-elf."""
+"""The build of the system's firmware, from C and assembly to the contents of the RAM, by Debian's gcc-riscv64-unknown-elf."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ _FLAGS = [
 
 
 def find_compiler():
-    """Raises ToolError if the compiler is not installed."""
+    """Raises ToolError if the RISC-V compiler is not installed."""
     for program in ("gcc", "objcopy"):
         if shutil.which(_PREFIX + program) is None:
             raise ToolError(f"{_PREFIX}{program} not found; install it with: apt-get install {_PACKAGE}")

@@ -1,4 +1,5 @@
-"""The simulation of the system in Verilator: core, CPU and serial line, built once, and run with the contents of a RAM."""
+"""The simulation of the system in Verilator: core, CPU and serial line. It is built once, and run with different contents of the
+RAM."""
 
 import importlib.util
 import os
@@ -118,5 +119,5 @@ def run_system(program, image, config, folder, *, latency, limit, show=None, tim
 
 
 def _lines(path):
-    """Returns the complete lines that the firmware has printed so far."""
+    """Returns the complete lines in the file `path`, which the firmware has printed so far."""
     return path.read_text(errors="replace").partition(_END)[0].split("\n")[:-1]

@@ -32,7 +32,8 @@ CORE_BASE, MEMORY_BASE, MEMORY_BYTES = 0x3000_0000, 0x4000_0000, 1 << 20
 
 
 def signals(bus):
-    """Yields `(name, signal, driven)` of all channels, with AXI's names; `driven` is True if the manager drives the signal."""
+    """Yields `(name, signal, driven)` for the signals of all channels of a bus. Names are AXI's; `driven` is True if the manager
+    drives the signal."""
     for channel in ("aw", "w", "b", "ar", "r"):
         endpoint = getattr(bus, channel)
         forward = channel in ("aw", "w", "ar")
@@ -48,7 +49,7 @@ def signals(bus):
 
 
 def add_tpu(soc, config, base):
-    """Connects a core to the bus of a LiteX SoC. Returns the core's interrupt."""
+    """Connects a core to the bus of a LiteX SoC, with its registers at address `base`. Returns the core's interrupt."""
     registers = AXILiteInterface(data_width=32, address_width=32)
     manager = AXIInterface(data_width=config.bus_width, address_width=config.address_width, id_width=1)
     irq = Signal()
@@ -68,7 +69,8 @@ def pins(name, bus):
 
 
 def connect(bus, pads, manager_inside):
-    """Returns the statements that connect a bus to pins."""
+    """Returns the statements that connect a bus to pins. `manager_inside` is True if the manager is in the SoC, and False if it
+    is outside."""
     return [
         getattr(pads, name).eq(signal) if forward == manager_inside else signal.eq(getattr(pads, name))
         for name, signal, forward in signals(bus)

@@ -1,6 +1,6 @@
-"""The FuseSoC generator `program`: compiles a random network to the contents of the memory and the script of the host.
+"""The FuseSoC generator `program`. It compiles a random network to the contents of the memory and a script for the host.
 
-`memory.hex` holds region MODEL. `host.hex` holds the script, one step a line. The host identifies the core, sets the regions,
+`memory.hex` holds region MODEL. `host.hex` holds the script, one step per line. The host identifies the core, sets the regions,
 writes samples and starts a run. During the run it writes the next samples and reads some of them back. Then it waits for the
 interrupt, checks the status, and compares every result with the golden model.
 """
@@ -39,7 +39,8 @@ _DONE = 0b0010
 
 
 def make_network(rng, widths):
-    """Returns a network of dense layers with RELU between them. Its normal random weights keep the magnitude of the values."""
+    """Returns a network of dense layers of these widths, with RELU between them. Its weights are random, normally distributed,
+    with a deviation that keeps the magnitude of the values."""
     layers = [
         (
             f"layer{index}",
@@ -53,7 +54,7 @@ def make_network(rng, widths):
 
 
 class HostScript:
-    """The script of the host: its steps as lines of the file."""
+    """The script of the host. Each method appends steps, which are lines of the file."""
 
     def __init__(self):
         self.lines = []
@@ -62,30 +63,30 @@ class HostScript:
         self.lines.append(f"{operation:x}_{address:08x}_{data:08x}" + (f"  // {comment}" if comment else ""))
 
     def write(self, name, value):
-        """Sets a register."""
+        """Adds a step that writes a value to a register."""
         self._step(_WRITE, CORE + REGISTER[name].offset, value, name)
 
     def check(self, name, value):
-        """Checks that a register holds `value`."""
+        """Adds a step that checks that a register holds `value`."""
         self._step(_CHECK, CORE + REGISTER[name].offset, value, name)
 
     def check_ones(self, name, bits):
-        """Checks that `bits` of a register are 1."""
+        """Adds a step that checks that the bits `bits` of a register are 1."""
         self._step(_CHECK_ONES, CORE + REGISTER[name].offset, bits, name)
 
     def fill(self, offset, data):
-        """Writes bytes, a multiple of 4, to the memory, and reads back every eighth word."""
+        """Adds steps that write `data` to the memory, and read back every eighth word. `data` is bytes, a multiple of 4."""
         for index, word in enumerate(np.frombuffer(data, "<u4")):
             self._step(_WRITE, MEMORY + offset + 4 * index, int(word))
             if index % 8 == 7:
                 self.compare(offset + 4 * index, word)
 
     def compare(self, offset, word, comment=""):
-        """Checks a word of the memory."""
+        """Adds a step that checks that a word of the memory holds `word`."""
         self._step(_CHECK, MEMORY + offset, int(word), comment)
 
     def wait(self):
-        """Waits for the interrupt."""
+        """Adds a step that waits for the interrupt."""
         self._step(_WAIT)
 
     def end(self):
@@ -93,7 +94,7 @@ class HostScript:
 
 
 def write_script(script, config, program, image, samples, expected):
-    """Writes the steps of all runs, one after the other."""
+    """Adds the steps of all runs, one run after the other."""
 
     def batch(run):
         return samples[run * program.batch : (run + 1) * program.batch]
@@ -129,7 +130,7 @@ def write_script(script, config, program, image, samples, expected):
 
 
 def results(program, expected):
-    """Yields `(offset in OUTPUT, bits, comment)` of each value of one batch."""
+    """Yields `(byte offset in region OUTPUT, bits, comment)` for each expected value of one batch."""
     for sample, values in enumerate(expected.view(np.uint32)):
         for column, value in enumerate(values):
             yield program.memory.output_offset(sample, column), value, f"sample {sample}, output {column}"
