@@ -83,10 +83,10 @@ def _windows(values, tap, size):
     for ky in range(tap.kernel[0]):
         for kx in range(tap.kernel[1]):
             rows, columns = (
-                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride)
+                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride or None)
                 for k, dilation, count, stride in zip((ky, kx), tap.dilation, size, tap.stride)
             )
-            yield ky, kx, padded[:, rows, columns]
+            yield ky, kx, np.broadcast_to(padded[:, rows, columns], (batch, *size, channels))
 
 
 def _sum(tap, values, size, change):

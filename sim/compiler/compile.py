@@ -2,7 +2,8 @@
 
 The passes, in order:
 
-1. Max pooling over large windows is split into two stages (:mod:`sim.compiler.passes.split_pool`).
+1. Max pooling over large windows is split into two stages (:mod:`sim.compiler.passes.split_pool`). Factors with one channel are
+   written to all lanes (:mod:`sim.compiler.passes.factors`).
 2. Neighbouring positions of tensors with few channels are packed into one vector, if the array then needs fewer cycles
    (:mod:`sim.compiler.passes.neighbours`).
 3. Depthwise convolutions are mapped with positions in the lanes, if the core has `transpose` and the array then needs fewer
@@ -29,6 +30,7 @@ from ..functions.functions import NONE
 from .decisions import decision_of
 from .image import HostMemory, make_code, make_program
 from .passes.depthwise import map_depthwise
+from .passes.factors import widen_factors
 from .passes.im2col import fold
 from .passes.neighbours import fold_columns
 from .passes.split_pool import split_windows
@@ -80,7 +82,7 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     check_batch(batch)
     check_effort(effort)
     batch, key = int(batch), key_of(graph, config, int(batch), effort)
-    graph = split_windows(graph, config.accumulator_depth)
+    graph = widen_factors(split_windows(graph, config.accumulator_depth), config.n)
     _check(graph.stages, config)
     ways = _ways(graph, config, batch)
     found = load(key)

@@ -253,11 +253,12 @@ def _best_overlap(batched, few, config, trials):
     for sums, vectors in _PARTS:
         with suppress(NothingFits):
             parts[sums, vectors] = _overlaps(batched, host, config, depth // sums, vectors)
-    resident = {
-        part: [made for run in runs if (made := with_residents(batched, run, config, host.layouts, host.zeros, depth // part[0]))]
-        for part, runs in parts.items()
-    }
-    joined = _joined(parts, resident, few, config, trials)
+    trial = {}
+    for part, runs in parts.items():
+        pieces, whole = _of_operators(batched, runs)
+        resident = (with_residents(batched, run, config, host.layouts, host.zeros, depth // part[0]) for run in (*runs, *whole))
+        trial[part] = [*runs, *filter(None, resident), *pieces]
+    joined = _joined(trial, parts[_ALL], few, config, trials)
     homes = {name for run in joined for name in run.homes}
     choices = [
         *(Choice(batched, host, runs) for runs in parts.values()),
@@ -274,23 +275,37 @@ def _best_overlap(batched, few, config, trials):
     return best[1]
 
 
-def _joined(parts, resident, few, config, trials):
+def _of_operators(batched, runs):
+    """Returns `(parts, whole)` for operators whose stages include a product: parts of the `runs`, cut around each operator, and a
+    run of all stages of each operator. The stages of a normalisation fit side by side only with resident tensors."""
+    plans = {number: plan for run in runs for number, plan in zip(run.stages, run.plans)}
+    whole, cuts = [], set()
+    for _, group in groupby(enumerate(plans), lambda entry: (batched.stages[entry[1]].title, entry[1] - entry[0])):
+        numbers = [number for _, number in group]
+        if len(numbers) > 1 and any(batched.stages[number].times for number in numbers):
+            whole.append(range(numbers[0], numbers[-1] + 1))
+            cuts |= {numbers[0], numbers[-1] + 1}
+    ends = [sorted({run.stages.start, run.stages.stop, *cuts.intersection(run.stages)}) for run in runs]
+    parts = [range(*part) for some in ends if len(some) > 2 for part in zip(some, some[1:])]
+    return [[RunPlan(part, tuple(plans[number] for number in part)) for part in some] for some in (parts, whole)]
+
+
+def _joined(parts, usual, few, config, trials):
     """Combines the fastest runs of several tilings to one list of runs that covers all stages, and returns it. `parts` is
-    `{(divisor of the accumulators, divisor of the buffer): runs}`, `resident` the same with resident tensors. The first entry
-    covers all stages.
+    `{(divisor of the accumulators, divisor of the buffer): runs}`; the runs `usual` cover all stages.
 
     Each run is simulated alone, both with `APART` and with `FAR_APART`, until the budget is spent.
     """
     left = _PART_PASSES
     tried: list[tuple[int, RunPlan]] = []
-    runs = [(apart, run) for apart, part in product((APART, FAR_APART), parts) for run in (*parts[part], *resident[part])]
+    runs = [(apart, run) for apart, part in product((APART, FAR_APART), parts) for run in parts[part]]
     for apart, run in trials.of(runs):
         run = replace(run, apart=apart) if len(run.stages) > 1 else run
         if any(run == other for _, other in tried):
             continue
         choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
         left -= choice.passes(False)
-        if left > 0 or run in parts[_ALL]:
+        if left > 0 or run in usual:
             candidate = Candidate(choice, (run,), config)
             cycles = (
                 candidate.scheduled(choice.eager).cycles

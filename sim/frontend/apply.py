@@ -10,8 +10,9 @@ from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .index.values import LOWEST, SymbolicTensor, show
 from .messages import unsupported
-from .operators import dense, normalization, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
+from .operators import dense, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
 from .operators.expressions import recognise, unknown
+from .operators.normalization import recognise_normalisation
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
 from .validity.operator_rules import default_of
 
@@ -103,7 +104,7 @@ def _element(step, tensor, known):
     woven = partial or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step)
-        found = recognise(step, result)
+        found = recognise(step, result) or recognise_normalisation(step, result)
         if found is not None:
             return replace(found, formulas=result.formulas, woven=True)
     alone = len(tensors) == 1 or known.joins

@@ -313,8 +313,9 @@ class _Fusion:
     def _behind(self, source, node):
         """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage, or None if that is
         impossible."""
-        if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
-            source, node = node.times, replace(node, times=source)  # multiplication commutes
+        commutes = node.times is not None and node.times.shape == node.shape
+        if commutes and not self._takes_product(source) and self._takes_product(node.times):
+            source, node = node.times, replace(node, times=source)
         if not self._alone(source) or source.softmax or source.times is not None:
             return None
         changes = {}

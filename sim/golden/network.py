@@ -32,9 +32,11 @@ def patches(values, term, size):
     parts = []
     for ky in range(term.kernel[0]):
         for kx in range(term.kernel[1]):
-            rows = slice(ky * term.dilation[0], ky * term.dilation[0] + (size[0] - 1) * term.stride[0] + 1, term.stride[0])
-            columns = slice(kx * term.dilation[1], kx * term.dilation[1] + (size[1] - 1) * term.stride[1] + 1, term.stride[1])
-            parts.append(padded[:, rows, columns])
+            rows, columns = (
+                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride or None)
+                for k, dilation, count, stride in zip((ky, kx), term.dilation, size, term.stride)
+            )
+            parts.append(np.broadcast_to(padded[:, rows, columns], (batch, *size, channels)))
     return np.stack(parts, axis=3)
 
 

@@ -62,8 +62,8 @@ class Term:
     weights : bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result)
         Output channels are divided into `groups` equal parts. Each part reads the corresponding part of the source's channels.
     stride, dilation, padding : (int, int)
-        Distances along y and x, in positions. Padding is above and to the left; the padding below and to the right follows from
-        the stage's size.
+        Distances along y and x, in positions. With stride 0, all results read the same position. Padding is above and to the
+        left; the padding below and to the right follows from the stage's size.
     groups : int
     fixed : bool
         True if the weights define an operation (an average, a scale, a choice of channels), so that training does not change
@@ -174,8 +174,8 @@ class Stage:
     softmax : bool
         Apply Softmax over the channels, in place of a function.
     times : str or None
-        Name of a tensor with the shape of the result, by which the result is multiplied. Both factors are bfloat16, and the
-        product is rounded again.
+        Name of a tensor by which the result is multiplied. It has the shape of the result, or one channel that multiplies all
+        channels. Both factors are bfloat16, and the product is rounded again.
     origin : (int, int)
         Position in the output tensor of the result's position (0, 0).
     value : str or None
@@ -215,8 +215,8 @@ class Stage:
 
     @property
     def beside(self):
-        """Returns the name of the tensor that is an operand of each result, with the shape of the results: the tensor of
-        `select`, or `times`. Returns None if there is no such tensor."""
+        """Returns the name of the tensor that is an operand of each result, at the same position: the tensor of `select`, or
+        `times`. Returns None if there is no such tensor."""
         return self.select.tensor if self.select else self.times
 
     @property

@@ -164,11 +164,12 @@ class Results:
 
     def _multiply(self, rectangle, column, acc, result, factor):
         """Emits MULTIPLY instructions, one for each row of positions: the two factors and the product have different row
-        pitches."""
+        pitches. A factor with one tile multiplies every column tile."""
         samples, rows, columns = rectangle.sums
+        tile = column % factor.area.layout.tiles
         for sample in range(samples):
             for y in range(rows):
-                operand = factor.at(rectangle.samples[0] + sample, rectangle.rows[0] + y, column, rectangle.columns[0])
+                operand = factor.at(rectangle.samples[0] + sample, rectangle.rows[0] + y, tile, rectangle.columns[0])
                 self.emitter.emit(
                     Opcode.MULTIPLY,
                     {

@@ -141,7 +141,8 @@ class _Halo:
 
 def _is_depthwise(stage):
     term, channels = stage.terms[0], stage.channels
-    return len(stage.terms) == 1 and not term.data and 1 < term.groups == channels and term.weights.shape[2] == 1
+    alone = len(stage.terms) == 1 and not term.data and 0 not in term.stride
+    return alone and 1 < term.groups == channels and term.weights.shape[2] == 1
 
 
 def _is_pointwise(stage):

@@ -98,7 +98,8 @@ def _foldable(graph):
     products = [(stage, term) for stage in graph.stages for term in stage.terms if term.data]
     for stage, term in products:
         found |= dict.fromkeys((stage.output, term.source, term.data), False)
-    for name in [graph.output, *(stage.times for stage in graph.stages)]:
+    repeated = [(stage.output, term.source) for stage in graph.stages for term in stage.terms if 0 in term.stride]
+    for name in [graph.output, *(stage.times for stage in graph.stages), *(name for pair in repeated for name in pair)]:
         found[name] = False
     return [name for name, can in found.items() if can]
 

@@ -5,6 +5,7 @@ A tensor that is stored in host memory passes the buffer's vector port three tim
 tensor has space for the samples that are in flight between its writer and its last reader.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from ..memory.areas import whole_area
@@ -14,9 +15,12 @@ from .stage_tiling import NothingFits, plan_stage
 
 __all__ = ["with_residents"]
 
+_TABLE_VECTORS = 8  # vectors of operands of a stage with a table and resident operands
+
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """Returns a RunPlan in which tensors are resident, or None if none fits. The largest tensors are tried first.
+    """Returns a RunPlan in which tensors are resident, or None if none fits. The largest tensors are tried first, one after the
+    other, then all at once.
 
     Parameters
     ----------
@@ -33,10 +37,10 @@ def with_residents(batched, run, config, layouts, first, depth):
     names, best = _candidates(batched, run.stages), None
     for name in sorted(names, key=lambda name: -layouts[name].sample):
         kept = {*best.homes, name} if best else {name}
-        try:
+        with suppress(NothingFits):
             best = _planned(batched, run, config, layouts, first, depth, kept) or best
-        except NothingFits:
-            continue
+    with suppress(NothingFits):
+        best = best or len(names) > 1 and _planned(batched, run, config, layouts, first, depth, {*names}) or None
     return best
 
 
@@ -64,10 +68,9 @@ def _candidates(batched, numbers):
 
 
 def _is_operand(name, stage):
-    """Returns True if a stage reads the tensor only as an operand and may read it from its home. A stage with a function table
-    may not: it needs buffer space for operands to load the table."""
-    other = {stage.output, stage.beside, *(term.data for term in stage.terms)}
-    return name not in other and not stage.function.is_table and all(extra.tensor != name for extra in stage.extras)
+    """Returns True if a stage reads the tensor only as an operand, of its sums or of a product, and may read it from its home."""
+    other = {stage.output, stage.select and stage.select.tensor, *(term.data for term in stage.terms)}
+    return name not in other and all(extra.tensor != name for extra in stage.extras)
 
 
 def _planned(batched, run, config, layouts, first, depth, kept):
@@ -77,8 +80,8 @@ def _planned(batched, run, config, layouts, first, depth, kept):
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
     space = config.unified_buffer_depth - first - sum(sizes.values())
     plans = [
-        plan_stage(batched, number, config, layouts, space, depth, kept) if uses else plan
-        for number, plan, uses in zip(run.stages, run.plans, users)
+        _with_table(plan_stage(batched, number, config, layouts, space, depth, kept), stage) if uses else plan
+        for number, stage, plan, uses in zip(run.stages, stages, run.plans, users)
     ]
     jobs = [[job.samples for job in plan.rectangles(stage, batched)] for plan, stage in zip(plans, stages)]
     steps = numbered(jobs, sources_of(stages, batched.tensors))
@@ -95,6 +98,11 @@ def _planned(batched, run, config, layouts, first, depth, kept):
     ):
         return None
     return replace(run, plans=tuple(plans), homes=homes, home_size=size)
+
+
+def _with_table(plan, stage):
+    """Returns the plan of a stage with space for operands to load its function table through, if it has one."""
+    return replace(plan, operands=max(plan.operands, _TABLE_VECTORS)) if stage.function.is_table else plan
 
 
 def _under_way(jobs, steps, writer, reader):

@@ -23,10 +23,10 @@ def shape_of(tensor):
     return tensor.dims, tensor.batch
 
 
-def reduced(shape, axis):
-    """Returns the shape after a reduction along an axis with keepdims; None if the axis is the batch axis."""
+def reduced(shape, *axes):
+    """Returns the shape after a reduction along axes with keepdims; None if the batch axis is among them."""
     dims, batch = shape
-    return None if axis == batch else (tuple(1 if place == axis else size for place, size in enumerate(dims)), batch)
+    return None if batch in axes else (tuple(1 if place in axes else size for place, size in enumerate(dims)), batch)
 
 
 def _elementary(operation):
@@ -58,8 +58,9 @@ def _power(step, base, exponent):
             return None
         return formula("exp", formula("multiply", exponent, constant(math.log(base.parameter))))
     count = exponent.parameter
-    if count == 0.5:
-        return formula("sqrt", base)
+    if abs(count) == 0.5:
+        root = formula("sqrt", base)
+        return root if count > 0 else formula("divide", constant(1), root)
     if not 1 <= abs(count) <= _HIGHEST_POWER or count != int(count):
         return None
     power = base if abs(count) == 1 else formula("power", base, parameter=int(abs(count)))
@@ -101,7 +102,7 @@ _NUMBERS = {
 
 #: Operators whose results are truth values.
 TRUTHS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not")
-REDUCTIONS = ("ReduceMax", "ReduceSum", "ReduceLogSumExp")
+REDUCTIONS = ("ReduceMax", "ReduceSum", "ReduceMean", "ReduceLogSumExp")
 _SAME = ("Identity", "Dropout", "Cast", "CastLike")
 _SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand")
 
@@ -172,8 +173,8 @@ def _made(step, arguments, shape):
 
 def _reduction(step, first):
     tensor = step.arguments[0]
-    axes = step.integers("axes", 1)
-    if not axes or len(axes) > 1:
-        return None
-    axis, kept = axes[0] % len(tensor.dims), step.attributes.get("keepdims", 1)
-    return formula(step.operator, first, parameter=(axis, shape_of(tensor), kept))
+    axes, kept = step.integers("axes", 1), step.attributes.get("keepdims", 1)
+    axes = sorted({axis % len(tensor.dims) for axis in axes or ()})
+    if step.operator == "ReduceMean" and axes:
+        return formula(step.operator, first, parameter=(tuple(axes), shape_of(tensor), kept))
+    return formula(step.operator, first, parameter=(axes[0], shape_of(tensor), kept)) if len(axes) == 1 else None

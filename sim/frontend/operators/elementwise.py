@@ -382,9 +382,11 @@ def _of_tensors(step, operator=None):
     height, width, channels = one.source.shape
     places = _places(one, two)
     if operator == "Mul":
+        if (places == places[:1]).all():  # one factor for each position
+            places = places[:1]
         same = (
             not isinstance(two.source, Joint)
-            and two.source.shape == one.source.shape
+            and two.source.shape == (height, width, len(places))
             and np.array_equal(places, whole(two.source))
         )
         other = two.source if same else copied(step, two, places)

@@ -376,7 +376,7 @@ def reduce(step, tensor):
     axes, dims, batch = reduction(step, tensor)
     if step.operator != "ReduceMax" and (found := _block_total(step, tensor, sorted(axes))):
         return replace(tensor.of(found[0], found[1].reshape(dims)), batch=batch)
-    tensor, seen, roles = arrangement(step, tensor)
+    tensor, seen, roles = arrangement(step, tensor, None if step.operator == "ReduceMax" else _features(tensor, axes))
     gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
     kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
@@ -391,10 +391,17 @@ def reduce(step, tensor):
     return replace(result, dims=dims, batch=batch)
 
 
+def _features(tensor, axes):
+    """Returns the last axis of an input without a fixed layout, if it is one of two and the only reduced one: the features of a
+    sequence."""
+    last, sizes = len(tensor.dims) - 1, [size for size in tensor.dims if size > 1]
+    return last if tensor.source.loose and {*axes} == {last} and len(sizes) == 2 else None
+
+
 def _block_total(step, tensor, axes):
     """Returns `(node, index map)` of sums or means over values that do not form a window, but blocks of channels. Returns None if
     they do not form blocks, or form a window."""
-    if next(arranged(tensor), None):
+    if next(arranged(tensor, _features(tensor, axes)), None):
         return None
     rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]
     count = int(np.prod([tensor.dims[axis] for axis in axes]))

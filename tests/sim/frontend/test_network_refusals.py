@@ -17,7 +17,7 @@ def mlp(rng, **options):
     return b
 
 
-@pytest.mark.parametrize("operator", ["InstanceNormalization", "LRN", "RNN"])
+@pytest.mark.parametrize("operator", ["LpNormalization", "LRN", "RNN"])
 def test_unsupported_operator(rng, tmp_path, operator):
     b = mlp(rng)
     b(operator, name="odd\none")
