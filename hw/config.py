@@ -1,4 +1,4 @@
-"""The configuration of one core: all parameters of the generator with their checks, and named presets."""
+"""The configuration of one core: all parameters of the generator, checked once, with named presets."""
 
 from dataclasses import dataclass, field, fields
 

@@ -1,4 +1,4 @@
-"""The cycles of instructions, derived from the latencies of the units. The datasheet and the compiler's timing model use them."""
+"""Cycles of instructions, from the latencies of the units: for the datasheet and the compiler's timing model."""
 
 from .activation.function_table import FunctionTable
 from .activation.function_unit import product_cycles
