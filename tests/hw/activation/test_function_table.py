@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from activation_functions import TABLES
+from activation_functions import TABLES, gelu_beside_root
 from amaranth_tpu.hw.activation.function_table import FunctionPair, FunctionTable
 from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
 from amaranth_tpu.hw.verilog.export import component_to_verilog
@@ -81,6 +81,14 @@ FEW = [Function("silu"), Function("exp"), Function("clip", (-3,)), Function("har
 def test_functions(function):
     x = operands(np.random.default_rng(seed()))
     assert (stream(block().run, table_of(function), x) == lookup(x, table_of(function))).all()
+
+
+@pytest.mark.slow
+def test_two_functions_in_one_memory():
+    """GELU in 14 binades and the inverse root in two binades of the same memory give the golden model's results."""
+    x = operands(np.random.default_rng(seed()))
+    for table in gelu_beside_root():
+        assert (stream(block().run, table, x) == lookup(x, table)).all()
 
 
 _MOST = {"first": 255, "linear_low": 3, "linear_high": 3, "scale": 3, "base": 15, "spare": 15}

@@ -38,7 +38,7 @@ def _sliced():
     return b
 
 
-@pytest.mark.parametrize("build", [_root, _gathered, _sliced])
+@pytest.mark.parametrize("build", [_gathered, _sliced])
 def test_nan_where_onnx_has_a_number_is_an_error(tmp_path, build):
     """A NaN that follows from an overflow is an error if ONNX has another value there. The error names the overflowing stage,
     even if only one of 100 samples overflows."""
@@ -50,9 +50,9 @@ def test_nan_where_onnx_has_a_number_is_an_error(tmp_path, build):
 
 
 def test_same_infinity_is_no_error(tmp_path):
-    b, _, _ = _squares(4)
-    found = tpu.load(b.save(tmp_path)).compare(_number([[1, 2, 3, 1e30]]))
-    assert found.error is None and found.not_finite == 1
+    for b in (_squares(4)[0], _root()):
+        found = tpu.load(b.save(tmp_path)).compare(_number([[1, 2, 3, 1e30]]))
+        assert found.error is None and found.not_finite == 1
 
 
 def test_reason_names_the_stage_that_overflows(rng, tmp_path):

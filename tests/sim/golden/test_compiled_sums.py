@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.golden import compiled_sums
@@ -11,6 +12,7 @@ from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.sums import Sums
+from amaranth_tpu.sim.golden.table_lookup import Table
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
@@ -117,6 +119,11 @@ def test_elements(rng, compiled, kind):
         result = _bfloat16(rng, shape, kind)
         _same(compiled.kept(values, result), Sums().kept(values, result))
         for table in map(table_of, (*TABLES, InverseRoot())):
+            _same(compiled.looked_up(start, table), Sums().looked_up(start, table))
+        first, ends, scale, base, spare = (rng.integers(0, most, 16).tolist() for most in (256, 4, 4, 16, 16))
+        words = rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16)
+        for settings in zip(first, ends, ends[::-1]):
+            table = Table(*settings, words, scale.pop(), base.pop(), spare.pop())
             _same(compiled.looked_up(start, table), Sums().looked_up(start, table))
 
 
