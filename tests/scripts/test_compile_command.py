@@ -19,6 +19,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_the_same_bytes_twice(tmp_path):
     model = write_model(tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", np.arange(48, dtype=np.float32).reshape(3, 16))
@@ -67,7 +68,7 @@ def objections(names, language):
     return {names[int(line) - 3] for line in re.findall(r"^<stdin>:(\d+):\d+: error:", said, re.M)}
 
 
-@pytest.mark.parametrize("language, program", [("c", "cc1"), ("c++", "cc1plus")])
+@pytest.mark.parametrize("language, program", [("c", "cc1"), pytest.param("c++", "cc1plus", marks=pytest.mark.slow)])
 def test_names_that_a_compiler_refuses(language, program):
     """`is_taken` knows each word in the compiler's binary, including keywords, and each predefined macro that the compiler
     refuses as a name."""

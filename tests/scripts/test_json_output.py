@@ -46,6 +46,7 @@ def test_program_model_and_core_are_named(command, tmp_path, monkeypatch, rng, k
     assert figures["core"] == CORE | ({"training": True, "bias_depth": figures["core"]["bias_depth"]} if kind == "train" else {})
 
 
+@pytest.mark.slow
 def test_points_of_a_sweep_name_their_model_and_core(command):
     figures = printed("sweep", command("sweep", "--model", "d", "--n", "4,8", "--json").stdout)
     assert [point["core"] for point in figures["points"]] == [CORE, asdict(Config(n=8))]

@@ -36,6 +36,7 @@ def test_installation_is_one_package(installed):
     assert "\nLicense: Apache-2.0\n" in metadata and "\nLicense-File: LICENSE\n" in metadata
 
 
+@pytest.mark.slow
 def test_runs_from_an_empty_folder(installed, tmp_path):
     """The installed package runs a shipped network in an empty folder, without the source tree."""
     command = (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text().partition("tpu = ")[2].split(":")[0]

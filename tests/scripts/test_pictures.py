@@ -103,7 +103,7 @@ def test_stalls(draw, run, tmp_path):
     assert f"Where {figures['cycles']:,} cycles went" in found
 
 
-@pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), pytest.param("pdf", b"%PDF", marks=pytest.mark.slow)])
 def test_formats(draw, run, tmp_path, kind, head):
     pytest.importorskip("matplotlib")
     assert draw("stalls", run[0], "-o", tmp_path / f"s.{kind}").returncode == 0

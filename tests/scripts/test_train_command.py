@@ -14,6 +14,7 @@ from amaranth_tpu.sim.golden.sums import Sums
 from command import refused, tpu_on_full_disk, write_idx, write_model
 from json_output import printed
 from onnx_models import reference
+from suites import slow
 from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_samples
 
 
@@ -219,7 +220,7 @@ def test_log_has_each_step(command, model, data, tests, tmp_path):
     assert found["measured_accuracy"][6] == pytest.approx(figures["accuracy"], rel=1e-6)
 
 
-@pytest.mark.parametrize("kind, head", [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize("kind, head", [("svg", b"<?xml"), *slow(("png", b"\x89PNG"), ("pdf", b"%PDF"))])
 def test_curve(command, model, data, tmp_path, kind, head):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"curve.{kind}"
@@ -351,7 +352,7 @@ def test_nothing_to_resume_yet(command, model, data, tmp_path):
     assert done.returncode == 0 and "no checkpoint yet: starting at the first step" in done.stderr
 
 
-@pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
+@pytest.mark.parametrize("option, name", [("-o", "new.onnx"), *slow(("--checkpoint", "c"), ("--curve", "c.svg")), ("--log", "l")])
 def test_a_full_disk(model, data, tmp_path, option, name):
     """On a full disk, training fails with a one-line error, leaves no partial file, and keeps an older file."""
     target = tmp_path / name

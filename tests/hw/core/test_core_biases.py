@@ -33,6 +33,7 @@ def updates(config, rng, rounds):
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [{"latency": 1}, *slow({"latency": 25})], ids=str)
 def test_updates_in_a_chain(rng, memory):
     host, machine = MemoryBuilder(rng), Machine(FULL)

@@ -298,7 +298,7 @@ def test_the_compiler_keeps_it(rng):
     network_runs(rng, config, MemoryBuilder(rng, 1 << 22), 20)
 
 
-@pytest.mark.parametrize("in_flight", [4, *slow(16)])
+@pytest.mark.parametrize("in_flight", slow(4, 16))
 def test_limits(rng, in_flight):
     config = Config(**TINY | NARROW | {"in_flight": in_flight})
     host = MemoryBuilder(rng, 1 << 19)

@@ -207,7 +207,7 @@ def reserved_bits(config, opcode):
     return [bit for bit in range(256) if record.reserved >> bit & 1]
 
 
-@pytest.mark.parametrize("config", [pytest.param(SMALL, marks=pytest.mark.slow), FULL], ids=["small", "full"])
+@pytest.mark.parametrize("config", slow(SMALL, FULL), ids=["small", "full"])
 def test_every_edge(rng, config):
     words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config), *transposing_edges(config)]]
     for opcode in GOOD:

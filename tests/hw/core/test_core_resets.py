@@ -55,7 +55,7 @@ def check_resets(rng, config, count, memory):
 
 
 def test_resets(rng):
-    check_resets(rng, Config(**TINY | NARROW), 4, {"latency": 200})
+    check_resets(rng, Config(**TINY | NARROW), 3, {"latency": 200})
 
 
 @pytest.mark.slow

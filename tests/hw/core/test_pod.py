@@ -35,6 +35,7 @@ def test_programs(rng, tmp_path, size, pause, link_latency):
             assert core["ring_sent"] == core["ring_received"] == words_of(words, size)
 
 
+@pytest.mark.slow
 def test_ring_recovers_after_one_core_faults(rng, tmp_path):
     """If one core faults in the middle of a program, the other core ends with TIMEOUT. After a flush both cores run without a
     fault."""

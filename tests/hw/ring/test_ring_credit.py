@@ -20,9 +20,7 @@ def refuted(claims):
     return [text for text, result in results.items() if result == "sat"]
 
 
-@pytest.mark.parametrize(
-    "depth, stages", [(4, 3), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((8, 1), (64, 5), (8, 9)))]
-)
+@pytest.mark.parametrize("depth, stages", slow((4, 3), (8, 1), (64, 5), (8, 9)))
 def test_unit(depth, stages):
     config = ring_core(ring_depth=depth, cell_stages=stages)
     circuit = unit_circuit(config)

@@ -78,13 +78,14 @@ def test_mismatched_rings_fault(rng, tmp_path, one, other):
     assert "RING" in causes(results[0]) or causes(results[0]).count("TIMEOUT") == 1, causes(results[0])
 
 
+@pytest.mark.slow
 def test_two_cores_of_one_rank(rng, tmp_path):
     words = [LOAD, ring(mode=RingMode.ALL_REDUCE), STORE, HALT]
     results, *_ = play_pod(rng, tmp_path, [[(words, TIMEOUT), (words, TIMEOUT | {"rank": 0})]])
     assert "RING" in causes(results[0])
 
 
-@pytest.mark.parametrize("first", [3, *slow(0, 6)])
+@pytest.mark.parametrize("first", slow(3, 0, 6))
 def test_ring_that_does_not_complete_times_out(rng, tmp_path, first):
     """If a RING does not complete, the core ends with the model's TIMEOUT and `fault_pc`. STOREs after earlier RINGs have the
     model's effect."""

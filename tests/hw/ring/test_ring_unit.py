@@ -34,7 +34,7 @@ async def buckets(ports, rng, *, config, size, count, **links):
 
 @pytest.mark.parametrize(
     "size, links",
-    [(1, dict(grant=0.7)), *slow((2, dict(stall=0.3, late=20))), (3, dict(latency=9, stall=0.2, grant=0.6, late=50))],
+    [(1, dict(grant=0.7)), *slow((2, dict(stall=0.3, late=20)), (3, dict(latency=9, stall=0.2, grant=0.6, late=50)))],
     ids=str,
 )
 def test_random(size, links):

@@ -36,6 +36,7 @@ def everything():
     return verilog_of(Config(**EVERYTHING))
 
 
+@pytest.mark.slow
 def test_icarus(verilog, tmp_path):
     (tmp_path / "tpu.v").write_text(verilog)
     done = subprocess.run(
@@ -52,8 +53,15 @@ def test_icarus(verilog, tmp_path):
     "sizes",
     [
         TINY | MIXED,
-        {"n": 4, "table_lanes": 2},
-        *slow(TINY | FEW_SIZES[0], TINY | FEW_SIZES[4], {"n": 2, "cell_stages": 9}, {}, {"n": 32}, {"n": 8, "table_lanes": 8}),
+        *slow(
+            {"n": 4, "table_lanes": 2},
+            TINY | FEW_SIZES[0],
+            TINY | FEW_SIZES[4],
+            {"n": 2, "cell_stages": 9},
+            {},
+            {"n": 32},
+            {"n": 8, "table_lanes": 8},
+        ),
     ],
     ids=str,
 )
@@ -192,6 +200,7 @@ def test_names_that_no_module_has(name):
         to_verilog(Config(n=2, **PLAIN), name=name)
 
 
+@pytest.mark.slow
 def test_verilog_is_deterministic(everything):
     """The Verilog does not depend on the hash seed (order of sets) or on names from byte code."""
     assert written_by(sys.executable, 1) == everything

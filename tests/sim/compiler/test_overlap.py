@@ -107,6 +107,7 @@ def test_groups():
     assert groups_of(range(2), lambda group: False) == [[0], [1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, waiting", [("a", 0.013), *slow(("c", 0.025))])
 def test_the_array_does_not_wait(name, waiting):
     """With overlapped stages, networks `a` and `c` stall the array for less than 1.3 and 2.5 % of their cycles. Without overlap,

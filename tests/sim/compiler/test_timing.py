@@ -57,6 +57,7 @@ def _table_loads(config, loads):
     return emitter.ops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4, *slow(8, 16)])
 def test_loads_stall_table_loads(n, rng):
     """If LOADs delay a LOAD_TABLE, the timing model's cycles are within 3 % of the RTL's."""

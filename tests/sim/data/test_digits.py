@@ -172,6 +172,7 @@ def test_shipped_network():
     assert (logits.argmax(1) == labels).mean() >= 0.985
 
 
+@pytest.mark.slow
 def test_training_is_repeatable(tmp_path):
     """The network learns bars at ten positions, the same seed gives the same ONNX bytes, and held-out samples are not used for
     training."""

@@ -14,7 +14,7 @@ from core_runs import FULL, SMALL
 from suites import slow
 
 
-@pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
+@pytest.mark.parametrize("config", slow(SMALL, FULL), ids=["small", "full"])
 def test_every_signal_is_there(config):
     verilog = verilog_of(config)
     recorded = Simulation.of_core(verilog, config, simulator="icarus", probes=core_probes(config))

@@ -115,6 +115,7 @@ def test_command(command, tmp_path):
     assert f"{rows[5]['cycles']:,}" in shown.stdout
 
 
+@pytest.mark.slow
 def test_picture(command, tmp_path):
     pytest.importorskip("matplotlib")
     assert command("sweep", "--model", "m.onnx", "--n", "2,4", "--batch", 3, "--plot", tmp_path / "f.svg").returncode == 0
