@@ -23,6 +23,7 @@ from . import (
     speed,
     summary,
     training,
+    transformers,
 )
 from .common import app
 
@@ -30,6 +31,7 @@ from .common import app
 TABLES = (
     inference,
     mlperf_tiny,
+    transformers,
     training,
     master_rounding,
     speed,

@@ -38,6 +38,7 @@ DOCUMENTS = {
     "networks": RESULTS,
     "processors": RESULTS,
     "mlperf-tiny": RESULTS,
+    "transformers": RESULTS,
     "training": RESULTS,
     "cores": RESULTS,
     "boards": RESULTS,
