@@ -62,7 +62,7 @@ def pass_cycles(config, rows, keep):
 def result_cycles(config, opcode, fields):
     """Returns `(cycles, vectors)` of an instruction of the activation unit.
 
-    `cycles` is the time without stalls. `vectors` is the number of results and operands that pass the vector port.
+    `cycles` is the time without stalls. `vectors` is the number of vectors, both operands and results, that pass the vector port.
 
     Parameters
     ----------

@@ -197,8 +197,8 @@ def _first(laid, config, batch):
 
 
 def _search(laid, config, batch, trials):
-    """Searches among all choices. Returns the fastest choice and its schedule; the schedule is None if nothing had to be
-    compared. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
+    """Searches among all tilings of the network. Returns the fastest choice and its schedule. The schedule is None if there was
+    only one choice. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config, trials)
     choices = _choices(laid, config, batch, overlaps)

@@ -18,7 +18,8 @@ __all__ = ["generate", "Overlap"]
 
 
 def generate(batched, host, runs, config):
-    """Returns the :class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions except LOAD_WEIGHTS and HALT.
+    """Generates all instructions of a program except LOAD_WEIGHTS and HALT. Returns the
+    :class:`sim.compiler.codegen.emitter.StageEmitter` that has them.
 
     Parameters
     ----------

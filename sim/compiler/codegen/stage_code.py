@@ -51,9 +51,9 @@ class StageCode:
         self.passes = count_passes(self.stage, self.n)
 
     def _besides(self):
-        """Returns the allocator for the tensor that `select` reads, between operands and staged results; None if the stage has no
-        select. Each instruction that reads this tensor also writes results: the interlock covers all rows from the ones to the
-        others, so the distance must be small."""
+        """Returns the allocator for the tensor that `select` reads; None if the stage has no select. Its rows are between the
+        operands and the staged results. An instruction with select reads this tensor and writes results. Its interlock covers all
+        buffer rows from the first to the last that it accesses, so both areas must be near each other."""
         if not self.stage.select:
             return None
         size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
@@ -139,7 +139,8 @@ class StageCode:
         return Placed(area, place + rectangle.samples[0] % samples * area.size)
 
     def _zero_margins(self, home):
-        """Loads zeros around a sample of a resident tensor, when its area of the home is used for the first time."""
+        """Loads zeros around a sample of a resident tensor. Does nothing if this part of the tensor's home has been used before,
+        as the zeros are then still there."""
         layout, area = home.area.layout, home.area
         if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
             return
