@@ -29,7 +29,7 @@ _FEW = 8  # samples of this comparison
 #: buffer.
 _ALL = (1, 1)
 _PARTS = ((2, 1), (4, 1), (1, 4))
-_GAIN = 0.99  # largest share of the cycles that a candidate with smaller pieces may take, to be preferred
+_GAIN = 0.99  # a candidate with smaller jobs is preferred only if it takes at most this share of the cycles
 _CANDIDATES = 8
 _WAITING = 0.005  # share of cycles in which the array waits, below which the search stops
 _SHARE = 4  # if other runs have fewer passes than this multiple of the runs with samples along x, all are simulated together
@@ -276,8 +276,9 @@ def _best_overlap(batched, few, config, trials):
 
 
 def _of_operators(batched, runs):
-    """Returns `(parts, whole)` for operators whose stages include a product: parts of the `runs`, cut around each operator, and a
-    run of all stages of each operator. The stages of a normalisation fit side by side only with resident tensors."""
+    """Returns `(parts, whole)`, lists of runs around operators whose stages include a product, such as normalisations. `parts`
+    are the given `runs`, cut at the ends of each such operator. `whole` has one run for each such operator, with all of its
+    stages; these fit into memory at the same time only with resident tensors."""
     plans = {number: plan for run in runs for number, plan in zip(run.stages, run.plans)}
     whole, cuts = [], set()
     for _, group in groupby(enumerate(plans), lambda entry: (batched.stages[entry[1]].title, entry[1] - entry[0])):

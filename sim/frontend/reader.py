@@ -191,7 +191,7 @@ class _Reader:
         for node in self.graph.node:
             for name in filter(None, node.output):
                 self.producers[name] = node
-        self.users = Counter(name for node in self.graph.node for name in set(node.input))  # that have not run yet
+        self.users = Counter(name for node in self.graph.node for name in set(node.input))  # reads that are still to come
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values have been released
         self.done = set()  # nodes that have run, by id

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
 package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
-del sys.path[0]  # where it holds names of Python's own modules
+del sys.path[0]  # this folder must not shadow modules of the standard library
 
 try:
     from fusesoc.capi2.generator import Generator

@@ -98,9 +98,9 @@ class Emitter:
         return place
 
     def put_table(self, key, table, vector, operands):
-        """Selects the function with this key in the function table. Loads the missing part of its packed table, which is stored
-        from vector `vector` of region MODEL on. `operands` is the :class:`.Ring` that allocates rows of the unified buffer for
-        the transfer.
+        """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
+        hold yet. The packed table is stored from vector `vector` of region MODEL on. `operands` is the :class:`.Ring` that
+        allocates rows of the unified buffer for the transfer.
 
         The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
         the use of the other. Only these two areas are taken from `operands`: its other rows stay free for operands.
@@ -194,8 +194,8 @@ class StageEmitter(Emitter):
         return self.first_bias[stage] + column
 
     def load_table(self, function, operands):
-        """Selects a function in the function table, and loads the missing part of its table. `operands` is the :class:`.Ring`
-        that allocates rows of the unified buffer for the transfer."""
+        """Selects a function for TABLE, and loads the part of its table that the function table does not hold yet. `operands` is
+        the :class:`.Ring` that allocates rows of the unified buffer for the transfer."""
         table = table_of(function)
         if function not in self.tables:
             self.tables[function] = self._table_vectors

@@ -163,8 +163,8 @@ class Results:
         return min(self.n, self.stage.channels - column * self.n)
 
     def _multiply(self, rectangle, column, acc, result, factor):
-        """Emits MULTIPLY instructions, one for each row of positions: the two factors and the product have different row
-        pitches. A factor with one tile multiplies every column tile."""
+        """Emits MULTIPLY instructions, one for each row of positions, because the two factors and the product have different row
+        pitches. A factor with only one column tile multiplies every column tile of the stage."""
         samples, rows, columns = rectangle.sums
         tile = column % factor.area.layout.tiles
         for sample in range(samples):

@@ -72,7 +72,7 @@ class StageCode:
         if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
-    # Jobs. They and the methods that they call yield where other stages may take a turn: True between groups of column tiles.
+    # Jobs. They, and the methods that they call, yield where jobs of other stages may be inserted: True between groups.
 
     def job(self, rectangle, *, first=False, last=False):
         """Emits the instructions of one job: the sums and results of a rectangle. With samples along x, the results of each group

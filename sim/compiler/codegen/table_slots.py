@@ -1,4 +1,5 @@
-"""Contents of the function table while a program runs: several functions with few binades are resident side by side."""
+"""The contents of the function table while a program runs. The table can hold several functions at the same time if they have few
+binades."""
 
 from itertools import product
 
@@ -12,7 +13,7 @@ _BINADE_WORDS = TABLE_WORDS // (2 * BINADES)
 
 
 class TableSlots:
-    """The binades of the function table, each with the binade of a function that it holds for both signs.
+    """The slots of the function table, one per binade of the memory. A slot holds one binade of one function, for both signs.
 
     Members
     -------
@@ -22,15 +23,15 @@ class TableSlots:
 
     def __init__(self):
         self.selected = None
-        self._held: list = [None] * BINADES  # (key, number of the function's binade)
+        self._held: list = [None] * BINADES  # (key of a function, index of its binade)
         self._used, self._time = [0] * BINADES, 0
 
     def select(self, key, table, n):
-        """Selects a function, and returns `(base, runs)`: its first binade in the memory, and the vectors that must be loaded, as
-        `(first vector of the packed table, first word of the memory, vectors)`.
+        """Selects a function, and decides where its binades are stored. Returns `(base, runs)`: the first slot, and the vectors
+        to load, as a list of `(first vector of the packed table, first word of the memory, number of vectors)`.
 
-        The binades that the memory already holds are kept. Otherwise the least recently used ones are overwritten. A resident
-        function that is not selected loads one vector: LOAD_TABLE also sets its settings.
+        Binades that are already in the memory are kept. Other binades overwrite the least recently used slots. If all binades of
+        the function are already in the memory, one vector is loaded, as LOAD_TABLE also sets the function's settings.
         """
         self.selected, self._time = key, self._time + 1
         base = min(range(BINADES - table.binades + 1), key=lambda base: self._cost(key, base, table.binades))

@@ -1,6 +1,8 @@
-"""Factors with one channel, which multiply all channels of a stage's results: the product instruction needs them in all lanes.
+"""Products whose second factor has one channel, which multiplies all channels of a stage's results. MULTIPLY needs such a factor
+in all lanes.
 
-A stage whose result is only such a factor writes all lanes itself. An additional stage copies any other factor to all lanes.
+If a stage computes only this factor, the stage writes it to all lanes. Any other factor is copied to all lanes by an additional
+stage.
 """
 
 from dataclasses import replace
@@ -15,7 +17,8 @@ __all__ = ["widen_factors"]
 
 
 def widen_factors(graph, n):
-    """Returns the graph with these factors in all lanes that their products need, for an array of size `n`."""
+    """Returns the graph in which each factor with one channel is in as many lanes as its products need. `n` is the size of the
+    array."""
     lanes = {}
     for stage in graph.stages:
         if _spreads(graph, stage):
@@ -41,7 +44,8 @@ def _spreads(graph, stage):
 
 
 def _alone(graph, factors):
-    """Returns the factors that stages can write to all lanes: nothing else reads them, and they are sums or functions of sums."""
+    """Returns the names of the factors that their stages can write to all lanes: nothing else reads them, and they are sums or
+    functions of sums."""
     others = {graph.input, graph.output}
     for stage in graph.stages:
         others |= reads(stage if not _spreads(graph, stage) else replace(stage, times=None))

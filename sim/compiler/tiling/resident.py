@@ -15,12 +15,12 @@ from .stage_tiling import NothingFits, plan_stage
 
 __all__ = ["with_residents"]
 
-_TABLE_VECTORS = 8  # vectors of operands of a stage with a table and resident operands
+_TABLE_VECTORS = 8  # minimum of operand vectors for a stage with a table and resident operands
 
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """Returns a RunPlan in which tensors are resident, or None if none fits. The largest tensors are tried first, one after the
-    other, then all at once.
+    """Returns a RunPlan in which tensors are resident, or None if none fits. Tensors are made resident one after the other, the
+    largest first. If no single tensor fits, all are tried together.
 
     Parameters
     ----------
@@ -101,7 +101,8 @@ def _planned(batched, run, config, layouts, first, depth, kept):
 
 
 def _with_table(plan, stage):
-    """Returns the plan of a stage with space for operands to load its function table through, if it has one."""
+    """Returns the plan of a stage. If the stage has a function table, the plan has space for operands, which is needed to load
+    the table."""
     return replace(plan, operands=max(plan.operands, _TABLE_VECTORS)) if stage.function.is_table else plan
 
 

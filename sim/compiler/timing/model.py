@@ -197,7 +197,7 @@ class _Run:
                 continue
             index, op = queue[0]
             until = max(self.free[unit], self.blocked_until(unit, op, now))
-            if unit == LOAD and not op.fields.get("transpose"):  # it waits for the end of transposed loads
+            if unit == LOAD and not op.fields.get("transpose"):  # waits for transposed loads
                 until = max(until, self.transposed_end + _LOADED)
             if until > now:
                 self.begin_at = min(self.begin_at, until)

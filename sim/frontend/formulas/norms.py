@@ -1,10 +1,10 @@
-"""Recognition of written-out normalisations by their structure.
+"""Recognition of normalisations that a model writes in smaller operators, by the structure of the formula.
 
     d = x - mean(x),   y = d / sqrt(mean(d * d) + epsilon)        LayerNormalization
     y = x / sqrt(mean(x * x) + epsilon)                           RMSNormalization
 
-All means are over the same axes. A product with 1 / sqrt(...) may replace the division. Means that lose their axes must get them
-back by a Reshape, so that each number meets its own mean.
+All means are over the same axes. A product with 1 / sqrt(...) may replace the division. If a mean removes its axes, a Reshape
+must insert them again, so that each number is combined with the mean of its own row.
 """
 
 import math
@@ -16,8 +16,8 @@ __all__ = ["normalisation"]
 
 
 def normalisation(formula, shape):
-    """Returns `(axes, epsilon, True if the mean is subtracted)` if a formula of a tensor of this shape is a normalisation, else
-    None."""
+    """Returns `(axes, epsilon, True if the mean is subtracted)` if a formula is a normalisation of its variable, else None.
+    `shape` is the shape of the variable."""
     if formula.operation == "divide":
         return _quotient(formula.arguments[0], formula.arguments[1], None, shape)
     if formula.operation == "multiply":
@@ -29,7 +29,8 @@ def normalisation(formula, shape):
 
 
 def _quotient(dividend, root, given, shape):
-    """Returns :func:`normalisation` of a dividend and a divisor, whose shape may be `given` by a Reshape after it."""
+    """Returns the result of :func:`normalisation` for the quotient `dividend` / `root`. `given` is the shape that a Reshape gives
+    the divisor, or None."""
     root, given = _unshaped(root, given, shape)
     if root.operation != "sqrt":
         return None
@@ -61,7 +62,7 @@ def _is_number(formula):
 
 
 def _centred_over(formula, shape):
-    """Returns the axes if a formula is the variable minus its mean over these axes, else None."""
+    """Returns the axes if a formula is its variable minus the variable's mean over these axes, else None."""
     if formula.operation != "add":
         return None
     for one, two in (formula.arguments, formula.arguments[::-1]):
@@ -73,8 +74,8 @@ def _centred_over(formula, shape):
 
 
 def _mean(formula, given, shape):
-    """Returns `(operand, axes)` if a formula is a mean of an operand of this shape, in the shape of the mean with its axes kept,
-    else `(None, None)`."""
+    """Returns `(operand, axes)` if a formula is the mean of an operand over these axes, else `(None, None)`. The operand must
+    have the shape `shape`, and the mean must keep its axes, with the size 1."""
     formula, given = _unshaped(formula, given, shape)
     if formula.operation != "ReduceMean" or formula.parameter[1] != shape:
         return None, None
@@ -86,7 +87,8 @@ def _mean(formula, given, shape):
 
 
 def _unshaped(formula, given, shape):
-    """Returns `(formula, given)` without Reshapes, of which the last one gives the shape, and without an Expand after them."""
+    """Removes the Reshapes from the end of a formula, and an Expand after them. Returns `(formula, shape that the last Reshape
+    gives)`; the shape is `given` if that is not None."""
     if given is None and formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments
     while formula.operation == "reshape":

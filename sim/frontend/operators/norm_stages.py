@@ -2,10 +2,10 @@
 
     c = N (x - mean(x)),   u = c * c,   r = 1 / sqrt(mean(u) + N^2 epsilon),   y = c * r
 
-N is the number of values, divided by a power of two. So sums of values have exact weights, and a common offset of x cancels in
-binary32, before any rounding to bfloat16. Without centring, c = x.
+N is the number of values, divided by a power of two. Sums of values therefore have exact weights. An offset that all values of x
+have in common cancels in binary32, before any rounding to bfloat16. Without subtraction of the mean, c = x.
 
-A mean is over all channels of a position, or over groups of channels, of one position or of all positions.
+A mean is over all channels of a position, or over a group of channels. A group is at one position or at all positions.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ _ROWS = 16  # a pass over fewer rows takes as long, in estimates
 
 
 def normalised(step, tensor, axes, epsilon, centred):
-    """Returns a tensor normalised over these axes. `centred` : whether the mean is subtracted first."""
+    """Returns a tensor normalised over `axes`. `centred` is True if the mean is subtracted first."""
     dims, rest = tensor.dims, [axis for axis in range(len(tensor.dims)) if axis not in axes]
     order = [*rest, *axes]
     rows = tensor.permuted(
@@ -48,8 +48,8 @@ def normalised(step, tensor, axes, epsilon, centred):
 
 
 def _groups(rows):
-    """Returns `(same, everywhere)` of :class:`_Norm` if each row is a group of channels, at one or at all positions; else
-    None."""
+    """Returns the arguments `(same, everywhere)` of :class:`_Norm` if each row of values is a group of channels, at one position
+    or at all positions. Returns None otherwise."""
     channels = rows.source.shape[2]
     index = rows.index.reshape(-1, rows.dims[-1])
     own, positions = index % channels, index // channels
@@ -64,14 +64,14 @@ def _groups(rows):
 
 
 class _Norm:
-    """A normalisation of the node of a tensor (rows, values).
+    """Creates the stages that normalise a tensor (rows, values), whose values are exactly those of its node.
 
     Parameters
     ----------
     same : float array (channels, channels)
-        1 for two channels of one group, else 0.
+        1 for two channels of the same group, else 0.
     everywhere : bool
-        A mean is over all positions.
+        True if a mean is over all positions. False: it is over one position.
     """
 
     def __init__(self, step, rows, same, everywhere):
@@ -106,12 +106,12 @@ class _Norm:
     # Taps
 
     def _own(self, node, weight):
-        """Returns the tap of each value, times a weight."""
+        """Returns a tap that reads the values of a node, times `weight`, at their own positions."""
         channels = node.shape[2]
         return replace(identity(node).taps[0], weights=np.full((1, 1, 1, channels), weight), select=None)
 
     def _spread(self, node, weight):
-        """Returns the tap of the only position of a node at all positions, times a weight."""
+        """Returns a tap that reads the values of a node with a single position, times `weight`, at all positions."""
         return replace(self._own(node, weight), stride=(0, 0))
 
     def _dense(self, node, weights):
@@ -120,8 +120,8 @@ class _Norm:
     # Means
 
     def _mean(self, node, weight, channels=None):
-        """Returns the node of sums over the groups of channels and positions, times a weight. `channels` : the number of channels
-        of the result, all alike. Default: those of the node."""
+        """Returns the node of the sums over the groups of channels and positions, times `weight`. `channels` is the number of
+        channels of the result, which are all equal. Default: the channels of `node`."""
         if not self.everywhere:
             return self._linear(self._dense(node, self.same[:, :channels] * weight), size=node.shape[:2])
         for kernel in self._windows(*node.shape[:2]):
@@ -132,7 +132,8 @@ class _Norm:
         return node if self.of_channel else self._linear(self._dense(node, self.same * weight), size=(1, 1))
 
     def _windows(self, height, width):
-        """Returns the sizes of one or two windows that add up all positions, one after the other, in the fewest cycles."""
+        """Returns the sizes of one or two windows. Sums over the windows of the first size, then over those sums, add up all
+        positions in the fewest estimated cycles."""
         divisors = [[part for part in range(1, size + 1) if size % part == 0] for size in (height, width)]
 
         def cycles(kernel):
@@ -145,7 +146,8 @@ class _Norm:
         return [kernel] if rest == (1, 1) else [kernel, rest]
 
     def _centred(self):
-        """Returns the node of N (x - mean(x)). A mean is in two parts, as bfloat16 is too short for it, but for few channels."""
+        """Returns the node of N (x - mean(x)). The mean is represented as a sum of two numbers, as a single bfloat16 number is
+        too short for it, except for few channels."""
         node, size, factor = self.source, self.source.shape[:2], self.count * self.unit
         if self.everywhere:
             near = self._linear(self._own(node, factor), self._spread(self._mean(node, self.unit), -1), size=size)

@@ -1,4 +1,4 @@
-"""Normalisation operators of ONNX, and normalisations that are written out in small operators.
+"""Normalisation operators of ONNX, and normalisations that a model writes in small operators.
 
 Scale and bias are folded into the weights of the next layers where possible.
 """
@@ -43,7 +43,7 @@ def normalization(step, tensor):
 
 
 def _parameters(step, tensor):
-    """Returns the constant scale and bias, None where they are left out."""
+    """Returns the constant scale and bias of a normalisation as float64 arrays; None if one is left out."""
     values = (*step.arguments[1:], None, None)[:2]
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in values):
         raise ModelError(f"{step.title}: its scale and bias must be constant")
@@ -63,7 +63,7 @@ def _fits(shape, dims):
 
 
 def scaled(step, tensor, scale, bias):
-    """Returns `tensor * scale + bias`, without a stage if they have no effect."""
+    """Returns `tensor * scale + bias`. If scale and bias have no effect, returns the tensor itself."""
     scale = None if scale is None or (scale == 1).all() else scale
     bias = None if bias is None or (bias == 0).all() else bias
     return tensor if scale is None and bias is None else affine(step, tensor, scale=scale, shift=bias)
@@ -90,8 +90,9 @@ def group_normalization(step, tensor):
 
 
 def recognise_normalisation(step, tensor):
-    """Returns a step's tensor as a normalisation of an earlier tensor; None if it is not recognised."""
-    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # the longest first
+    """Searches for an earlier tensor of which a step's tensor is a normalisation. Returns the result as the normalised earlier
+    tensor, or None if there is none."""
+    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # longest formula first
         found = normalisation(formula, shape_of(root)) if shape_of(root) == shape_of(tensor) else None
         if found:
             return normalised(step, root, *found)

@@ -1,8 +1,8 @@
-"""Divisions by tensors, and roots. One look-up evaluates the reciprocal, or a root, of numbers of all magnitudes.
+"""Divisions by tensors, and roots. One look-up in a function table gives the reciprocal or the root of a number of any magnitude.
 
-The reciprocal is rounded, and so is its product with the dividend. The core flushes subnormals to 0: the reciprocal of a number
-above 2^126 is 0, and so is its product with any tensor. A dividend that is one constant is part of the function, so nothing is
-flushed but the quotient. Sums have no -0: a / -0 is a / 0.
+The reciprocal is rounded, and so is its product with the dividend. The core flushes subnormals to 0. The reciprocal of a number
+above 2^126 is therefore 0, and so is its product with any tensor. If the dividend is one constant number, it is part of the
+function, so only the quotient may be flushed. Sums have no -0: a / -0 is a / 0.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -21,7 +21,7 @@ __all__ = ["divided", "inverse_root"]
 
 
 def divided(step, dividend, divisor):
-    """Returns `dividend / divisor`; the dividend may be constant."""
+    """Returns the quotient `dividend / divisor`. The dividend may be a constant."""
     name, constant = "reciprocal", not isinstance(dividend, SymbolicTensor)
     if isinstance(divisor.source, Root):
         name, divisor = "inverse_root", replace(divisor, source=divisor.source.operand)
@@ -33,18 +33,19 @@ def divided(step, dividend, divisor):
 
 
 def inverse_root(step, tensor):
-    """Returns `1 / sqrt(tensor)`."""
+    """Returns `1 / sqrt(tensor)`, value by value."""
     return apply_function(step, tensor, Function("inverse_root"))
 
 
 def _not_negative(tensor):
-    """Returns True if no value is negative. A negative index is a constant of padding."""
+    """Returns True if no value of a tensor can be negative. Returns False for a tensor with constants of padding, whose index is
+    negative."""
     return (tensor.index >= 0).all() and least(tensor.source) >= 0
 
 
 @dataclass(eq=False, kw_only=True)
 class Root(Linear):
-    """The square root of the values of the node `operand`."""
+    """The node of a square root. `operand` is the node whose values are the operands."""
 
     operand: Node
 

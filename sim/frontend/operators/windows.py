@@ -392,8 +392,8 @@ def reduce(step, tensor):
 
 
 def _features(tensor, axes):
-    """Returns the last axis of an input without a fixed layout, if it is one of two and the only reduced one: the features of a
-    sequence."""
+    """Returns the last axis of a tensor if it is the features of a sequence: the node is an input whose layout is not fixed yet,
+    the tensor has two axes with several values, and the last axis is the only reduced one. Returns None otherwise."""
     last, sizes = len(tensor.dims) - 1, [size for size in tensor.dims if size > 1]
     return last if tensor.source.loose and {*axes} == {last} and len(sizes) == 2 else None
 
