@@ -226,7 +226,7 @@ class StepGraph:
 
     def copied(self):
         """Returns a network to which stages can be added without changing this one."""
-        return replace(self, **{one.name: copy(getattr(self, one.name)) for one in fields(self)})
+        return StepGraph(**{one.name: copy(getattr(self, one.name)) for one in fields(self)})
 
     def free_name(self, name):
         """Returns the name, with apostrophes appended if a tensor has it already."""

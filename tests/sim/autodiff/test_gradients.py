@@ -1,0 +1,175 @@
+"""Tests of gradients of operators beyond convolutional networks, against finite differences in binary64."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.autodiff.stages import identity
+from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.steps import run_step
+from amaranth_tpu.sim.ir.graph import Pool
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.step import Norm, StepTerm
+from step_networks import Builder, first_slots, transformer
+from step_reference import gradient_errors
+
+
+def _check(network, data=(), counted=None, batch=4, most=0.05, sums=None, scale=1.0, count=8):
+    """Runs a step and compares the gradients of all parameters, and of inputs in `data`, with finite differences.
+
+    Returns the step and its tensors.
+    """
+    rng, tensors = network.rng, network.tensors
+    step = make_step(network, Sgd(), counted=counted is not None, inputs=data)
+    given = {name: round_bfloat16(rng.normal(0, scale, (batch, *tensors[name].shape))) for name in network.inputs}
+    given |= {name: one.initial[None] for name, one in network.parameters.items()}
+    logits = tensors[network.output]
+    classes = rng.integers(0, logits.channels, (batch, logits.height, logits.width))
+    targets = np.eye(logits.channels, dtype=np.float32)[classes].astype(bfloat16)
+    made = given | {step.targets: targets} | ({step.counted: counted.astype(bfloat16)} if counted is not None else {})
+    factors = Sgd().factors(0.1, batch, 1)
+    made |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
+    made |= first_slots(step)
+    values, (own,) = run_step(step, made, sums)
+    values = values | own
+    gradients = {name: values[step.gradients[name]] for name in (*network.parameters, *data)}
+    errors = gradient_errors(rng, network, given, targets, gradients, counted, count)
+    ratios = {name: distance / (length + 0.01) for name, (distance, length) in errors.items()}
+    assert np.median([*ratios.values()]) < 0.03 and max(ratios.values()) < most, ratios
+    return step, values
+
+
+def test_trained_groups(rng):
+    """Grouped convolution with stride, depthwise with dilation, depthwise with stride, depthwise 1 x 1; also of the input."""
+    network = Builder(rng)
+    network.add_input("x", (9, 9, 8))
+    x = network.conv("grouped", "x", 12, kernel=3, stride=2, padding=1, groups=2, function=Function("tanh"))
+    x = network.conv("depthwise", x, 12, kernel=3, dilation=2, padding=2, groups=12, function=Function("silu"))
+    x = network.conv("strided", x, 12, kernel=3, stride=2, padding=1, groups=12)
+    x = network.conv("scale", x, 12, groups=12)
+    network.output = network.conv("y", x, 5, kernel=3, wide=True)
+    _check(network, ["x"], batch=2, count=4)
+
+
+def test_gate_and_softmax(rng):
+    """A product of two results, both trained, with ReLU before it, and Softmax over the channels inside the network; the loss is
+    summed over positions."""
+    network = Builder(rng)
+    network.add_input("x", (3, 3, 6))
+    gate = network.conv("gate", "x", 8, function=Function("tanh"))
+    x = network.conv("gated", "x", 8, kernel=3, padding=1, function=RELU, times=gate)
+    x = network.conv("share", x, 8, softmax=True, times=network.conv("other", "x", 8))
+    network.output = network.conv("y", x, 5, wide=True)
+    _check(network, ["x"])
+
+
+def test_gate_of_one_channel(rng):
+    network = Builder(rng)
+    network.add_input("x", (2, 2, 6))
+    gate = network.conv("gate", "x", 1, function=Function("sigmoid"))
+    network.output = network.conv("y", network.conv("gated", "x", 8, function=Function("gelu"), times=gate), 5, wide=True)
+    _check(network)
+
+
+@pytest.mark.parametrize("centred", [True, False], ids=["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-8])
+def test_norm(rng, centred, scale):
+    """Norms of numbers of any size: the inverse root has no range in which it is flat."""
+    network = Builder(rng)
+    network.add_input("x", (1, 3, 16))
+    x = network.conv("before", "x", 16)
+    network.stage("norm", 16, identity(network, x), size=(1, 3), norm=Norm(1e-5, centred))
+    gain = StepTerm("norm", network.bias("gain", 16, 1.0), groups=16)
+    x = network.stage("normed", 16, gain, size=(1, 3), start=network.bias("offset", 16))
+    network.output = network.conv("y", x, 5, wide=True)
+    network.parameters["before.bias"].initial[:] *= scale
+    _, values = _check(network, scale=scale)
+    least = 0.9 if scale >= 1 else 0.5  # epsilon shrinks small numbers
+    assert least < values["norm"].astype(float).std() < 1.1
+
+
+@pytest.mark.parametrize("function", ["gelu", "silu", "gelu_tanh"])
+def test_functions_by_table(rng, function):
+    network = Builder(rng)
+    network.add_input("x", (1, 4, 6))
+    network.output = network.conv("y", network.conv("hidden", "x", 9, function=Function(function)), 5, wide=True)
+    _check(network, ["x"])
+
+
+def test_averages(rng):
+    """Global average pooling and averages over windows, whose weights are constant."""
+    network = Builder(rng)
+    network.add_input("x", (8, 8, 4))
+    x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"), pool=Pool((2, 2), (4, 4), (2, 2)))
+    window = network.add_constant("window", np.full((4, 1, 6), 0.25, bfloat16))
+    x = network.stage("average", 6, StepTerm(x, window, (2, 2), (2, 2), groups=6), size=(2, 2))
+    whole = network.add_constant("whole", np.full((4, 1, 6), 0.25, bfloat16))
+    x = network.stage("global", 6, StepTerm(x, whole, (2, 2), groups=6))
+    network.output = network.conv("y", x, 5, wide=True)
+    _check(network)
+
+
+def test_positions_as_initial_sums(rng):
+    """Embeddings of positions: a trained tensor with one row per position that sums start from."""
+    network = Builder(rng)
+    network.add_input("x", (1, 5, 7))
+    places = network.add_parameter("places", rng.normal(0, 1, (1, 5, 6)).astype(np.float32))
+    x = network.stage("x + places", 6, StepTerm("x", network.weights("w", 1, 7, 6)), size=(1, 5), start=places)
+    x = network.stage("tanh", 6, size=(1, 5), start=x, function=Function("tanh"))
+    network.output = network.conv("y", x, 5, wide=True)
+    _check(network)
+
+
+@pytest.mark.parametrize("centred", [True, False], ids=["LayerNorm", "RMSNorm"])
+def test_transformer(rng, centred):
+    """A causal language model whose loss leaves out padding. The embedding adds the gradients of both its uses. Softmax does not
+    depend on the biases of keys: their gradients are only rounding errors."""
+    network = transformer(rng, centred=centred)
+    counted = np.ones((4, 1, 6, 1))
+    counted[0, :, 4:] = 0
+    for name in ("0.0.k.bias", "0.1.k.bias"):
+        network.constants[name] = network.parameters.pop(name).initial
+    _, values = _check(network, counted=counted, most=0.3, count=3)
+    assert (values["gradient of logits"][0, 0, 4:] == 0).all() and (values["gradient of logits"][1:].astype(float) != 0).any()
+    assert (np.triu(values["0.0.share"][0, 0].astype(float), 1) == 0).all()
+
+
+@pytest.mark.slow
+def test_compiled_sums_of_a_transformer(rng):
+    """Compiled sums give every tensor of a step the same bits."""
+    pytest.importorskip("numba")
+    network = transformer(rng)
+    step = make_step(network, Sgd(), inputs=["tokens"])
+    given = {name: one.initial[None] for name, one in network.parameters.items()} | first_slots(step)
+    given |= {tensor: np.full((1, 1, 1, 1), 0.5, bfloat16) for tensor in step.factors.values()}
+    given |= {"tokens": round_bfloat16(rng.normal(size=(3, 1, 6, 7))), step.targets: round_bfloat16(rng.random((3, 1, 6, 7)))}
+    (one, (own,)), (two, (other,)) = (run_step(step, given, sums) for sums in (None, fastest_sums(2)))
+    for name, values in (one | own).items():
+        assert np.array_equal(values.view(np.uint8), np.ascontiguousarray((two | other)[name]).view(np.uint8)), name
+
+
+@pytest.mark.slow
+def test_a_transformer_learns(rng):
+    """It learns to repeat four letters: after 150 steps the loss of predictable letters is below a third of the first loss."""
+    pytest.importorskip("numba")
+    tokens, letters, batch, optimizer, sums = 12, 7, 16, Sgd(), fastest_sums()
+    network = transformer(rng, tokens, 32, 2, letters, layers=2)
+    step = make_step(network, optimizer, counted=True)
+    kept = {name: one.initial[None] for name, one in network.parameters.items()}
+    kept |= first_slots(step)
+    losses = []
+    for number in range(150):
+        text = np.tile(rng.integers(0, letters, (batch, 4)), 5)[:, : tokens + 1]
+        shown = np.eye(letters)[text].astype(bfloat16)[:, None]
+        counted = np.broadcast_to(np.arange(tokens) >= 3, (batch, 1, tokens))[..., None].astype(bfloat16)
+        factors = optimizer.factors(0.1, batch * (tokens - 3), number + 1)
+        given = {step.factors[name]: np.full((1, 1, 1, 1), factors[name], bfloat16) for name in step.factors}
+        given |= {"tokens": shown[:, :, :-1], step.targets: shown[:, :, 1:], step.counted: counted}
+        values, (own,) = run_step(step, kept | given, sums)
+        logits = values[network.output].astype(float)
+        logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        losses.append(-(logs * shown[:, :, 1:].astype(float))[:, :, 3:].sum() / (batch * (tokens - 3)))
+        kept = {name: (values | own)[after] for name, after in step.state.items()}
+    assert np.mean(losses[-10:]) < losses[0] / 3, losses[::10]
