@@ -1,4 +1,4 @@
-"""Cycles of instructions, from the latencies of the units: for the datasheet and the compiler's timing model."""
+"""Cycles of instructions, derived from the latencies of the units, for the datasheet and the timing model."""
 
 from .activation.function_table import FunctionTable
 from .activation.function_unit import product_cycles

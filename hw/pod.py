@@ -1,4 +1,4 @@
-"""A pod: cores in a ring, in one design."""
+"""A pod, which is one design with several cores in a ring."""
 
 from amaranth import Cat, ClockDomain, Module
 from amaranth.hdl import Instance, Value

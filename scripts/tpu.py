@@ -1,4 +1,4 @@
-"""The command `tpu`: generate, run, sweep, train, compile, synth."""
+"""The command `tpu`, with the subcommands generate, run, sweep, train, compile and synth."""
 
 import gc
 import time

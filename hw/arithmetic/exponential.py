@@ -36,7 +36,7 @@ class Exponential(wiring.Component):
     power : 16, out
         0.5 to 1, 16 fraction bits; the top bit is always 1.
     halvings : 8, out
-        Number of halvings: the exponent of the result is its negative.
+        Exponent of the factor `2**-halvings`.
     """
 
     latency = 4

@@ -1,4 +1,4 @@
-"""Boards: a core with a clock, a memory and a serial line, from Verilog with the board's pins to a USB cable."""
+"""Boards: FPGA designs with a core, a clock, a memory and a serial line to a host."""
 
 from amaranth_boards import ulx3s
 

@@ -1,4 +1,4 @@
-"""The reasons for which the systolic array stalls."""
+"""The reasons why the systolic array stalls."""
 
 from amaranth import Cat, Module
 from amaranth.lib import wiring
@@ -11,7 +11,7 @@ __all__ = ["StallReasons"]
 
 
 class StallReasons(wiring.Component):
-    """Computes the reasons for which no row enters the array in a cycle. Combinational.
+    """Computes the reasons why no row enters the array in a cycle. Combinational.
 
     Parameters
     ----------

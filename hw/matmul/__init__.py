@@ -1,1 +1,1 @@
-"""Matrix multiplication: from one MATMUL to the rows of its tile passes."""
+"""Matrix multiplication: the unit that splits a MATMUL into tile passes and their rows."""

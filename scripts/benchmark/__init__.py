@@ -1,1 +1,1 @@
-"""Measurements: the tables of results and datasheet, each made by a command."""
+"""Measurements for the tables of results and datasheet. Each table is made by a command."""

@@ -24,7 +24,8 @@ _HEAD = ["network", "tokens", "width", "n", "batch", "MACs a sample", "cycles", 
 
 
 def _macs(tokens, width, hidden):
-    """Returns the multiply-accumulates of a block: four projections, attention, and the feed-forward network."""
+    """Returns the number of multiply-accumulates of an encoder block, per sample: four projections, attention, and the
+    feed-forward network."""
     return tokens * width * (4 * width + 2 * tokens + 2 * hidden)
 
 

@@ -1,1 +1,1 @@
-"""The subcommands of `tpu`: options, checks of options, and the work."""
+"""The subcommands of `tpu`: their options, the checks of the options, and their work."""

@@ -1,1 +1,1 @@
-"""The documentation site: guides, and how they and the pages of the other rooms become one."""
+"""The documentation site, which combines guides with pages of the other rooms."""

@@ -1,1 +1,1 @@
-"""Tables, plots and traces: on a terminal, in Markdown and in files."""
+"""Output of tables, plots and traces to a terminal, to Markdown and to files."""

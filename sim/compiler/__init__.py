@@ -1,4 +1,4 @@
-"""The compiler: from a network to a program and its memory images.
+"""The compiler, which translates a network to a program and its memory images.
 
 Terms that all its rooms use. A *vector* is `n` channels of one position of a tensor; host memory and the unified buffer are
 counted in vectors. A *column tile* is `n` output channels. A *pass* multiplies rows of operands by one `n` x `n` tile of weights

@@ -189,16 +189,16 @@ def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, t
 
 
 def _first(laid, config, batch):
-    """Returns the choice with the lowest estimated cost, without any simulation. `laid(batch, rows)` returns the :class:`Batched`
-    for chunks of `rows` samples."""
+    """Returns the :class:`Choice` with the lowest estimated cost, without any simulation. `laid(batch, rows)` returns the
+    :class:`Batched` for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _overlaps(batched, lay_out(batched, config.n), config, config.accumulator_depth)
     return next(iter(_choices(laid, config, batch, overlaps)), None) or _choice(batched, config, overlaps)
 
 
 def _search(laid, config, batch, trials):
-    """Searches among all tilings of the network. Returns the fastest choice and its schedule. The schedule is None if there was
-    only one choice. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
+    """Searches among all tilings of the network. Returns the fastest :class:`Choice` and its :class:`Schedule`. The schedule is
+    None if there was only one choice. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config, trials)
     choices = _choices(laid, config, batch, overlaps)
@@ -206,8 +206,9 @@ def _search(laid, config, batch, trials):
 
 
 def _choices(laid, config, batch, overlaps):
-    """Returns the possible choices, sorted by estimated cost. They differ in the tiling of the stages with samples along x;
-    without such stages, the list is empty. `overlaps` are the other runs. Raises NothingFits if no choice is possible."""
+    """Returns the possible tilings of the network, each a :class:`Choice`, sorted by estimated cost. They differ in the tiling of
+    the stages with samples along x; without such stages, the list is empty. `overlaps` are the runs of the other stages. Raises
+    NothingFits if no tiling is possible."""
     choices, fault, batched = [], None, laid(batch, 1)
     along_x = any(map(batched.is_along_x, range(len(batched.stages))))
     for rows in chunk_sizes(config, batch) if along_x else ():
@@ -227,8 +228,8 @@ def _choices(laid, config, batch, overlaps):
 
 
 def _choice(batched, config, overlaps, variant=0):
-    """Returns one choice. `overlaps` are the runs whose samples are not along x; the others are tiled with `variant`, see
-    :func:`.plan_run`. Raises NothingFits."""
+    """Returns one tiling of the network, a :class:`Choice`. `overlaps` are the runs whose samples are not along x; the other
+    stages are tiled with `variant`, see :func:`.plan_run`. Raises NothingFits."""
     host, runs = lay_out(batched, config.n), list(overlaps)
     for run in batched.runs():
         if batched.is_along_x(run[0]):
@@ -332,9 +333,10 @@ def _overlaps(batched, host, config, depth, share=1):
 
 
 def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
-    """Returns RunPlans of consecutive stages `numbers`, with as many stages per run as fit. They use the unified buffer from row
-    `first` on, and up to `depth` accumulator rows per stage. `tight` is True to give each stage only one staging area for results
-    if more stages then overlap. Raises NothingFits."""
+    """Divides the consecutive stages `numbers` into runs, with as many stages per run as fit, and returns their RunPlans. The
+    runs use the unified buffer from row `first` on, and up to `depth` accumulator rows per stage. `share` : only the first 1 /
+    `share` of the buffer is used. `tight` : True to give each stage only one staging area for results if more stages then
+    overlap. Raises NothingFits."""
     end = config.unified_buffer_depth // share
     space, fits = end - first, partial(_fit, batched, config, first, end)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]

@@ -1,4 +1,4 @@
-"""The ONNX reader: from a model file to nodes in binary64.
+"""The ONNX reader, which converts a model file to nodes in binary64.
 
 Terms that all its rooms use. A *symbolic tensor* stands for an ONNX tensor that depends on the input: it names a node of the
 binary64 network that holds the values, and has an *index map*, which gives the place of each value in the node. A *step* is the

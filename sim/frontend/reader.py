@@ -424,7 +424,8 @@ def _layout_of(shapes):
 
 
 def _name(tensor, name):
-    """Sets `node.value`, or only `node.view`, to the ONNX name of a tensor whose values are exactly the outputs of its node."""
+    """Gives an ONNX tensor's name to its node, if the values of the tensor are exactly the outputs of the node. Sets `node.value`
+    and `node.view` if they are in the order of the node, and only `node.view` if they are in another order."""
     if not isinstance(tensor, SymbolicTensor) or tensor.label:
         return
     if tensor.source.value is None:

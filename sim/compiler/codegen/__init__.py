@@ -1,1 +1,1 @@
-"""Code generation: instructions for tiled stages, and their schedule."""
+"""Code generation for tiled stages, and the schedule of the instructions."""

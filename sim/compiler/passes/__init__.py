@@ -1,1 +1,1 @@
-"""Rewrites of the graph: Graph -> Graph."""
+"""Passes of the compiler that rewrite the graph. Each takes a graph and returns a graph."""

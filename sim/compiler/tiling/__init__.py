@@ -1,1 +1,1 @@
-"""Tiling: division of stages into pieces that fit the buffers."""
+"""Tiling, which divides stages into jobs whose data fits the buffers."""

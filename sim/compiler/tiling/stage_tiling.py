@@ -255,7 +255,8 @@ def even_groups(columns, together):
 
 
 def _sizes(total):
-    """Returns, in decreasing order, the sizes of the largest part when a length is divided into 1, 2, 3 ... equal parts."""
+    """Returns the sizes of parts when `total` is divided into 1, 2, 3 ... equal parts, rounded up. The sizes are in decreasing
+    order, without duplicates."""
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 

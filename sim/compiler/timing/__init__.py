@@ -1,1 +1,1 @@
-"""The timing model: cycles of a program without its data."""
+"""The timing model, which estimates the cycles of a program without its data."""

@@ -1,1 +1,1 @@
-"""Formulas of tensors: chains of elementwise operators as expressions."""
+"""Formulas of tensors, which express chains of elementwise operators."""

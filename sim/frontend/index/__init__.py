@@ -1,1 +1,1 @@
-"""Symbolic tensors: for each value, the node, row, column and channel that hold it."""
+"""Symbolic tensors, which record the node, row, column and channel of each value."""

@@ -73,9 +73,10 @@ def _in_pixels(index, factor, size):
 
 
 def _links(factor, kernel, stride, dilation, before, transposed):
-    """Returns `(phases of the result, stride over the node, links)` of a convolution along one axis. A link (p, k, a, offset)
-    means: phase p of the result adds kernel element k times phase a of the node, at the position `offset` positions after the
-    window's start. `before` is the padding; `transposed` is True for a transposed convolution."""
+    """Describes a convolution of a tensor with phases along one axis. Returns `(phases of the result, stride over the node,
+    links)`. A link (p, k, a, offset) is one product: phase p of the result adds kernel element k times phase a of the node. The
+    operand is `offset` positions after the start of the window. `before` is the padding; `transposed` is True for a transposed
+    convolution."""
     if transposed:
         phases, step = stride * factor, 1
         aims = ((p, k, a, p + before - k * dilation - stride * a) for p, k, a in np.ndindex(phases, kernel, factor))
@@ -86,8 +87,8 @@ def _links(factor, kernel, stride, dilation, before, transposed):
 
 
 def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=False):
-    """Converts a convolution of a tensor that has :class:`Phases`. The result may have phases too. If
-    `transposed` is True, it is a transposed convolution.
+    """Returns the node of a convolution over a tensor that has :class:`Phases`. The result may have phases too. If `transposed`
+    is True, it is a transposed convolution.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values during the evaluation of a graph: symbolic tensors, and the step of one node."""
+"""The types of values while a graph is evaluated: symbolic tensors, and the step of one node."""
 
 from dataclasses import dataclass, field, replace
 from math import prod

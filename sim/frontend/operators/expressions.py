@@ -121,8 +121,8 @@ def _affordable(formula):
 
 @functools.lru_cache(maxsize=4096)
 def _function(formula):
-    """Returns `(function, work)`: the activation function that an elementwise formula equals, or None, and the work of the
-    proofs."""
+    """Returns `(function, work)`: the activation function that an elementwise formula equals, or None, and the work of the proofs
+    in the unit of `MOST_PROOFS`."""
     found, total = _at_probes(formula), 0
     if (np.isnan(found.low) & (np.abs(PROBES) <= _ALWAYS)).any():
         return None, total

@@ -1,1 +1,1 @@
-"""Checks an ONNX file against ONNX's own definition of its operators."""
+"""Checks of an ONNX file against ONNX's own definition of its operators."""
