@@ -17,8 +17,8 @@ class StoreUnit(wiring.Component):
     """The unit that executes STORE operations, in order. An operation is `done` with the response to its last burst.
 
     `read` with `row` requests a vector from the unified buffer; `vector` is valid one cycle after `grant`. At most `prefetch`
-    vectors wait for the bus. A place is free again `prefetch` cycles after its read. Throughput is therefore one vector a cycle
-    if the bus is as wide as a vector. `answered` must come at least two cycles after its burst was taken.
+    vectors wait for the bus. The slot of a vector is free again `prefetch` cycles after the read. Throughput is therefore one
+    vector a cycle if the bus is as wide as a vector. `answered` must come at least two cycles after its burst was taken.
 
     Parameters
     ----------

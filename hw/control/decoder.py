@@ -28,13 +28,13 @@ class Decoder(wiring.Component):
     """Checks one instruction at a time; each takes :func:`decode_cycles`. The output is registered: the next instruction is
     checked while the last one waits for the dispatcher.
 
-    The checks, in order of priority, after the end of region MODEL (ADDRESS):
+    If the instruction is outside region MODEL, the fault is ADDRESS. Otherwise, these checks are made, in order of priority:
 
     - BUS_READ: the instruction could not be read.
     - ILLEGAL: a reserved bit, an unknown opcode or field code, codes that exclude each other, or a wrong number of lanes.
     - LENGTH: a count of 0, or a count above its maximum in the core.
     - RING: a ring that this core is not part of.
-    - ADDRESS: a place outside an on-chip memory or a region, an unaligned beat, or a STORE to a read-only region.
+    - ADDRESS: a row outside an on-chip memory, an offset outside a region, an unaligned beat, or a STORE to a read-only region.
 
     The first check that fails raises `fault`, which stays 1, as soon as the preceding instruction has left `o`. The faulty
     instruction is not output, nor is any instruction after a HALT.

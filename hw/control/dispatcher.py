@@ -37,7 +37,7 @@ class Dispatcher(wiring.Component):
     """Holds up to `in_flight` instructions, in program order within each unit.
 
     A new instruction is compared with the instructions in flight of other units, one a cycle. It enters the queue of its unit
-    four cycles after the last comparison begins. Two instructions conflict if both access a place and at least one writes it.
+    four cycles after the last comparison begins. Two instructions conflict if both access a location and at least one writes it.
     An operation issues from its queue when all earlier instructions that conflict with it have ended. A MATMUL issues before
     that, so that its loops are already set up: `blocked` tells the matmul unit which slots still wait. Instructions of one unit
     keep their order and need no comparison. SYNC and HALT wait for all instructions in flight.

@@ -38,7 +38,8 @@ _RESULTS = (
 
 
 def _design(config, target, pnr, cores):
-    """Returns `(Verilog text, name of its top module)`. If `pnr` is True, the design has pins or a scan chain."""
+    """Returns `(Verilog text, name of its top module)`. A board's design has pins. Otherwise, the core is put on a scan chain if
+    `pnr` is True."""
     if target.board:
         return target.board.to_verilog(config), "top"
     core, module = (to_verilog(config), "tpu") if cores == 1 else (pod_to_verilog(config, cores=cores), "tpu_pod")

@@ -42,8 +42,8 @@ class RingSequencer(wiring.Component):
       and is also written.
     - Steps size to 2 size - 2: it writes the received segment, and sends it on, except in the last step.
 
-    REDUCE_SCATTER ends with step size - 1, in which it does not send. ALL_GATHER starts with step size - 1, with a segment of its
-    own. A reset restarts the round number at 0.
+    REDUCE_SCATTER ends with step size - 1, in which it does not send. ALL_GATHER starts with step size - 1, in which the core's
+    own segment takes the place of the sum. A reset restarts the round number at 0.
 
     Parameters
     ----------

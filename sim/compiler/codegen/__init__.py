@@ -1,1 +1,4 @@
-"""Code generation for tiled stages, and the schedule of the instructions."""
+"""Code generation for tiled stages, and the schedule of the instructions.
+
+For its terms, see :mod:`sim.compiler`.
+"""

@@ -1,4 +1,8 @@
-"""Tiling of runs with samples along x: chunks of the batch, groups of column tiles, and resident tensors."""
+"""Tiling of runs with samples along x: chunks of the batch, groups of column tiles, and resident tensors.
+
+A run with samples along x is a sequence of stages with one position per sample, such as dense layers. The samples of a chunk take
+the place of positions; see :mod:`sim.compiler.memory.batching`.
+"""
 
 from dataclasses import dataclass, field
 

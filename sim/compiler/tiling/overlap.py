@@ -49,8 +49,8 @@ def sums_of(wanted, rows):
     """Divides `rows` accumulator rows among stages whose jobs alternate. Returns `(first, count)` for each stage. `wanted` has
     `(cycles, rows)` for one group of column tiles of each stage.
 
-    Each stage gets the rows of one group. Spare rows go first to the stages that take the most cycles: the sums of the other
-    stages have been read by the time they are next.
+    Each stage gets the rows of one group. Spare rows go first to the stages that take the most cycles. The other stages need
+    fewer rows: their sums have been read when their next group begins.
     """
     counts = [sums for _, sums in wanted]
     order = sorted(range(len(wanted)), key=lambda index: -wanted[index][0])

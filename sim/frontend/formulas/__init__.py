@@ -1,1 +1,4 @@
-"""Formulas of tensors, which express chains of elementwise operators."""
+"""Formulas of tensors, which express chains of elementwise operators.
+
+For its terms, see :mod:`sim.frontend`.
+"""

@@ -350,8 +350,8 @@ def _extremum(step, tensors):
 
 
 def _places(one, two):
-    """Returns the index map of tensor `two` as (channel, y, x) in the layout of the node of tensor `one`, which must have all
-    values of its node."""
+    """Arranges the values of tensor `two` in the layout of the node of tensor `one`. Returns the index map of `two` in this
+    layout, as (channel, y, x). `one` must have all values of its node."""
     height, width, channels = one.source.shape
     places = np.empty_like(two.index)
     places[one.index] = two.index
