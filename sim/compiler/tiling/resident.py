@@ -15,7 +15,7 @@ from .stage_tiling import NothingFits, plan_stage
 
 __all__ = ["with_residents"]
 
-_TABLE_VECTORS = 8  # minimum of operand vectors for a stage with a table and resident operands
+_TABLE_SHARE = 64  # a stage with a table and resident operands has at least 1/64 of the buffer for operands
 
 
 def with_residents(batched, run, config, layouts, first, depth):
@@ -80,13 +80,15 @@ def _planned(batched, run, config, layouts, first, depth, kept):
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
     space = config.unified_buffer_depth - first - sum(sizes.values())
     plans = [
-        _with_table(plan_stage(batched, number, config, layouts, space, depth, kept), stage) if uses else plan
+        _with_table(plan_stage(batched, number, config, layouts, space, depth, kept), stage, config) if uses else plan
         for number, stage, plan, uses in zip(run.stages, stages, run.plans, users)
     ]
     jobs = [[job.samples for job in plan.rectangles(stage, batched)] for plan, stage in zip(plans, stages)]
     steps = numbered(jobs, sources_of(stages, batched.tensors))
     homes, size = {}, 0
-    for index, stage in enumerate(stages):
+    # An instruction that multiplies holds up accesses between its operand and its result. With products at the lowest addresses,
+    # other tiles of the operand are not between them.
+    for index, stage in sorted(enumerate(stages), key=lambda entry: not entry[1].times):
         if stage.output in kept:
             readers = [reader for reader, other in enumerate(stages) if stage.output in reads(other)]
             homes[stage.output] = size, max(_under_way(jobs, steps, index, reader) for reader in readers)
@@ -100,10 +102,11 @@ def _planned(batched, run, config, layouts, first, depth, kept):
     return replace(run, plans=tuple(plans), homes=homes, home_size=size)
 
 
-def _with_table(plan, stage):
+def _with_table(plan, stage, config):
     """Returns the plan of a stage. If the stage has a function table, the plan has space for operands, which is needed to load
     the table."""
-    return replace(plan, operands=max(plan.operands, _TABLE_VECTORS)) if stage.function.is_table else plan
+    space = max(1, config.unified_buffer_depth // _TABLE_SHARE)
+    return replace(plan, operands=max(plan.operands, space)) if stage.function.is_table else plan
 
 
 def _under_way(jobs, steps, writer, reader):
