@@ -1,8 +1,8 @@
 """The check of the RTL adder or multiplier, in compiled simulation, with vectors of Berkeley TestFloat.
 
-Run `python -m amaranth_tpu.scripts.testfloat FILE`. TestFloat has subnormals and several NaNs, but the core has neither. Expected
-results are therefore flushed, and NaNs replaced by the canonical NaN. If an operand is subnormal, the core flushes it; the
-expected result is then computed by the golden model.
+Run `python -m amaranth_tpu.scripts.testfloat FILE`. TestFloat has subnormals and many NaNs. The core has no subnormals, and only
+one NaN. Expected results are therefore flushed, and each NaN is replaced by the canonical NaN. If an operand is subnormal, the
+core flushes it; the expected result is then computed by the golden model.
 """
 
 import gzip

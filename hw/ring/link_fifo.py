@@ -1,4 +1,4 @@
-"""The input buffer of the ring unit: vectors received from the link."""
+"""The input buffer of the ring unit. It holds vectors that were received from the link."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring

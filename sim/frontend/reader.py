@@ -198,7 +198,8 @@ class _Reader:
 
     @property
     def order(self):
-        """Returns the index into the sample for each place of the input's layout, or None if the input is a vector."""
+        """Returns, for each value in the order of the input node, its index in the sample. Returns None if the input is a
+        vector."""
         return self.layout and self.layout.order
 
     def read(self, keep_softmax):

@@ -1,5 +1,5 @@
-"""Narrowing of nodes: a node that computes only some channels of another node. An example are the heads of attention, which
-models compute in one dense layer."""
+"""Narrowing of nodes. A narrowed node computes only some channels of another node. For example, models often compute the heads of
+attention in one dense layer; each head can be a narrowed node."""
 
 from dataclasses import replace
 from math import prod

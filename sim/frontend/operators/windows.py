@@ -291,8 +291,8 @@ def pool(step, tensor):
 
 
 def _without_lowest(step, index, at):
-    """Returns `(index map, windows)` without padding by the lowest number: windows over the remaining values that give the same
-    maxima."""
+    """Removes padding by the lowest number from the input of a MaxPool. Returns `(index map, windows)`: the other values, and
+    windows over them that give the same maxima."""
     there = index != LOWEST
     if there.all():
         return index, at
