@@ -59,6 +59,11 @@ class Config:
         "to n. 0 leaves out the instructions TABLE, LOAD_TABLE and MULTIPLY. Default: 4, at most n.",
     )
     softmax: bool = _parameter(True, "Add SOFTMAX: softmax over accumulator rows.")
+    softmax_lanes: int = _parameter(
+        1,
+        "Throughput of SOFTMAX, in elements a cycle: a power of two up to n. "
+        "1: one row at a time, in the smallest unit; more: several rows in flight.",
+    )
     training: bool = _parameter(
         False,
         "Add the hardware that `tpu train --rtl-steps` needs: the instruction SELECT, transposed weight tiles, binary32 operands "
@@ -111,6 +116,8 @@ class Config:
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")
         if self.table_lanes != 0 and not (_is_power_of_two(self.table_lanes) and self.table_lanes <= self.n):
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
+        if not (_is_power_of_two(self.softmax_lanes) and self.softmax_lanes <= self.n):
+            raise ConfigError(f"softmax_lanes must be a power of two up to n = {self.n}, not {self.softmax_lanes}")
         missing = [name for name in ("pooling", "softmax") if self.training and not getattr(self, name)]
         if missing:
             raise ConfigError(f"training needs {' and '.join(missing)}; switch on what is missing, or training off")

@@ -1,10 +1,13 @@
 """Cycles of instructions, derived from the latencies of the units, for the datasheet and the timing model."""
 
+from amaranth.utils import exact_log2
+
 from .activation.function_table import FunctionTable
 from .activation.function_unit import product_cycles
 from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
 from .array.transposer import Transposer
+from .softmax.lanes_unit import SoftmaxLanesUnit
 from .spec.instruction import Unit
 from .spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, RingMode
 
@@ -17,6 +20,11 @@ PASSES = 8
 _ENTRIES_WAIT = 4
 #: The first operand of SELECT and MULTIPLY waits for all earlier vectors, and its row takes one step more than other rows.
 _OPERAND_START = 4
+#: Cycles from the last vector of SOFTMAX on several lanes to its end, which are not counted for other instructions either.
+_SOFTMAX_END = 2
+#: At most two rows of SOFTMAX are between the search and the sum. Cycles for which a row is there, beyond its groups and the
+#: stages of the tree.
+_SEARCH_WAIT = 9
 
 
 def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
@@ -79,13 +87,32 @@ def result_cycles(config, opcode, fields):
         return cycles + FunctionTable.latency + 1 + _OPERAND_START, 2 * fields["rows"]
     if opcode is Opcode.SOFTMAX:
         rows, tiles = fields["rows"], fields["tiles"]
-        values = (tiles - 1) * config.n + fields["lanes"]
-        return rows * (2 * values + tiles * config.n + SoftmaxUnit.row_latency), rows * tiles * height
+        return _softmax_cycles(config, rows, tiles, fields["lanes"], height), rows * tiles * height
     rows, window = fields.get("rows", 0), 1
     if opcode is Opcode.POOL:
         rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
     cycles = rows * row_cycles(config, opcode, table=table, wide=height == 2, window=window)
     return cycles + (FunctionTable.latency + 1 if table else 0), rows * height
+
+
+def _softmax_cycles(config, rows, tiles, last_lanes, height):
+    """Returns the cycles of SOFTMAX for maxima below 8,192.
+
+    With one lane the sums are assumed to be below 2. With several lanes they are assumed to be as large as possible.
+    """
+    lanes, elements = config.softmax_lanes, (tiles - 1) * config.n + last_lanes
+    if lanes == 1:
+        return rows * (2 * elements + tiles * config.n + SoftmaxUnit.row_latency)
+    groups, results = -(-elements // lanes), tiles * config.n // lanes * height
+    stages = exact_log2(lanes)  # of the trees; also the number of dividers
+    bits = (elements - 1).bit_length()
+    one = 2 * groups + results + 2 * stages + bits + SoftmaxLanesUnit.latency - _SOFTMAX_END
+    if tiles * config.n > SoftmaxLanesUnit.kept * lanes:
+        return one + (rows - 1) * max(3 * groups, results)
+    # Two rows at most are between search and sum, and one in each divider.
+    passes, later = max(groups, results), rows - 1
+    waits = ((1, passes), (2, groups + stages + _SEARCH_WAIT), (stages, 16 + bits + SoftmaxLanesUnit.division))
+    return one + max(later // places * cycles + later % places * passes for places, cycles in waits)
 
 
 def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
@@ -144,7 +171,7 @@ def cycle_texts(config):
             f"4 cycles later; {4 + FunctionTable.latency} + n / `table_lanes` with TABLE",
         ),
         Opcode.SOFTMAX: (
-            f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, see [Softmax](#softmax)",
+            f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, or less on several lanes: see [Softmax](#softmax)",
             f"{SoftmaxUnit.end_latency} cycles later",
         ),
         Opcode.MULTIPLY: (

@@ -8,8 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from .activation.activation_unit import ActivationUnit
-from .activation.result_units import ResultUnits
+from .activation.result_units import result_units
 from .array.accumulators import Accumulators
 from .array.bias_port import BiasPort
 from .array.buffer_port import BufferPort
@@ -37,7 +36,7 @@ from .lib.hierarchy import instantiate
 from .matmul.matmul_unit import MatmulUnit
 from .ring.ring_unit import RingUnit
 from .spec.isa import Region
-from .spec.operations import activate_layout, link_user_layout, matmul_layout, pass_layout, transfer_layout
+from .spec.operations import link_user_layout, matmul_layout, pass_layout, transfer_layout
 from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, MOST_CORES, REGISTER, VERSION
 
 __all__ = ["Tpu"]
@@ -130,10 +129,7 @@ class Tpu(wiring.Component):
             """Adds a block whose size depends on n as a separate module, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
-        results = ResultUnits if config.softmax else ActivationUnit
-        activation = block(
-            lambda: results(n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation"
-        )
+        activation = block(lambda: result_units(config), "activation")
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
         buffer = block(
             lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer"

@@ -34,7 +34,7 @@ ORDER = """
     hw/tpu hw/cycles
     hw/activation hw/matmul hw/ring hw/control
     hw/bus
-    hw/array
+    hw/array hw/softmax
     hw/arithmetic
     hw/config
     hw/spec hw/lib hw/tools

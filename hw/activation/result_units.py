@@ -3,14 +3,28 @@
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 
+from ..softmax.lanes_unit import SoftmaxLanesUnit
+from ..spec.operations import activate_layout
 from .activation_unit import ActivationUnit
 from .softmax_unit import SoftmaxUnit
 
-__all__ = ["ResultUnits"]
+__all__ = ["ResultUnits", "result_units", "softmax_unit"]
+
+
+def result_units(config):
+    """Returns the units between accumulators and unified buffer of a core: :class:`ResultUnits`, or without `softmax` an
+    :class:`.ActivationUnit`."""
+    sizes = {"n": config.n, "activate": activate_layout(config), "table_lanes": config.table_lanes}
+    return ResultUnits(**sizes, softmax_lanes=config.softmax_lanes) if config.softmax else ActivationUnit(**sizes)
+
+
+def softmax_unit(*, n, activate, lanes):
+    """Returns the unit that executes SOFTMAX, with `lanes` elements a cycle."""
+    return SoftmaxUnit(n=n, activate=activate) if lanes == 1 else SoftmaxLanesUnit(n=n, activate=activate, lanes=lanes)
 
 
 class ResultUnits(wiring.Component):
-    """The :class:`.ActivationUnit` and the :class:`.SoftmaxUnit` as one unit, which executes the operations of both in order.
+    """The :class:`.ActivationUnit` and a softmax unit as one unit, which executes the operations of both in order.
 
     Members are the same as for the activation unit. A unit begins an operation when the other unit has ended all earlier
     operations. The softmax unit begins one cycle later than that.
@@ -19,11 +33,13 @@ class ResultUnits(wiring.Component):
     ----------
     n, activate, table_lanes
         Parameters of the activation unit; the layout must have `softmax`.
+    softmax_lanes : int
+        1 for a :class:`.SoftmaxUnit`, more for a :class:`.SoftmaxLanesUnit`.
     """
 
-    def __init__(self, *, n, activate, table_lanes=0):
+    def __init__(self, *, n, activate, table_lanes=0, softmax_lanes=1):
         self._functions = ActivationUnit(n=n, activate=activate, table_lanes=table_lanes)
-        self._softmax = SoftmaxUnit(n=n, activate=activate)
+        self._softmax = softmax_unit(n=n, activate=activate, lanes=softmax_lanes)
         super().__init__(self._functions.signature)
 
     def elaborate(self, platform):

@@ -5,21 +5,14 @@ Operations, accumulator contents and stalls of the buffer port are random, and o
 
 import cocotb
 
-from amaranth_tpu.hw.activation.activation_unit import ActivationUnit
-from amaranth_tpu.hw.activation.result_units import ResultUnits
+from amaranth_tpu.hw.activation.result_units import result_units
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import FunctionCode, Task
-from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 from .activation_model import ActivationModel
 from .activation_operations import idle, interrupted, ones, payload, random_operation, rows_read, table_loads, tag
-
-
-def unit(config):
-    units = ResultUnits if config.softmax else ActivationUnit
-    return units(n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes)
 
 
 def events_of(model, op):
@@ -213,4 +206,4 @@ async def paces(ports, rng, *, programs, grants=1, **sizes):
 async def random_operations(dut):
     job = arguments()
     config = Config(**{name: value for name, value in job.items() if name != "count"})
-    report({"vectors": await play(dut, unit(config), runs, **job)})
+    report({"vectors": await play(dut, result_units(config), runs, **job)})

@@ -4,7 +4,7 @@ buffer port."""
 import cocotb
 import numpy as np
 
-from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
+from amaranth_tpu.hw.activation.result_units import softmax_unit
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Format
 from amaranth_tpu.hw.spec.operations import activate_layout
@@ -51,11 +51,37 @@ def least_results(rng, count):
     return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
 
 
-def random_operation(rng, config, widest):
+def chosen_rows(rng, count):
+    """Draws the sums of one row, as bits: ties, infinities, a NaN, no number at all, or a maximum from 8,192 on."""
+    kind = rng.randrange(9)
+    row = np.array([rng.gauss(0, 3) for _ in range(count)], np.float32).view(np.uint32)
+    somewhere = rng.choice((0, count - 1, rng.randrange(count)))
+    if kind == 0:
+        row[:] = rng.choice((0xFF800000, 0, 0x80000000, 0x3F800000, 0x46000000, 0xFF7FFFFF))  # ties
+    elif kind == 1:
+        row[[index for index in range(count) if rng.random() < 0.7]] = 0xFF800000
+    elif kind == 2:
+        row[somewhere] = rng.choice((golden.NAN, 0x7F800000))
+    elif kind == 3:  # maxima of 8,192 times a power of two
+        row[:] = [0x46000000 + (rng.randrange(4) << 23) - rng.randrange(3) for _ in row]
+    elif kind == 4:
+        row[somewhere] = 0x46000000 + rng.getrandbits(29)
+    elif kind == 5:  # all far below zero
+        row[:] = [0xC6000000 + rng.getrandbits(rng.choice((3, 12, 28))) for _ in row]
+    elif kind == 6:
+        row[:] = 0xFF800000
+        row[somewhere] = rng.choice((0x3F800000, 0xFF7FFFFF, 0))
+    elif kind == 7:
+        row[[index for index in range(count) if rng.random() < 0.5]] = 0x80000000  # zeros of both signs
+        row[somewhere] = 0
+    return [int(bits) for bits in golden.add(row, np.uint32(0x80000000))]
+
+
+def random_operation(rng, config, widest, counts=(1, 1, 2, 3)):
     """Returns a random operation on up to `widest` tiles, which the decoder would accept. Its ranges of rows may overlap."""
     depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
     format_ = rng.choice((Format.BFLOAT16, Format.BINARY32))
-    rows, tiles = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, rng.randrange(1, widest + 1)))
+    rows, tiles = rng.choice(counts), rng.choice((1, 1, rng.randrange(1, widest + 1)))
     vectors = rows * (2 if format_ == Format.BINARY32 else 1)
     tiles = min(tiles, buffer_depth // vectors)
     steps = max(1, tiles - 1)
@@ -100,7 +126,7 @@ def filled(rng, operation, accumulators, draw):
                 yield first + 2 * r + 1, wide[n:]
 
 
-async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
+async def operations(ports, rng, *, config, count, widest, grants, draw=sums, counts=(1, 1, 2, 3)):
     """Simulates `count` operations on rows from `draw`. Each operation is offered as early as possible.
 
     The buffer grants with probability `grants` per cycle. Returns the numbers of cycles, elements and vectors.
@@ -110,7 +136,7 @@ async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
     elements = vectors = 0
     start = ports.cycle
     due, read, held = [], None, False
-    for operation in (random_operation(rng, config, widest) for _ in range(count)):
+    for operation in (random_operation(rng, config, widest, counts) for _ in range(count)):
         due = list(filled(rng, operation, accumulators, draw))
         elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
         vectors += len(due)
@@ -166,5 +192,5 @@ async def runs(ports, rng, *, count, widest, **sizes):
 async def random_operations(dut):
     job = arguments()
     config = Config(**{name: value for name, value in job.items() if name not in ("count", "widest")})
-    component = SoftmaxUnit(n=config.n, activate=activate_layout(config))
+    component = softmax_unit(n=config.n, activate=activate_layout(config), lanes=config.softmax_lanes)
     report({"elements": await play(dut, component, runs, **job)})

@@ -23,6 +23,7 @@ CHANGES = dict(
     pooling=False,
     table_lanes=2,
     softmax=False,
+    softmax_lanes=8,
     training=True,
     ring=True,
     ring_depth=16,

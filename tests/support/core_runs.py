@@ -31,10 +31,10 @@ SIZES = [
     dict(pooling=True, cell_stages=5),
     dict(n=8, table_lanes=1),
     dict(n=2, pooling=True, table_lanes=2, bus_width=32),
-    dict(n=8, softmax=True, cell_stages=8),
+    dict(n=8, softmax=True, softmax_lanes=4, cell_stages=8),
     dict(n=2, softmax=True, pooling=True, bus_width=32),
     dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
-    dict(softmax=True, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
+    dict(softmax=True, softmax_lanes=4, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
 #: The core of the fast suite: the smallest array, with bus and queues different from `SMALL` and `FULL`.
 MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2)
@@ -42,7 +42,7 @@ MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_widt
 FEW_SIZES = [
     dict(cell_stages=1, in_flight=4),
     dict(cell_stages=8, bus_width=32, pooling=True),
-    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True),
+    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True, softmax_lanes=2),
     MIXED,
     dict(n=8, weight_fifo_depth=2, table_lanes=1),
 ]

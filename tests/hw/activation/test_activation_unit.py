@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.activation.activation_lane import ActivationLane
+from amaranth_tpu.hw.activation.result_units import result_units
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Task
 from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
 from amaranth_tpu.sim.benches.activation_operations import ones
-from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs, unit
+from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
@@ -97,7 +98,7 @@ FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, ALL, T
 @pytest.mark.parametrize("n, in_flight", [(2, 4), (4, 16), (8, 32)])
 def test_amaranth(n, in_flight):
     config = sizes(n, in_flight)
-    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
+    assert simulate(result_units(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_amaranth(n, in_flight):
 )
 def test_amaranth_with(n, features):
     config = sizes(n) | features
-    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 20
+    assert simulate(result_units(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 20
 
 
 @pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
@@ -118,7 +119,7 @@ def test_cycles_per_vector_of_functions(table_lanes, pooling):
     """The activation unit takes n / table_lanes cycles per vector with a function table, and one cycle per vector without. The
     table adds eight cycles of latency."""
     config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
-    table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
+    table, none = simulate(result_units(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19
     assert table == 11 + 20 * (4 // table_lanes) - 1
 
@@ -150,7 +151,7 @@ def test_cycles_per_row_of_select(table_lanes, grants):
         ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
     ]
     programs = [program for program, _ in cases]
-    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    found = simulate(result_units(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 
 
@@ -190,7 +191,7 @@ def test_cycles_per_row_of_multiply(features, table_lanes, grants):
         ([results(20), multiply(20)], 20 + 3 + first + 19 * pace),
     ]
     programs = [[{name: op[name] for name in op if name in fields} for op in program] for program, _ in cases]
-    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    found = simulate(result_units(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 
 
@@ -209,13 +210,13 @@ def test_cycles_per_vector_of_formats(grants):
         ([results(12)], 3 + 11),
     ]
     programs = [program for program, _ in cases]
-    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    found = simulate(result_units(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 
 
 @functools.cache
 def verilog(features):
-    return component_to_verilog(unit(Config(**sizes(4) | dict(features))), name="activation_unit")
+    return component_to_verilog(result_units(Config(**sizes(4) | dict(features))), name="activation_unit")
 
 
 @pytest.mark.parametrize(

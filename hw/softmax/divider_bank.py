@@ -1,0 +1,95 @@
+"""A bank of serial dividers for the reciprocals of sums, in order."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arithmetic.reciprocal import Reciprocal
+from ..lib.skid_buffer import SkidBuffer
+from .layouts import QUOTIENT
+
+__all__ = ["DividerBank"]
+
+
+class DividerBank(wiring.Component):
+    """Computes the reciprocals of sums with `count` dividers, and returns them in the order of the sums.
+
+    A sum that enters must have a place, which `reserve` took earlier. The bank holds `count` + 2 sums and quotients.
+
+    Parameters
+    ----------
+    width : int
+        Bits of a sum.
+    count : int
+
+    Members
+    -------
+    reserve : 1, in
+        Take a place for a sum; only with `space`.
+    space : 1, out
+    valid : 1, in
+        `total` and `infinite` are the next sum.
+    total : width, in
+        At least 16 significant bits, if the quotient matters.
+    infinite : 1, in
+    o : stream of QUOTIENT, out
+    """
+
+    def __init__(self, *, width, count):
+        self.count = count
+        super().__init__(
+            {
+                "reserve": In(1),
+                "space": Out(1),
+                "valid": In(1),
+                "total": In(width),
+                "infinite": In(1),
+                "o": Out(stream.Signature(QUOTIENT)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        entry = data.StructLayout({"total": len(self.total), "infinite": 1})
+        m.submodules.waiting = waiting = SkidBuffer(payload=entry)
+        places = self.count + 2
+        taken = Signal(range(places + 1))
+        freed = self.o.valid & self.o.ready
+        m.d.sync += taken.eq(taken + self.reserve - freed)
+        m.d.comb += [
+            self.space.eq(taken != places),
+            waiting.i.valid.eq(self.valid),
+            waiting.i.p.total.eq(self.total),
+            waiting.i.p.infinite.eq(self.infinite),
+        ]
+
+        # Sums enter the dividers in turn, and quotients leave them in turn.
+        begin, end = (Signal(self.count, name=name, init=1) for name in ("begin", "end"))
+        used, quotients = Signal(self.count), []
+        m.d.comb += waiting.o.ready.eq((begin & ~used).any())
+        begins = waiting.o.valid & waiting.o.ready
+        m.d.sync += used.eq((used | (begin & begins.replicate(self.count))) & ~(end & freed.replicate(self.count)))
+        with m.If(begins):
+            m.d.sync += begin.eq(begin.rotate_left(1))
+        with m.If(freed):
+            m.d.sync += end.eq(end.rotate_left(1))
+        done = Signal(self.count)
+        for index in range(self.count):
+            m.submodules[f"divider_{index}"] = divider = Reciprocal(width=len(self.total), ahead=0)
+            total, quotient = Signal(entry, name=f"total_{index}", reset_less=True), Signal(QUOTIENT, name=f"quotient_{index}")
+            with m.If(begins & begin[index]):
+                m.d.sync += total.eq(waiting.o.payload)
+            m.d.comb += [
+                divider.total.eq(total.total),
+                divider.start.eq(begins & begin[index]),
+                done[index].eq(divider.done & used[index]),
+                quotient.quotient.eq(divider.quotient),
+                quotient.places.eq(divider.places),
+                quotient.infinite.eq(total.infinite),
+            ]
+            quotients.append(quotient.as_value() & end[index].replicate(QUOTIENT.size))
+        m.d.comb += [self.o.valid.eq((done & end).any()), self.o.payload.eq(reduce(or_, quotients))]
+        return m

@@ -1,0 +1,121 @@
+# amaranth: UnusedElaboratable=no
+"""The softmax unit with several lanes: bits of all kinds of rows, rows in flight, rows longer than its queues, and cycles."""
+
+import functools
+
+import pytest
+
+from amaranth_tpu.hw.activation.result_units import softmax_unit
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.cycles import result_cycles
+from amaranth_tpu.hw.softmax.lanes_unit import SoftmaxLanesUnit
+from amaranth_tpu.hw.spec.isa import Format, Opcode
+from amaranth_tpu.hw.spec.operations import activate_layout
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.activation_operations import idle
+from amaranth_tpu.sim.benches.bench_softmax_unit import chosen_rows, least_results, operations, runs
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import pack, simulate
+from seeds import seed
+from suites import slow
+
+
+def sizes(n, lanes):
+    depths = {"unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2}
+    return PLAIN | {"n": n, "softmax": True, "softmax_lanes": lanes} | depths
+
+
+def unit(n, lanes, kept=SoftmaxLanesUnit.kept):
+    """A unit whose queues hold `kept` groups."""
+    return SoftmaxLanesUnit(n=n, activate=activate_layout(Config(**sizes(n, lanes))), lanes=lanes, kept=kept)
+
+
+@pytest.mark.parametrize(
+    "n, lanes, kept, widest", [(4, 2, 4, 6), *slow((2, 2, 2, 12), (4, 4, 2, 20), (8, 2, 4, 10), (16, 4, 8, 6), (16, 16, 4, 8))]
+)
+def test_random_rows_and_resets(n, lanes, kept, widest):
+    """Rows of every kind, short ones and ones that do not fit the queues, with stalls and resets."""
+    values = sizes(n, lanes)
+    assert simulate(unit(n, lanes, kept), runs, seed=seed(), **values, widest=widest, count=4) >= 12
+
+
+@pytest.mark.parametrize(
+    "n, lanes, draw, grants",
+    [
+        (4, 4, chosen_rows, 1),
+        *slow(*((n, lanes, chosen_rows, grants) for n in (4, 16) for lanes in (2, 4, n) for grants in (1, 0.3))),
+        *slow((4, 2, least_results, 1), (16, 4, least_results, 1)),
+    ],
+)
+def test_many_rows_in_flight(n, lanes, draw, grants):
+    """Infinities, NaN, ties and large maxima next to each other in rows of one element to three tiles."""
+    config = Config(**sizes(n, lanes))
+    found = simulate(
+        unit(n, lanes), operations, seed=seed(), config=config, count=8, widest=3, grants=grants, draw=draw, counts=(9, 14)
+    )
+    assert found[1] >= 8 * 9
+
+
+@functools.cache
+def verilog():
+    config = Config(**sizes(4, 2))
+    return component_to_verilog(
+        softmax_unit(n=4, activate=activate_layout(config), lanes=config.softmax_lanes), name="softmax_unit"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_softmax_unit",
+        testcase="random_operations",
+        seed=seed(),
+        timeout=120,
+        arguments={**sizes(4, 2), "widest": 12, "count": 15},
+    )
+    assert result["elements"] >= 45
+
+
+async def one_operation(ports, rng, *, config, elements, rows, wide):
+    """Returns the cycles of an operation whose numbers are all equal, so its sums are as large as possible."""
+    tiles = -(-elements // config.n)
+    operation = {
+        **idle(config),
+        "softmax": 1,
+        "tag": {"slot": 0},
+        "rows": rows,
+        "rows1": tiles,
+        "rows1_stride": 1,
+        "buffer_stride": 1,
+        "lanes": elements - (tiles - 1) * config.n,
+        "format": Format(wide),
+    }
+    ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), buffer__grant=1)
+    while not ports.get("port__done"):
+        await ports.tick()
+    return ports.cycle
+
+
+CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
+
+
+@pytest.mark.parametrize("n, lanes", [(4, 4), *slow((4, 2), (8, 4), (16, 4), (16, 16))])
+def test_cycles(n, lanes):
+    """The cycles of an operation are those of the timing model: exact for one row, and within 3 % for several rows."""
+    config = Config(**sizes(n, lanes))
+    for elements, rows, wide in CASES:
+        tiles = -(-elements // n)
+        fields = {"rows": rows, "tiles": tiles, "lanes": elements - (tiles - 1) * n, "format": Format(wide)}
+        expected = result_cycles(config, Opcode.SOFTMAX, fields)[0] + 2
+        case = {"elements": elements, "rows": rows, "wide": wide}
+        found = simulate(unit(n, lanes), one_operation, seed=seed(), config=config, **case)
+        assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03), case
+
+
+def test_rows_overlap():
+    """A row of 64 elements takes 16 cycles on four lanes of n = 16 while others are in flight."""
+    config = Config(**sizes(16, 4))
+    found = [simulate(unit(16, 4), one_operation, seed=1, config=config, elements=64, rows=rows, wide=0) for rows in (4, 8)]
+    assert found[1] - found[0] == 4 * 16
