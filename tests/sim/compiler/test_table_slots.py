@@ -12,6 +12,8 @@ from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.table_lookup import lookup
+from amaranth_tpu.sim.ir.graph import dense_chain
+from graphs import check, random_values
 
 CONFIG = Config(n=8, unified_buffer_depth=256)
 BINADE = 256 // CONFIG.n  # vectors for one sign
@@ -53,6 +55,17 @@ def test_missing_binades(rng, sequence, vectors):
     sums = np.where(sums & 0x7F800000 == 0x7F800000, np.uint32(0x7FC00000), sums)
     selected = [before != number and binades == 0 for before, number, binades in zip([None, *sequence], sequence, vectors)]
     assert loads(sequence, sums) == [BINADE * binades + one for binades, one in zip(vectors, selected)]
+
+
+def test_network_loads_each_table_once(rng):
+    """Layers that alternate between two functions load both tables once. Each later selection loads one vector. The bits are the
+    golden model's."""
+    weights = [random_values(rng, (8, 8)) for _ in range(4)]
+    names = ["tanh", "leaky_relu", "tanh", "leaky_relu"]
+    graph = dense_chain("alternating", [(f"d{i}", w, None, name) for i, (w, name) in enumerate(zip(weights, names))])
+    program = check(graph, CONFIG, 2, rng)
+    rows = [op.fields["rows"] for op in program.ops if op.opcode is Opcode.LOAD_TABLE]
+    assert sum(rows) == BINADE * (2 * 11 + 2 * 2) + 2 and rows[-2:] == [1, 1]
 
 
 def test_random_sequences(rng):

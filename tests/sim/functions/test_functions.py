@@ -286,6 +286,17 @@ def test_two_functions_in_one_memory():
     assert errors(Function("inverse_root"), EVERY, lookup(EVERY, root)).max() < 0.5
 
 
+def test_needed_binades_by_hand():
+    """Tables of one constant, or of one straight line, need one binade. A gain or a rounding error in one place keeps the binades
+    that differ."""
+    constant, line = np.full((2, 16, 128), 0x3F80), 0x3F80 + np.arange(16)[:, None] * 0x80 + np.zeros((2, 16, 128), int)
+    for values, linear, ends in ((constant, (0, 0), [(0, 1), (15, 16), (14, 16)]), (line, (1, 1), [(0, 1), (14, 16), (14, 16)])):
+        for slope, expected in zip((0, 8, 1 << 12), ends):
+            slopes = np.zeros((2, 16, 128), int)
+            slopes[1, 15, 5] = slope
+            assert function_tables._needed(values, slopes, linear, linear) == expected
+
+
 @pytest.mark.parametrize(
     "function", all_but([Function("tanh"), Function("clip", (0, 6)), Function("leaky_relu")], TABLES), ids=str
 )
