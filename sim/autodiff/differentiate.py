@@ -14,7 +14,8 @@ __all__ = ["differentiate"]
 def differentiate(graph):
     """Returns the training graph of a network, with its parameters.
 
-    The trained parameters are the weights of all terms that are not fixed, and the biases of all stages with such a term.
+    The trained parameters are the weights of all terms that are not fixed and not results of other stages, and the biases of all
+    stages with such a term.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def _logits(graph):
 
 
 def _parameters(number, stage):
-    trained = [place for place, term in enumerate(stage.terms) if not term.fixed]
+    trained = [place for place, term in enumerate(stage.terms) if not (term.fixed or term.data)]
     for place in trained:
         name = "weights" if len(trained) == 1 else f"weights{place}"
         yield Parameter(f"{stage.name}.{name}", number, place, stage.terms[place].weights.astype(np.float32))

@@ -1,5 +1,7 @@
 """The network of a training step, from a graph of the compiler."""
 
+from dataclasses import replace
+
 from ..ir.step import StepGraph, StepStage, StepTensor, StepTerm
 
 __all__ = ["step_network"]
@@ -30,9 +32,13 @@ def step_network(graph, parameters=(), masked=()):
         start = trained.get((number, None))
         if start is None and stage.bias is not None:
             start = network.add_constant(f"{stage.name}.bias", stage.bias.reshape(1, 1, -1))
-        times = masks.get(number, stage.times)
-        made = (stage.pool, False, stage.function, stage.softmax, None, None, times)
-        network.stages.append(StepStage(stage.output, terms, stage.size, start, *made))
+        made = StepStage(
+            stage.output, terms, stage.size, start, stage.pool, function=stage.function, softmax=stage.softmax, times=stage.times
+        )
+        if number in masks and stage.times:  # a stage has one product
+            before = replace(made, output=f"{stage.output}, before dropout")
+            made = StepStage(stage.output, (), stage.result_size, network.add_stage(before, stage.channels))
+        network.stages.append(replace(made, times=masks.get(number, made.times)))
         if graph.is_wide(stage):
             network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *stage.result_size, wide=True)
     return network

@@ -21,19 +21,13 @@ def check_trainable(graph):
         whole = graph.tensors[stage.output]
         if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
             raise _refusal(stage, "computes its result in several parts, which can't be trained")
-        if stage.times:
-            raise _refusal(stage, "multiplies two results, which can't be trained")
-        if stage.softmax:
-            raise _refusal(stage, "Softmax can only be trained at the end of a model, over its classes")
         if stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise _refusal(stage, f"its function {stage.function.name} can't be trained; replace it, for example by Relu")
         _check_pool(stage)
-        for term in stage.terms:
-            _check_term(stage, term)
     if last.output != graph.output or last.result_size != (1, 1):
         raise _refusal(last, "the model ends in more than one position; training needs one vector of logits, one for each class")
-    if last.function != NONE or last.pool:
-        what = "pooling" if last.pool else last.function.name
+    if last.function != NONE or last.pool or last.times:
+        what = "a product" if last.times else "pooling" if last.pool else last.function.name
         raise _refusal(last, f"the model ends in {what}; training needs logits, the input of Softmax")
     if last.channels == 1:
         cause = "has one result, whose Softmax is always 1: there is nothing to learn; training needs a number for each class"
@@ -57,14 +51,3 @@ def _check_pool(stage):
         raise _refusal(stage, "its pooling windows overlap, which can't be trained; use strides of the window's size")
     if any(stride > window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
         raise _refusal(stage, "its pooling windows leave gaps, which can't be trained; use strides of the window's size")
-
-
-def _check_term(stage, term):
-    """Raises ModelError if the weights of a term cannot be trained. Fixed terms only propagate gradients, so the number of their
-    groups is not limited."""
-    if term.data:
-        raise _refusal(stage, "multiplies two results, which can't be trained")
-    if term.fixed:
-        return
-    if term.groups > 1:
-        raise _refusal(stage, f"its {term.groups} groups can't be trained; use one group")

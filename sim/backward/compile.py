@@ -21,6 +21,7 @@ from .candidates import StepCandidate
 from .cropping import cropped
 from .lowering import check_masks, lowered
 from .memory import Masked
+from .refusals import check_compilable
 from .reverse_graph import reverse_graph
 from .step_program import make_step_program
 
@@ -60,6 +61,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
     if isinstance(optimizer, Adam) and not config.table_lanes:
         raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
+    check_compilable(training)
     _check_functions(training.graph, config)
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")

@@ -53,7 +53,8 @@ class TrainingGraph:
         """Numbers of the stages that depend on a parameter: the trained stages, and the stages between them and the end."""
         trained, moved, found = {one.stage for one in self.parameters}, set(), []
         for number, stage in enumerate(self.graph.stages):
-            if number in trained or moved & {term.source for term in stage.terms}:
+            read = {name for term in stage.terms for name in (term.source, term.data)}
+            if number in trained or moved & (read | {stage.times}):
                 moved.add(stage.output)
                 found.append(number)
         return tuple(found)

@@ -45,8 +45,6 @@ def test_stages_before_the_first_parameter_have_no_gradient(rng):
 def _network(rng, **changes):
     """Returns a graph of a convolution of a 9 x 9 input, with `changes` to its stage or term, and a dense layer."""
     term = Term("x", random_values(rng, (2, 2, 2, 4)))
-    if changes.pop("groups", 1) > 1:
-        term = replace(term, weights=random_values(rng, (2, 2, 1, 4)), groups=2)
     stage = Stage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
     size = stage.result_size
     dense = Stage("dense", "y", (Term("c", random_values(rng, (*size, 4, 3))),))
@@ -57,15 +55,12 @@ def _network(rng, **changes):
 @pytest.mark.parametrize(
     "changes, cause",
     [
-        ({"groups": 2}, "2 groups"),
         ({"function": Function("reciprocal")}, "function reciprocal"),
         ({"pool": Pool((2, 2), (3, 3))}, "overlap"),
         ({"pool": Pool((1, 1), (2, 2), (2, 2))}, "gaps"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), dilation=(2, 1))}, "dilated"),
         ({"pool": Pool((16, 16), (1, 1), (16, 16)), "size": (16, 16)}, "255 positions"),
-        ({"times": "c"}, "multiplies"),
-        ({"softmax": True}, "at the end"),
         ({"origin": (1, 0), "size_of_result": True}, "several parts"),
     ],
 )

@@ -1,0 +1,110 @@
+"""Tests that the golden model trains ONNX models with attention, gates and groups, that such models are exported, and that the
+compiler of steps refuses them."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.golden.training import bound_graph, forward, initial_state, one_hot, step
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from onnx_models import Builder, weights
+from step_reference import gradient_errors
+from suites import slow
+
+
+def _attention(rng):
+    """Returns a model of one head of self-attention with a residual sum."""
+    b = Builder(["n", 6, 8])
+    q, k, v = (b.node("MatMul", ["x", weights(rng, 8, 8)]) for _ in range(3))
+    b.node("Transpose", [k], perm=[0, 2, 1])
+    b.node("MatMul", [q, b.last])
+    shares = b("Softmax", axis=-1, name="shares")
+    b.node("MatMul", [shares, v])
+    b("Add", "x")
+    b("Flatten")
+    b("Gemm", weights(rng, 48, 5), np.zeros(5, np.float32))
+    return b
+
+
+def _separable(rng):
+    """Returns a model of depthwise and grouped convolutions."""
+    b = Builder(["n", 4, 6, 6])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), group=4, strides=[2, 2], pads=[1, 1, 1, 1], name="depthwise")
+    b("Conv", weights(rng, 8, 2, 1, 1), weights(rng, 8), group=2)
+    b("Relu")
+    b("GlobalAveragePool")
+    b("Flatten")
+    b("Gemm", weights(rng, 8, 5), weights(rng, 5))
+    return b
+
+
+def _gate(rng):
+    """Returns a model of a dense layer times the sigmoid of another."""
+    b = Builder(["n", 12])
+    b("Gemm", weights(rng, 12, 9), weights(rng, 9))
+    gate = b("Sigmoid")
+    b.node("Gemm", ["x", weights(rng, 12, 9), weights(rng, 9)])
+    b.node("Mul", [b.last, gate], name="gate")
+    b("Gemm", weights(rng, 9, 5), weights(rng, 5))
+    return b
+
+
+CASES = {"attention": (_attention, "Softmax|products"), "separable": (_separable, "trained groups"), "gate": (_gate, "products")}
+
+
+@pytest.fixture(params=CASES)
+def case(request, rng, tmp_path):
+    """A training graph, and the reason for which the compiler refuses it."""
+    build, cause = CASES[request.param]
+    return differentiate(load_network(build(rng).save(tmp_path))), cause
+
+
+def _batch(rng, training, count=6):
+    x = round_bfloat16(rng.normal(size=(count, training.graph.input_size)))
+    return x, one_hot(rng.integers(0, 5, count), 5)
+
+
+def test_gradients(rng, case):
+    training, _ = case
+    state, (x, targets) = initial_state(training, Sgd()), _batch(rng, training)
+    found = step(training, state, Sgd(), x, targets, 0.1).gradients
+    network = step_network(training.graph, training.parameters)
+    given = {training.graph.input: training.graph.arrange_input(x)}
+    given |= {name: one.initial[None] for name, one in network.parameters.items()}
+    gradients = {name: one[None] for name, one in zip(network.parameters, found)}
+    for name, (distance, length) in gradient_errors(rng, network, given, targets[:, None, None], gradients, count=6).items():
+        assert distance < 0.05 * length + 1e-2, name
+
+
+def test_forward_equals_inference(rng, case):
+    training, _ = case
+    x, _ = _batch(rng, training)
+    assert np.array_equal(forward(training.graph, x)[training.graph.output].reshape(6, -1), run_graph(training.graph, x)[0:6])
+
+
+@pytest.mark.parametrize("optimizer, rate", [(Sgd(), 0.1), *slow((Adam(), 0.01))])
+def test_training_lowers_the_loss_and_the_file_keeps_its_operators(rng, case, optimizer, rate):
+    training, _ = case
+    state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
+    losses = []
+    for number in range(25):
+        result = step(training, state, optimizer, x, targets, rate, dropout.masks(training, number, 12))
+        state, losses = result.state, [*losses, result.loss]
+    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+    model, own = ModelWriter(training.graph, training.parameters).model(bound_graph(training, state))
+    assert own and [node.op_type for node in model.graph.node]
+
+
+def test_the_compiler_of_steps_refuses(case):
+    training, cause = case
+    with pytest.raises(CompileError, match=f"^[^\n]*({cause})[^\n]*without --rtl-steps$"):
+        compile_step(training, Sgd(), Config(n=4, training=True), 8)
