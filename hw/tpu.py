@@ -1,21 +1,17 @@
 """The core: its blocks and how they are connected."""
 
-import functools
-import operator
-
 from amaranth import ClockDomain, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import exact_log2
 
 from .activation.result_units import result_units
 from .array.accumulators import Accumulators
 from .array.bias_port import BiasPort
 from .array.buffer_port import BufferPort
 from .array.systolic_array import SystolicArray
-from .array.transposer import Transposer
 from .array.unified_buffer import UnifiedBuffer
 from .array.weight_fifo import WeightFifo
+from .array.weight_port import WeightPort
 from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_stream_signature, axi4_write_signature
 from .bus.axi_reader import AxiReader
 from .bus.axi_writer import AxiWriter
@@ -34,10 +30,11 @@ from .control.run_control import RunControl
 from .control.stall_reasons import StallReasons
 from .lib.hierarchy import instantiate
 from .matmul.matmul_unit import MatmulUnit
+from .ring.ring_guard import RingGuard
 from .ring.ring_unit import RingUnit
 from .spec.isa import Region
 from .spec.operations import link_user_layout, matmul_layout, pass_layout, transfer_layout
-from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, MOST_CORES, REGISTER, VERSION
+from .spec.registers import ADDRESS_WIDTH
 
 __all__ = ["Tpu"]
 
@@ -149,6 +146,8 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.unified_buffer_depth, transfer=transfer, ring=config.ring
         )
         m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=transfer)
+        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=transfer, transposes=config.training)
+        m.submodules.stalls = stalls = StallReasons(config=config)
 
         # Host ports.
         connect(m, flipped(self.s_axil), registers.bus)
@@ -159,47 +158,36 @@ class Tpu(wiring.Component):
         connect(m, weights.host.request, credits.i)
         connect(m, credits.o, reader.weights.request)
         connect(m, weights.host.answer, reader.weights.answer)
-        connect(m, store.burst, writer.burst)
-        connect(m, store.data, writer.data)
+        connect(m, store.host, writer.client)
+        connect(m, transaction_id.o, reader.own, writer.own)
         m.d.comb += [
             transaction_id.asked.eq(reader.bus.arvalid),
-            *(manager.id.eq(transaction_id.id) for manager in (reader, writer)),
-            *(manager.settled.eq(transaction_id.settled) for manager in (reader, writer)),
             reader.urgent.eq(credits.urgent),
             credits.freed.eq(weight_fifo.freed),
-            store.answered.eq(writer.answered),
-            store.failed.eq(writer.error),
         ]
 
         # Instructions.
         connect(m, fetch.o, decoder.i)
         connect(m, decoder.o, dispatcher.i)
-        m.d.comb += [
-            matmul_unit.blocked.eq(dispatcher.blocked),
-            dispatcher.held.eq(matmul_unit.held),
-            dispatcher.held_slot.eq(matmul_unit.head_slot),
-        ]
+        connect(m, dispatcher.interlock, matmul_unit.interlock)
         connect(m, dispatcher.weights, weights.port)
         connect(m, dispatcher.store, store.port)
         connect(m, dispatcher.matmul, matmul_unit.port)
         connect(m, dispatcher.activate, activation.port)
+        m.d.comb += fetch.pc.eq(registers.pc)
 
         # Operands: unified buffer and weight FIFO -> array.
+        connect(m, weights.vectors, weight_port.load)
+        connect(m, weight_port.vectors, weight_fifo.vectors)
         connect(m, matmul_unit.tiles, weight_fifo.tiles)
-        m.d.comb += [
-            buffer.address.eq(matmul_unit.address),
-            *self._weight_vectors(block, weights, weight_fifo),
-            array.x_i.eq(buffer.x),
-            array.w_i.eq(weight_fifo.w),
-            array.mark_i.eq(weight_fifo.marks),
-            array.switch_i.eq(weight_fifo.switches),
-        ]
+        connect(m, weight_fifo.edge, array.weights)
+        m.d.comb += [buffer.address.eq(matmul_unit.address), array.x_i.eq(buffer.x)]
 
         # Sums: accumulators -> array -> accumulators -> activation unit.
         connect(m, matmul_unit.sums, accumulators.passes)
+        connect(m, accumulators.edge, array.sums)
         connect(m, activation.sums, accumulators.results)
         connect(m, bias_port.biases, accumulators.biases)
-        m.d.comb += [array.sums_i.eq(accumulators.top), accumulators.bottom.eq(array.sums_o)]
 
         # The vector port of the unified buffer: loads, results and stores.
         if config.transpose:
@@ -215,26 +203,38 @@ class Tpu(wiring.Component):
         connect(m, store.buffer, port.store)
         connect(m, port.buffer, buffer.vectors)
 
-        rings = []
-        if config.ring:
-            ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
-            self._connect_ring(m, ring, registers, run, dispatcher, decoder, port)
-            rings = [ring]
-
-        self._connect_run(m, registers, run, reader, writer)
-        self._connect_faults(m, run, decoder, load, weights, store, *rings)
-        self._connect_counters(m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation, *rings)
+        # Run control: registers, bus managers, stalls of the array, progress.
+        connect(m, registers.run, run.registers)
+        connect(m, run.reader, reader.control)
+        connect(m, run.writer, writer.control)
+        connect(m, matmul_unit.issue, stalls.issue)
+        connect(m, dispatcher.stalls, stalls.dispatch)
+        connect(m, stalls.o, run.array)
+        m.d.comb += [
+            self._running.eq(run.running),
+            self.irq.eq(run.irq),
+            stalls.shifting.eq(weight_fifo.shifting),
+            run.progress.eq(matmul_unit.sums.write | dispatcher.accepted | activation.moves),
+            run.halted.eq(dispatcher.halted),
+            run.present_pc.eq(decoder.fault.pc),
+        ]
         for region in Region:
             m.submodules[f"{region.name.lower()}_region"] = bus(check := RegionCheck(address_width=config.address_width))
             connect(m, registers.regions[region.value], check.region)
-            m.d.comb += [decoder.bases[region.value].eq(check.base), decoder.sizes[region.value].eq(check.size)]
-        m.d.comb += [
-            fetch.base.eq(decoder.bases[Region.MODEL.value]),
-            fetch.size.eq(decoder.sizes[Region.MODEL.value]),
-            fetch.pc.eq(registers.pc),
-            run.halted.eq(dispatcher.halted),
-            run.present_pc.eq(decoder.pc),
-        ]
+            connect(m, check.o, decoder.regions[region.value], *([fetch.region] if region is Region.MODEL else []))
+
+        faults = [load.fault, weights.fault, store.fault]
+        if config.ring:
+            ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
+            m.submodules.ring_guard = bus(guard := RingGuard())
+            self._connect_ring(m, ring, guard, registers, run, dispatcher, decoder, port)
+            faults.append(ring.fault)
+        # The first fault ends the run. Priority in one cycle: loads, stores, ring, decoder.
+        faults.append(decoder.fault)
+        m.submodules.fault_latch = latch = FaultLatch(sources=len(faults))
+        for fault, source in zip(faults, latch.i):
+            connect(m, fault, source)
+        connect(m, latch.o, run.fault)
         return m
 
     def _clock(self, m):
@@ -251,133 +251,15 @@ class Tpu(wiring.Component):
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
         m.d.bus += array.rst.eq(~self._running)
 
-    def _weight_vectors(self, block, weights, weight_fifo):
-        """Returns the connection of the weight loads to the weight FIFO, in a core with training through a transposer.
-
-        The transposer has no stall. Credits reserve space in the FIFO for each tile when it is requested.
-        """
-        if not self.config.training:
-            return [weight_fifo.write.eq(weights.vectors.write), weight_fifo.write_data.eq(weights.vectors.vector)]
-        transposer = block(lambda: Transposer(n=self.config.n), "transposer")
-        return [
-            transposer.i_valid.eq(weights.vectors.write),
-            transposer.i.eq(weights.vectors.vector),
-            transposer.transpose.eq(weights.vectors.transpose),
-            weight_fifo.write.eq(transposer.o_valid),
-            weight_fifo.write_data.eq(transposer.o),
-        ]
-
-    def _connect_run(self, m, registers, run, reader, writer):
-        """Connects commands, status and counters."""
-        config = self.config
-        m.d.comb += [
-            self._running.eq(run.running),
-            run.start.eq(registers.control_written & registers.written_data[0]),
-            run.reset.eq(registers.control_written & registers.written_data[1]),
-            run.acknowledge.eq(registers.interrupt_written & registers.written_data[1]),
-            run.enable_written.eq(registers.interrupt_written),
-            run.enable.eq(registers.written_data[0]),
-            run.timeout.eq(registers.timeout),
-            run.reader_quiet.eq(reader.quiet),
-            run.writer_quiet.eq(writer.quiet),
-            reader.flush.eq(~run.running),
-            writer.flush.eq(~run.running),
-            self.irq.eq(run.irq),
-            registers.id.eq(IDENTIFIER),
-            registers.version.eq(VERSION),
-            registers.config.eq(
-                REGISTER["config"].pack(
-                    n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
-                )
-            ),
-            registers.unified_buffer_depth.eq(config.unified_buffer_depth),
-            registers.accumulator_depth.eq(config.accumulator_depth),
-            registers.bias_depth.eq(config.bias_depth),
-            registers.weight_fifo_depth.eq(config.weight_fifo_depth),
-            registers.features.eq(
-                REGISTER["features"].pack(**{name: getattr(config, name) for name in REGISTER["features"].fields})
-            ),
-            registers.status.eq(REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet)),
-            registers.interrupt.eq(REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending)),
-            registers.fault_cause.eq(run.fault_cause),
-            registers.fault_pc.eq(run.fault_pc),
-            registers.cycles.eq(run.cycles),
-            registers.busy.eq(run.busy_cycles),
-            registers.read_beats.eq(run.read_beats),
-            registers.write_beats.eq(run.write_beats),
-            *(register.eq(counter) for register, counter in zip(registers.stalls, run.stall_cycles)),
-        ]
-
-    def _connect_ring(self, m, ring, registers, run, dispatcher, decoder, port):
-        """Connects the ring unit: links, operations, vector port, position in the ring and counters."""
-        place = {name: registers.ring[first : first + width] for name, (first, width, _) in REGISTER["ring"].fields.items()}
-        words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
+    def _connect_ring(self, m, ring, guard, registers, run, dispatcher, decoder, port):
+        """Connects the ring unit, and the guard that refuses RING."""
         connect(m, dispatcher.ring, ring.port)
         connect(m, flipped(self.s_axis_ring), ring.received)
         connect(m, ring.sent, flipped(self.m_axis_ring))
-        m.d.comb += [
-            ring.running.eq(run.running),
-            ring.rank.eq(place["rank"]),
-            ring.size.eq(place["size"]),
-            ring.flush.eq(place["flush"]),
-            port.ring.write.eq(ring.write),
-            port.ring.read.eq(ring.read),
-            port.ring.row.eq(ring.row),
-            port.ring.vector.eq(ring.vector),
-            ring.grant.eq(port.ring.grant),
-            ring.operand.eq(port.ring.operand),
-            decoder.ring_size.eq(place["size"]),
-            run.ring_sends.eq(ring.sends),
-            run.ring_takes.eq(ring.takes),
-            registers.ring_depth.eq(self.config.ring_depth),
-            registers.ring_sent.eq(run.ring_sent << words),
-            registers.ring_received.eq(run.ring_received << words),
-        ]
-        # Vectors of an aborted run may still be on the links. RING is refused until a flush discards them.
-        refused = Signal()
-        abandoned = run.faulted | (run.reset & (run.active | ring.held | ring.offered))
-        m.d.bus += refused.eq((refused | abandoned) & ~place["flush"])
-        m.d.comb += registers.ring_state.eq(REGISTER["ring_state"].pack(held=ring.held, offered=ring.offered, refused=refused))
-        is_place = (place["rank"] < place["size"]) & (place["size"] <= MOST_CORES)
-        m.d.bus += decoder.ring_ready.eq(is_place & ~place["flush"] & ~(refused & (place["size"] != 1)))
-
-    def _connect_faults(self, m, run, decoder, *units):
-        """Connects the faults. The first fault ends the run. Priority in one cycle: loads, stores, ring, decoder."""
-        m.submodules.fault_latch = latch = FaultLatch(sources=len(units) + 1)
-        for unit, source in zip(units, latch.i):
-            connect(m, unit.fault, source)
-        m.d.comb += [
-            latch.i[len(units)].valid.eq(decoder.fault),
-            latch.i[len(units)].cause.eq(decoder.cause),
-            latch.i[len(units)].pc.eq(decoder.pc),
-        ]
-        connect(m, latch.o, run.fault)
-
-    def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation, *rings):
-        """Connects the stall reasons of the array, and the progress of the run."""
-        m.submodules.stalls = stalls = StallReasons(config=self.config)
-        m.d.comb += [
-            stalls.waits_weights.eq(matmul_unit.waits_weights),
-            stalls.waits_sums.eq(matmul_unit.waits_sums),
-            stalls.idle.eq(matmul_unit.idle),
-            stalls.shifting.eq(weight_fifo.shifting),
-            stalls.waits.eq(dispatcher.waits),
-            stalls.matmul_queued.eq(dispatcher.matmul_queued),
-            stalls.at_end.eq(dispatcher.at_end),
-            run.busy.eq(matmul_unit.issued),
-            run.stall.eq(stalls.stall),
-            run.read_beat.eq(reader.beat),
-            run.write_beat.eq(writer.beat),
-            run.progress.eq(
-                functools.reduce(
-                    operator.or_,
-                    (ring.moves for ring in rings),
-                    matmul_unit.issued
-                    | matmul_unit.sums.write
-                    | dispatcher.accepted
-                    | activation.moves
-                    | reader.moves
-                    | writer.moves,
-                )
-            ),
-        ]
+        connect(m, ring.buffer, port.ring)
+        connect(m, registers.ring_position, ring.position, guard.position)
+        connect(m, ring.links, guard.links, registers.ring_links)
+        connect(m, ring.events, run.ring)
+        connect(m, run.state, guard.run)
+        connect(m, guard.check, decoder.ring)
+        m.d.comb += [ring.running.eq(run.running), registers.ring_refused.eq(guard.refused)]

@@ -8,7 +8,7 @@ from amaranth.utils import bits_for
 
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
-from ..spec.memory_ports import bias_port, pass_port, sums_port
+from ..spec.memory_ports import bias_port, pass_port, sums_edge, sums_port
 
 __all__ = ["AccumulatorColumn", "Accumulators"]
 
@@ -81,8 +81,8 @@ class Accumulators(wiring.Component):
     """`depth` rows of `n` binary32 sums and `bias_depth` rows of biases.
 
     Column c works c cycles after column 0, in step with the array. The control signals are skewed from column to column, so
-    the sums need no skew registers. `top[0]` appears `latency` cycles after `passes.read_row`. `bottom[0]` is written in the
-    cycle of `passes.write`. The third port reads whole rows.
+    the sums need no skew registers. `edge.top[0]` appears `latency` cycles after `passes.read_row`. `edge.bottom[0]` is written
+    in the cycle of `passes.write`. The third port reads whole rows.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ class Accumulators(wiring.Component):
     -------
     passes : pass port, in
         See :func:`hw.spec.memory_ports.pass_port`.
-    top, bottom : 32 n
-        Sums to and from the array, column 0 lowest.
+    edge : sums edge, out
+        To the array; see :func:`hw.spec.memory_ports.sums_edge`.
     results : sums port, in
         The third port; see :func:`hw.spec.memory_ports.sums_port`.
     biases : bias port, in
@@ -120,8 +120,7 @@ class Accumulators(wiring.Component):
         super().__init__(
             {
                 "passes": In(pass_port(bits_for(depth - 1), bits_for(bias_depth - 1))),
-                "top": Out(32 * n),
-                "bottom": In(32 * n),
+                "edge": Out(sums_edge(n)),
                 "results": In(sums_port(bits_for(depth - 1), n)),
                 "biases": In(bias_port(bits_for(bias_depth - 1), n, halves=bias_halves)),
             }
@@ -145,8 +144,8 @@ class Accumulators(wiring.Component):
                 module="tpu_accumulator_column",
                 **{f"{name}_i": value for name, value in control.items()},
                 **{f"{name}_o": value for name, value in right.items()},
-                top=self.top.word_select(c, 32),
-                bottom=self.bottom.word_select(c, 32),
+                top=self.edge.top.word_select(c, 32),
+                bottom=self.edge.bottom.word_select(c, 32),
                 out_row=results.row,
                 out_read=results.read,
                 out=results.data.word_select(c, 32),

@@ -2,9 +2,10 @@
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from ..lib.hierarchy import instantiate
+from ..spec.memory_ports import sums_edge, weight_edge
 from .cell import Cell
 
 __all__ = ["SystolicRow", "SystolicArray"]
@@ -22,22 +23,22 @@ class SystolicRow(wiring.Component):
 
     Members
     -------
-    x_i, w_i, mark_i, switch_i
-        Enter the leftmost cell and move right one cell a cycle (`mark` one cell in two cycles); see :class:`hw.array.cell.Cell`.
-    sums_i, sums_o : 32 n
-        Binary32 sums from the row above and to the row below, column 0 lowest; column c is c cycles later than column 0.
+    x_i : 16, in
+    weights : weight edge of one row, in
+        Enter the leftmost cell and move right one cell a cycle (`mark` one cell in two cycles); see :class:`hw.array.cell.Cell`
+        and :func:`hw.spec.memory_ports.weight_edge`.
+    sums : sums edge, in
+        Sums from the row above and to the row below; see :func:`hw.spec.memory_ports.sums_edge`.
     """
 
     def __init__(self, *, n, stages):
         self.n = n
         self.stages = stages
-        super().__init__(
-            {"x_i": In(16), "w_i": In(16), "mark_i": In(1), "switch_i": In(1), "sums_i": In(32 * n), "sums_o": Out(32 * n)}
-        )
+        super().__init__({"x_i": In(16), "weights": In(weight_edge(1)), "sums": In(sums_edge(n))})
 
     def elaborate(self, platform):
         m = Module()
-        moving = {"x": self.x_i, "w": self.w_i, "mark": self.mark_i, "switch": self.switch_i}
+        moving = {"x": self.x_i, "w": self.weights.w, "mark": self.weights.mark, "switch": self.weights.switch}
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in moving.items()}
             instantiate(
@@ -48,8 +49,8 @@ class SystolicRow(wiring.Component):
                 module="tpu_cell",
                 **{f"{name}_i": value for name, value in moving.items()},
                 **{f"{name}_o": value for name, value in right.items()},
-                sum_i=self.sums_i.word_select(c, 32),
-                sum_o=self.sums_o.word_select(c, 32),
+                sum_i=self.sums.top.word_select(c, 32),
+                sum_o=self.sums.bottom.word_select(c, 32),
             )
             moving = right
         return m
@@ -72,7 +73,12 @@ class SystolicArray(wiring.Component):
 
     Members
     -------
-    The members of :class:`SystolicRow`, with the operands of all rows concatenated, row 0 lowest.
+    x_i : 16 rows, in
+        Operands, row 0 lowest.
+    weights : weight edge, in
+        See :func:`hw.spec.memory_ports.weight_edge`.
+    sums : sums edge, in
+        See :func:`hw.spec.memory_ports.sums_edge`.
     """
 
     #: Rows of a submodule. Bands keep the size of the top module and the time to generate it from growing with n * n.
@@ -82,16 +88,7 @@ class SystolicArray(wiring.Component):
         self.n = n
         self.stages = stages
         self.rows = rows or n
-        super().__init__(
-            {
-                "x_i": In(16 * self.rows),
-                "w_i": In(16 * self.rows),
-                "mark_i": In(self.rows),
-                "switch_i": In(self.rows),
-                "sums_i": In(32 * n),
-                "sums_o": Out(32 * n),
-            }
-        )
+        super().__init__({"x_i": In(16 * self.rows), "weights": In(weight_edge(self.rows)), "sums": In(sums_edge(n))})
 
     def elaborate(self, platform):
         m = Module()
@@ -101,9 +98,9 @@ class SystolicArray(wiring.Component):
         else:
             part, height, make = "row", 1, lambda: SystolicRow(**sizes)
         count = self.rows // height
-        above = self.sums_i
+        above = self.sums.top
         for i in range(count):
-            below = self.sums_o if i == count - 1 else Signal(32 * self.n, name=f"sums_{i}")
+            below = self.sums.bottom if i == count - 1 else Signal(32 * self.n, name=f"sums_{i}")
             instantiate(
                 m,
                 platform,
@@ -111,11 +108,11 @@ class SystolicArray(wiring.Component):
                 name=f"{part}_{i}",
                 module=f"tpu_{part}",
                 x_i=self.x_i.word_select(i, 16 * height),
-                w_i=self.w_i.word_select(i, 16 * height),
-                mark_i=self.mark_i.word_select(i, height),
-                switch_i=self.switch_i.word_select(i, height),
-                sums_i=above,
-                sums_o=below,
+                weights__w=self.weights.w.word_select(i, 16 * height),
+                weights__mark=self.weights.mark.word_select(i, height),
+                weights__switch=self.weights.switch.word_select(i, height),
+                sums__top=above,
+                sums__bottom=below,
             )
             above = below
         return m

@@ -9,7 +9,7 @@ from amaranth.utils import bits_for
 from ..lib.checks import check_power_of_two
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
-from ..spec.memory_ports import tiles_port
+from ..spec.memory_ports import tiles_port, vectors_port, weight_edge
 
 __all__ = ["WeightFifoLane", "WeightFifo"]
 
@@ -111,18 +111,16 @@ class WeightFifo(wiring.Component):
 
     Members
     -------
-    write : 1, in
-    write_data : 16 n, in
-        The next vector, lane 0 lowest.
+    vectors : vectors port, in
+        The next vector of a tile; see :func:`hw.spec.memory_ports.vectors_port`.
     freed : 1, out
         A tile has left: one credit.
     shifting : 1, out
         A tile is being shifted into the array.
     tiles : tiles port, in
         See :func:`hw.spec.memory_ports.tiles_port`.
-    w : 16 n, out
-    marks, switches : n, out
-        To the array, row 0 lowest.
+    edge : weight edge, out
+        To the array; see :func:`hw.spec.memory_ports.weight_edge`.
     """
 
     def __init__(self, *, n, tiles, skew):
@@ -132,14 +130,11 @@ class WeightFifo(wiring.Component):
         self.skew = skew
         super().__init__(
             {
-                "write": In(1),
-                "write_data": In(16 * n),
+                "vectors": In(vectors_port(n)),
                 "freed": Out(1),
                 "shifting": Out(1),
                 "tiles": In(tiles_port()),
-                "w": Out(16 * n),
-                "marks": Out(n),
-                "switches": Out(n),
+                "edge": Out(weight_edge(n)),
             }
         )
 
@@ -149,8 +144,8 @@ class WeightFifo(wiring.Component):
 
         write_address = Signal(range(depth))
         tile_written = Signal()
-        m.d.comb += tile_written.eq(self.write & (write_address[: bits_for(n - 1)] == n - 1))
-        with m.If(self.write):
+        m.d.comb += tile_written.eq(self.vectors.write & (write_address[: bits_for(n - 1)] == n - 1))
+        with m.If(self.vectors.write):
             m.d.sync += write_address.eq(write_address + 1)
 
         # `available`: a tile is stored, and the tile before it has been read.
@@ -189,12 +184,12 @@ class WeightFifo(wiring.Component):
                 module="tpu_weight_fifo_lane",
                 **{f"{name}_i": value for name, value in moving.items()},
                 **{f"{name}_o": value for name, value in down.items()},
-                w=self.w.word_select(r, 16),
-                mark=self.marks[r],
-                switch=self.switches[r],
+                w=self.edge.w.word_select(r, 16),
+                mark=self.edge.mark[r],
+                switch=self.edge.switch[r],
                 write_address=write_address,
-                write=self.write,
-                write_data=self.write_data.word_select(r, 16),
+                write=self.vectors.write,
+                write_data=self.vectors.vector.word_select(r, 16),
             )
             moving = down
         m.d.comb += self.freed.eq(moving["last"])

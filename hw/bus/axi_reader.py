@@ -6,8 +6,10 @@ from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import exact_log2
 
 from ..lib.checks import check_power_of_two
+from ..spec.run_ports import manager_port
 from .axi import BUFFERABLE, INCR, OKAY, axi4_read_signature
 from .burst_splitter import MAX_BURST, burst_request
+from .transaction_id import id_port
 
 __all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS", "read_client"]
 
@@ -55,11 +57,11 @@ class AxiReader(wiring.Component):
         load.answer.valid   0    0    0         0    1    1
         load.answer.data    -    -    -         -    a    b
 
-    `flush` cancels all requests. From the next cycle on no response reaches a client. A request on the bus stays until it is
-    accepted, as AXI requires. New requests wait until the last response has arrived (`quiet`).
+    `control.flush` cancels all requests. From the next cycle on no response reaches a client. A request on the bus stays until it
+    is accepted, as AXI requires. New requests wait until the last response has arrived (`control.quiet`).
 
-    Requests carry the ID `id`. They wait after a reset until `id` is `settled`. Responses with the other ID belong to requests
-    from before the reset. They are accepted and discarded.
+    Requests carry the ID `own.id`. They wait after a reset until the ID is `settled`. Responses with the other ID belong to
+    requests from before the reset. They are accepted and discarded.
 
     Parameters
     ----------
@@ -75,17 +77,12 @@ class AxiReader(wiring.Component):
     bus : AXI4 read channels, out
     fetch, load, weights : read client, in
         See :func:`read_client`.
-    id, settled : 1, in
-        See :class:`hw.bus.transaction_id.TransactionId`.
+    own : ID port, in
+        See :func:`hw.bus.transaction_id.id_port`.
     urgent : 1, in
         Weights have priority over loads.
-    flush : 1, in
-    quiet : 1, out
-        No burst is in flight.
-    beat : 1, out
-        A beat is on the bus.
-    moves : 1, out
-        A handshake happens on one of the channels.
+    control : manager port, in
+        See :func:`hw.spec.run_ports.manager_port`.
     """
 
     def __init__(self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT):
@@ -99,19 +96,15 @@ class AxiReader(wiring.Component):
             {
                 "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
                 **{client: In(read_client(address_width, data_width)) for client in CLIENTS},
-                "id": In(1),
-                "settled": In(1),
+                "own": In(id_port()),
                 "urgent": In(1),
-                "flush": In(1),
-                "quiet": Out(1),
-                "beat": Out(1),
-                "moves": Out(1),
+                "control": In(manager_port()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        bus = self.bus
+        bus, control = self.bus, self.control
         clients = (self.fetch, self.load, self.weights)
         fetch, load, weights = (client.request for client in clients)
         draining, answer = Signal(init=1), Signal()  # the clients may be reset a cycle later than this
@@ -122,8 +115,8 @@ class AxiReader(wiring.Component):
             bus.arburst.eq(INCR),
             bus.arcache.eq(BUFFERABLE),
             bus.rready.eq(1),
-            bus.arid.eq(self.id),
-            answer.eq(bus.rvalid & (bus.rid == self.id) & self.settled),
+            bus.arid.eq(self.own.id),
+            answer.eq(bus.rvalid & (bus.rid == self.own.id) & self.own.settled),
         ]
         free, asking, last = Signal(), Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
@@ -178,18 +171,18 @@ class AxiReader(wiring.Component):
         m.d.comb += [
             last.eq(answer & bus.rlast),
             owners.r_en.eq(last),
-            self.quiet.eq(~owners.r_rdy),
-            self.beat.eq(bus.rvalid & bus.rready),
-            self.moves.eq((bus.arvalid & bus.arready) | self.beat),
+            control.quiet.eq(~owners.r_rdy),
+            control.beat.eq(bus.rvalid & bus.rready),
+            control.moves.eq((bus.arvalid & bus.arready) | control.beat),
         ]
         beat_data = Signal.like(bus.rdata)
         m.d.sync += beat_data.eq(bus.rdata)
         for index, client in enumerate(clients):
-            mine = answer & (owners.r_data == index) & ~draining & ~self.flush
+            mine = answer & (owners.r_data == index) & ~draining & ~control.flush
             m.d.sync += [client.answer.valid.eq(mine & (bus.rresp == OKAY)), client.answer.error.eq(mine & (bus.rresp != OKAY))]
             m.d.comb += client.answer.data.eq(beat_data)
-        with m.If(self.flush):
+        with m.If(control.flush):
             m.d.sync += draining.eq(1)
-        with m.Elif(self.quiet & self.settled):
+        with m.Elif(control.quiet & self.own.settled):
             m.d.sync += draining.eq(0)
         return m

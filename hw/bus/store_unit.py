@@ -1,14 +1,15 @@
 """The unit that executes STORE: it moves data from the unified buffer to host memory."""
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.isa import Fault
 from ..spec.memory_ports import client_port
 from ..spec.unit_ports import fault_port, unit_port
-from .burst_splitter import BurstSplitter, burst_request
+from .axi_writer import write_client
+from .burst_splitter import BurstSplitter
 
 __all__ = ["StoreUnit"]
 
@@ -18,7 +19,7 @@ class StoreUnit(wiring.Component):
 
     `read` with `row` requests a vector from the unified buffer; `vector` is valid one cycle after `grant`. At most `prefetch`
     vectors wait for the bus. The slot of a vector is free again `prefetch` cycles after the read. Throughput is therefore one
-    vector a cycle if the bus is as wide as a vector. `answered` must come at least two cycles after its burst was taken.
+    vector a cycle if the bus is as wide as a vector. `host.answered` must come at least two cycles after its burst was taken.
 
     Parameters
     ----------
@@ -35,13 +36,8 @@ class StoreUnit(wiring.Component):
         See :func:`hw.spec.unit_ports.unit_port`.
     buffer : client port without writes, out
         To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
-    burst : stream of bursts, out
-    data : stream of bus_width, out
-        The beats of the bursts, in order.
-    answered : 1, in
-        The response to the oldest burst has arrived.
-    failed : 1, in
-        That response is an error.
+    host : write client, out
+        See :func:`hw.bus.axi_writer.write_client`.
     fault : fault port, out
         An error response: BUS_WRITE.
     """
@@ -58,17 +54,14 @@ class StoreUnit(wiring.Component):
             {
                 "port": In(unit_port(transfer)),
                 "buffer": Out(client_port(16, vector_width // 16, writes=False)),
-                "burst": Out(stream.Signature(burst_request(self._address_width))),
-                "data": Out(stream.Signature(bus_width)),
-                "answered": In(1),
-                "failed": In(1),
+                "host": Out(write_client(self._address_width, bus_width)),
                 "fault": Out(fault_port()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        op = self.port.op
+        op, host = self.port.op, self.host
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width,
@@ -124,14 +117,14 @@ class StoreUnit(wiring.Component):
         m.d.sync += [held.eq(self.buffer.operand), stale.eq(come & ~waits & leaves)]
         m.d.comb += [
             waits.eq(vectors.r_rdy & ~stale),
-            self.data.valid.eq(waits | come),
-            self.data.payload.eq(Mux(waits, vectors.r_data, held).word_select(beat, self.bus_width)),
-            leaves.eq(self.data.valid & self.data.ready & (beat == ratio - 1)),
+            host.data.valid.eq(waits | come),
+            host.data.payload.eq(Mux(waits, vectors.r_data, held).word_select(beat, self.bus_width)),
+            leaves.eq(host.data.valid & host.data.ready & (beat == ratio - 1)),
             vectors.r_en.eq(stale | leaves),
             vectors.w_en.eq(come),
             vectors.w_data.eq(held),
         ]
-        with m.If(self.data.valid & self.data.ready):
+        with m.If(host.data.valid & host.data.ready):
             m.d.sync += beat.eq(0 if ratio == 1 else beat + 1)
 
         # Responses arrive in the order of the bursts.
@@ -139,18 +132,18 @@ class StoreUnit(wiring.Component):
         m.submodules.owners = owners = fifo.SyncFIFOBuffered(width=owner.size, depth=self.outstanding)
         asked, oldest = Signal(owner), Signal(owner)
         m.d.comb += [
-            self.burst.payload.eq(splitter.o.payload),
-            self.burst.valid.eq(splitter.o.valid & owners.w_rdy),
-            splitter.o.ready.eq(self.burst.ready & owners.w_rdy),
+            host.burst.payload.eq(splitter.o.payload),
+            host.burst.valid.eq(splitter.o.valid & owners.w_rdy),
+            splitter.o.ready.eq(host.burst.ready & owners.w_rdy),
             asked.tag.eq(current),
             asked.last.eq(splitter.o.p.last),
             owners.w_data.eq(asked.as_value()),
             owners.w_en.eq(splitter.o.valid & splitter.o.ready),
-            owners.r_en.eq(self.answered),
+            owners.r_en.eq(host.answered),
             oldest.as_value().eq(owners.r_data),
-            self.port.done.eq(self.answered & oldest.last),
+            self.port.done.eq(host.answered & oldest.last),
             self.port.done_slot.eq(oldest.tag.slot),
-            self.fault.valid.eq(self.failed),
+            self.fault.valid.eq(host.error),
             self.fault.cause.eq(Fault.BUS_WRITE),
             self.fault.pc.eq(oldest.tag.pc),
         ]

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from ..bus.axi import OKAY, axi4_lite_signature
 from ..spec.isa import Region
-from ..spec.registers import ADDRESS_WIDTH, registers_of, stalls_of
+from ..spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION, registers_of, stalls_of
+from ..spec.run_ports import ring_links, ring_position, run_registers
 
 __all__ = ["ControlRegisters", "region_registers"]
 
@@ -17,6 +18,30 @@ __all__ = ["ControlRegisters", "region_registers"]
 def region_registers():
     """Returns the signature of a region's registers, 32 bits each, as seen from the core."""
     return Signature({"base_low": Out(32), "base_high": Out(32), "size": Out(32)})
+
+
+def _constants(config):
+    """Returns the values of the registers that describe the core, by name."""
+    return {
+        "id": IDENTIFIER,
+        "version": VERSION,
+        "config": REGISTER["config"].pack(
+            n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
+        ),
+        "unified_buffer_depth": config.unified_buffer_depth,
+        "accumulator_depth": config.accumulator_depth,
+        "bias_depth": config.bias_depth,
+        "weight_fifo_depth": config.weight_fifo_depth,
+        "features": REGISTER["features"].pack(
+            pooling=config.pooling,
+            softmax=config.softmax,
+            training=config.training,
+            ring=config.ring,
+            transpose=config.transpose,
+            table_lanes=config.table_lanes,
+        ),
+        "ring_depth": config.ring_depth,
+    }
 
 
 class ControlRegisters(wiring.Component):
@@ -32,52 +57,57 @@ class ControlRegisters(wiring.Component):
     Members
     -------
     bus : AXI4-Lite, in
-    <name> : 32, in
-        For each `ro` register, and for `interrupt`: the value that a read returns.
-    <name> : 32, out
-        For each other `rw` register: its value.
+    run : run registers, out
+        Commands, status and counters; see :func:`hw.spec.run_ports.run_registers`.
+    pc : 32, out
     regions : array of region registers, out
         See :func:`region_registers`; in the order of `Region`.
-    stalls : array of 32, in
-        The counters, in the order of :func:`hw.spec.registers.stalls_of`.
-    <name>_written : 1, out
-        For each `w1` register, and for `interrupt`: 1 in the cycle in which `written_data` is written to it.
-    written_data : 32, out
+    ring_position : ring position, out
+    ring_links : ring links, in
+    ring_refused : 1, in
+        Only in a core with a ring; see :mod:`hw.spec.run_ports`.
     """
 
-    #: `rw` registers whose state is stored in another unit.
-    _elsewhere = ("interrupt",)
-
     def __init__(self, *, config):
-        self.registers = registers_of(config)
-        members = {
-            "bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
-            "regions": Out(region_registers()).array(len(Region)),
-            "stalls": In(32).array(len(stalls_of(config))),
-            "written_data": Out(32),
+        self.config = config
+        ring = {"ring_position": Out(ring_position()), "ring_links": In(ring_links()), "ring_refused": In(1)}
+        super().__init__(
+            {
+                "bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
+                "run": Out(run_registers(config)),
+                "pc": Out(32),
+                "regions": Out(region_registers()).array(len(Region)),
+                **(ring if config.ring else {}),
+            }
+        )
+
+    def _inputs(self):
+        """Returns the values of the registers whose state is in other units, by name."""
+        run = self.run
+        counters = ("cycles", "busy", "read_beats", "write_beats", *(("ring_sent", "ring_received") if self.config.ring else ()))
+        values = {
+            "status": REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet),
+            "interrupt": REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending),
+            "fault_cause": run.fault_cause.as_value(),
+            "fault_pc": run.fault_pc,
+            **{name: getattr(run, name) for name in counters},
+            **{f"stall_{name}": counter for name, counter in zip(stalls_of(self.config), run.stalls)},
         }
-        for register in self.registers:
-            if register.group:
-                continue
-            if self._is_stored(register):
-                members[register.name] = Out(32, init=register.reset)
-            else:
-                if register.access != "w1":
-                    members[register.name] = In(32)
-                if register.access != "ro":
-                    members[f"{register.name}_written"] = Out(1)
-        super().__init__(members)
+        if self.config.ring:
+            links = self.ring_links
+            state = REGISTER["ring_state"].pack(held=links.held, offered=links.offered, refused=self.ring_refused)
+            values["ring_state"] = state
+        return values
 
-    def _is_stored(self, register):
-        return register.access == "rw" and register.name not in self._elsewhere
-
-    def _value(self, register):
-        """Returns the member, or the slice of a member, that holds the value of a register."""
-        name, *steps = register.group or (register.name,)
-        value = getattr(self, name)
-        for step in steps:
-            value = getattr(value, step) if isinstance(step, str) else value[step]
-        return value
+    def _connect_stored(self, m, stored):
+        """Drives the members with the registers whose state is here, `stored` by name."""
+        m.d.comb += [self.run.timeout.eq(stored["timeout"]), self.pc.eq(stored["pc"])]
+        for region, registers in zip(Region, self.regions):
+            prefix = region.name.lower()
+            m.d.comb += [getattr(registers, part).eq(stored[f"{prefix}_{part}"]) for part in registers.signature.members]
+        if self.config.ring:
+            position, fields = self.ring_position, REGISTER["ring"].unpack(stored["ring"])
+            m.d.comb += [position.rank.eq(fields["rank"]), position.size.eq(fields["size"]), position.flush.eq(fields["flush"])]
 
     def elaborate(self, platform):
         m = Module()
@@ -99,23 +129,43 @@ class ControlRegisters(wiring.Component):
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         # One cycle decodes the address. The next cycle reads the register.
-        readable = [register for register in self.registers if register.access != "w1"]
+        registers = registers_of(self.config)
+        stored = {
+            register.name: Signal(32, name=register.name, init=register.reset)
+            for register in registers
+            if register.access == "rw" and register.name != "interrupt"
+        }
+        self._connect_stored(m, stored)
+        values = {**_constants(self.config), **self._inputs(), **stored}
+        readable = [register for register in registers if register.access != "w1"]
         selected = Signal(len(readable))
         m.d.sync += selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable))
         with m.If(read):
             m.d.sync += [
                 bus.rvalid.eq(1),
-                bus.rdata.eq(reduce(or_, (Mux(selected[i], self._value(register), 0) for i, register in enumerate(readable)))),
+                bus.rdata.eq(reduce(or_, (Mux(selected[i], values[register.name], 0) for i, register in enumerate(readable)))),
             ]
 
-        m.d.sync += self.written_data.eq(bus.wdata)
-        for register in self.registers:
-            chosen = write & (bus.awaddr[2:] == register.offset >> 2)
-            if self._is_stored(register):
-                held = self._value(register)
-                for byte in range(4):
-                    with m.If(chosen & bus.wstrb[byte]):
-                        m.d.sync += held.word_select(byte, 8).eq(bus.wdata.word_select(byte, 8))
-            elif register.access != "ro":
-                m.d.sync += getattr(self, f"{register.name}_written").eq(chosen & bus.wstrb[0])
+        def chosen(name):
+            return write & (bus.awaddr[2:] == REGISTER[name].offset >> 2)
+
+        for name, held in stored.items():
+            for byte in range(4):
+                with m.If(chosen(name) & bus.wstrb[byte]):
+                    m.d.sync += held.word_select(byte, 8).eq(bus.wdata.word_select(byte, 8))
+
+        # Commands, one cycle later.
+        written_data, control_written, interrupt_written = Signal(2), Signal(), Signal()
+        m.d.sync += [
+            written_data.eq(bus.wdata),
+            control_written.eq(chosen("control") & bus.wstrb[0]),
+            interrupt_written.eq(chosen("interrupt") & bus.wstrb[0]),
+        ]
+        m.d.comb += [
+            self.run.start.eq(control_written & written_data[0]),
+            self.run.reset.eq(control_written & written_data[1]),
+            self.run.acknowledge.eq(interrupt_written & written_data[1]),
+            self.run.enable_written.eq(interrupt_written),
+            self.run.enable.eq(written_data[0]),
+        ]
         return m

@@ -9,7 +9,8 @@ from amaranth.utils import exact_log2
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
-from ..spec.registers import MOST_CORES
+from ..spec.run_ports import region_port, ring_check
+from ..spec.unit_ports import fault_port
 from .description import decoded_layout, describe
 from .instruction_word import InstructionWord, match_layout, match_word
 from .span_extents import SpanExtents, extent_cycles
@@ -36,7 +37,7 @@ class Decoder(wiring.Component):
     - RING: a ring that this core is not part of.
     - ADDRESS: a row outside an on-chip memory, an offset outside a region, an unaligned beat, or a STORE to a read-only region.
 
-    The first check that fails raises `fault`, which stays 1, as soon as the preceding instruction has left `o`. The faulty
+    The first check that fails raises `fault.valid`, which stays 1, as soon as the preceding instruction has left `o`. The faulty
     instruction is not output, nor is any instruction after a HALT.
 
     Parameters
@@ -50,15 +51,12 @@ class Decoder(wiring.Component):
         :func:`hw.spec.operations.instruction_layout`.
     o : stream of decoded instructions, out
         :func:`hw.control.description.decoded_layout`.
-    bases, sizes : arrays of address_width and 32, in
-        Base address and size in bytes of each region, in the order of `Region`.
-    ring_size, ring_ready : 4 and 1, in
-        Number of cores in the ring; 1 if the ring includes this core. Only in a core with a ring.
-    fault : 1, out
-    cause : Fault, out
-        The instruction at `pc` must not be executed, and the reason.
-    pc : 32, out
-        Offset in region MODEL of the instruction that is checked.
+    regions : array of region ports, in
+        See :func:`hw.spec.run_ports.region_port`; in the order of `Region`.
+    ring : ring check, in
+        See :func:`hw.spec.run_ports.ring_check`. Only in a core with a ring.
+    fault : fault port, out
+        See :func:`hw.spec.unit_ports.fault_port`. `fault.pc` is the offset of the instruction that is checked.
     """
 
     def __init__(self, *, config):
@@ -67,12 +65,9 @@ class Decoder(wiring.Component):
             {
                 "i": In(stream.Signature(instruction_layout())),
                 "o": Out(stream.Signature(decoded_layout(config))),
-                "bases": In(config.address_width).array(4),
-                "sizes": In(32).array(4),
-                **({"ring_size": In(range(MOST_CORES + 1)), "ring_ready": In(1)} if config.ring else {}),
-                "fault": Out(1),
-                "cause": Out(Fault),
-                "pc": Out(32),
+                "regions": In(region_port(config.address_width)).array(len(Region)),
+                **({"ring": In(ring_check())} if config.ring else {}),
+                "fault": Out(fault_port()),
             }
         )
 
@@ -87,10 +82,10 @@ class Decoder(wiring.Component):
         checked_legal = {opcode: Signal(name=f"legal_{opcode.name.lower()}", reset_less=True) for opcode in legal}
         checked_counts = {opcode: Signal(name=f"counts_{opcode.name.lower()}", reset_less=True) for opcode in counts}
         if self.config.ring:
-            m.d.comb += extents.cores.eq(self.ring_size)
+            m.d.comb += extents.cores.eq(self.ring.size)
         base, host_end, host_holds = self._host_span(m, word, extents.start)
         described = Signal(decoded_layout(self.config))
-        describe(m, described, word, pc=self.pc, base=base, host_end=host_end, extents=extents)
+        describe(m, described, word, pc=self.fault.pc, base=base, host_end=host_end, extents=extents)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         if self.config.training:
@@ -99,13 +94,13 @@ class Decoder(wiring.Component):
             with m.State("FETCH"):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
-                    m.d.sync += [bits.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
+                    m.d.sync += [bits.eq(self.i.p.word), self.fault.pc.eq(self.i.p.pc)]
                     m.d.sync += [match[name].eq(now) for name, now in match_word(self.config, self.i.p.word).items()]
                     with m.If(self.i.p.overrun):
-                        m.d.sync += self.cause.eq(Fault.ADDRESS)
+                        m.d.sync += self.fault.cause.eq(Fault.ADDRESS)
                         m.next = "FAULT"
                     with m.Elif(self.i.p.failed):
-                        m.d.sync += self.cause.eq(Fault.BUS_READ)
+                        m.d.sync += self.fault.cause.eq(Fault.BUS_READ)
                         m.next = "FAULT"
                     with m.Else():
                         if self.config.training:  # registered: 1 in CHECK
@@ -130,14 +125,14 @@ class Decoder(wiring.Component):
                     m.d.sync += self.o.payload.eq(described)
                     m.next = "FAULT"
                     with m.If(~word.choose(checked_legal)):
-                        m.d.sync += self.cause.eq(Fault.ILLEGAL)
+                        m.d.sync += self.fault.cause.eq(Fault.ILLEGAL)
                     with m.Elif(~word.choose(checked_counts)):
-                        m.d.sync += self.cause.eq(Fault.LENGTH)
+                        m.d.sync += self.fault.cause.eq(Fault.LENGTH)
                     if self.config.ring:
-                        with m.Elif(word.one_of(Opcode.RING) & ~self.ring_ready):
-                            m.d.sync += self.cause.eq(Fault.RING)
+                        with m.Elif(word.one_of(Opcode.RING) & ~self.ring.ready):
+                            m.d.sync += self.fault.cause.eq(Fault.RING)
                     with m.Elif(~(extents.inside & host_holds)):
-                        m.d.sync += self.cause.eq(Fault.ADDRESS)
+                        m.d.sync += self.fault.cause.eq(Fault.ADDRESS)
                     with m.Else():
                         m.d.sync += self.o.valid.eq(1)
                         m.next = "FETCH"
@@ -148,7 +143,7 @@ class Decoder(wiring.Component):
                 pass  # accepts no instruction, so that fetching stops
 
             with m.State("FAULT"):
-                m.d.comb += self.fault.eq(~self.o.valid)
+                m.d.comb += self.fault.valid.eq(~self.o.valid)
         return m
 
     def _host_span(self, m, word, start):
@@ -169,7 +164,8 @@ class Decoder(wiring.Component):
                     if (half := word.half(opcode)) is not None:
                         with m.If(half):
                             m.d.comb += byte_shift.eq(vector_shift + exact_log2(record.vectors(config.n) // 2))
-        m.d.sync += [base.eq(Array(self.bases)[transfer.region]), size.eq(Array(self.sizes)[transfer.region])]
+        regions = [[getattr(region, name) for region in self.regions] for name in ("base", "size")]
+        m.d.sync += [register.eq(Array(values)[transfer.region]) for register, values in zip((base, size), regions)]
         with m.If(start):
             m.d.sync += host_end.eq(transfer.offset + (transfer.rows << byte_shift))
         writable = Array([int(REGION_WRITABLE[region]) for region in Region])[transfer.region]

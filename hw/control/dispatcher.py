@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
-from ..spec.unit_ports import unit_port
+from ..spec.unit_ports import dispatch_port, interlock_port, unit_port
 from .description import decoded_layout, footprint_layout
 from .operation_queue import OperationQueue
 from .scoreboard import Scoreboard
@@ -39,8 +39,8 @@ class Dispatcher(wiring.Component):
     A new instruction is compared with the instructions in flight of other units, one a cycle. It enters the queue of its unit
     four cycles after the last comparison begins. Two instructions conflict if both access a location and at least one writes it.
     An operation issues from its queue when all earlier instructions that conflict with it have ended. A MATMUL issues before
-    that, so that its loops are already set up: `blocked` tells the matmul unit which slots still wait. Instructions of one unit
-    keep their order and need no comparison. SYNC and HALT wait for all instructions in flight.
+    that, so that its loops are already set up: `interlock.blocked` tells the matmul unit which slots still wait. Instructions of
+    one unit keep their order and need no comparison. SYNC and HALT wait for all instructions in flight.
 
     Parameters
     ----------
@@ -56,17 +56,10 @@ class Dispatcher(wiring.Component):
         HALT was reached, and all instructions have ended.
     accepted : 1, out
         An instruction was dispatched.
-    at_end : 1, out
-        SYNC or HALT waits.
-    matmul_queued : 1, out
-        A MATMUL waits in the queue.
-    blocked : slots, out
-        Slots whose instructions wait for other units.
-    held : 1, in
-    held_slot : slot, in
-        The MATMUL in `held_slot` would begin if it were not blocked.
-    waits : units, out
-        Units that this MATMUL waits for, two cycles late: one bit each, in the order of :func:`units_of`.
+    interlock : interlock port, out
+        To the matrix multiply unit; see :func:`hw.spec.unit_ports.interlock_port`.
+    stalls : dispatch port, out
+        To the stall reasons; see :func:`hw.spec.unit_ports.dispatch_port`.
     """
 
     queue_depth = 4
@@ -77,19 +70,14 @@ class Dispatcher(wiring.Component):
         self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
         if config.ring:
             self.layouts["ring"] = ring_layout(config)
-        slot = range(config.in_flight)
         super().__init__(
             {
                 "i": In(stream.Signature(decoded_layout(config))),
                 **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in self.units.items()},
                 "halted": Out(1),
                 "accepted": Out(1),
-                "at_end": Out(1),
-                "matmul_queued": Out(1),
-                "blocked": Out(config.in_flight),
-                "held": In(1),
-                "held_slot": In(slot),
-                "waits": Out(len(self.units)),
+                "interlock": Out(interlock_port(config.in_flight)),
+                "stalls": Out(dispatch_port(len(self.units))),
             }
         )
 
@@ -168,7 +156,7 @@ class Dispatcher(wiring.Component):
         ]
         m.d.comb += [
             none.eq(~board.occupied.any() | (alone & any_late)),
-            self.at_end.eq(is_sync | is_halt),
+            self.stalls.at_end.eq(is_sync | is_halt),
             self.halted.eq(is_halt & none),
             accept.eq(compared & room),
             placed.eq(accept | (is_sync & none)),
@@ -206,7 +194,7 @@ class Dispatcher(wiring.Component):
                     out.payload.eq(queue.r_payload),
                     out.valid.eq(queue.r_rdy),
                     queue.r_en.eq(queue.r_rdy & out.ready),
-                    self.matmul_queued.eq(queue.r_rdy),
+                    self.stalls.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
                 # `out` is a register. An operation leaves the queue one cycle after `out` takes it. An operation bypasses the
@@ -228,12 +216,13 @@ class Dispatcher(wiring.Component):
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 
-        m.d.comb += self.blocked.eq(board.blocked)
+        interlock = self.interlock
+        m.d.comb += interlock.blocked.eq(board.blocked)
         # For the counters, two cycles late.
         pending = Signal(slots)
         m.d.sync += [
-            pending.eq(Mux(self.held, Array(board.waiting)[self.held_slot], 0)),
-            *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(self.units)),
+            pending.eq(Mux(interlock.held, Array(board.waiting)[interlock.held_slot], 0)),
+            *(self.stalls.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(self.units)),
         ]
         return m
 

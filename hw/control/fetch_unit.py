@@ -10,6 +10,7 @@ from ..bus.burst_splitter import BurstSplitter
 from ..lib.width_converter import WidthConverter
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.operations import instruction_layout
+from ..spec.run_ports import region_port
 
 __all__ = ["FetchUnit"]
 
@@ -17,7 +18,7 @@ __all__ = ["FetchUnit"]
 class FetchUnit(wiring.Component):
     """Prefetches instructions in groups of `group`, from `pc` on. `pc` is sampled in reset.
 
-    Reads stay within the first `size` bytes of the region at `base`. After the end of the region, the output is an instruction
+    Reads stay within the first `size` bytes of `region`. After the end of the region, the output is an instruction
     with `overrun` set. If the first instruction is not aligned to the bus, `overrun` follows at once.
 
     Parameters
@@ -29,10 +30,8 @@ class FetchUnit(wiring.Component):
 
     Members
     -------
-    base : address_width, in
-        Base address of region MODEL.
-    size : 32, in
-        Bytes of region MODEL.
+    region : region port, in
+        Region MODEL; see :func:`hw.spec.run_ports.region_port`.
     pc : 32, in
         Offset of the first instruction in the region.
     host : read client, out
@@ -50,8 +49,7 @@ class FetchUnit(wiring.Component):
         self._address_width = address_width
         super().__init__(
             {
-                "base": In(address_width),
-                "size": In(32),
+                "region": In(region_port(address_width)),
                 "pc": In(32),
                 "host": Out(read_client(address_width, bus_width)),
                 "o": Out(stream.Signature(instruction_layout())),
@@ -82,8 +80,8 @@ class FetchUnit(wiring.Component):
         aligned, asked, taken = Signal(), Signal(), Signal()
         available = Signal(32 - step)
         m.d.comb += [
-            aligned.eq(~(self.base | self.pc)[: exact_log2(self.bus_width // 8)].any()),
-            rest.eq(self.size - self.pc),
+            aligned.eq(~(self.region.base | self.pc)[: exact_log2(self.bus_width // 8)].any()),
+            rest.eq(self.region.size - self.pc),
             available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
             count.eq(Mux(full, self.group, tail)),
             splitter.i.valid.eq((ahead <= self.depth - self.group) & (count != 0)),
@@ -95,7 +93,7 @@ class FetchUnit(wiring.Component):
         m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
         with m.If(ResetSignal()):
             m.d.sync += [
-                address.eq(self.base + self.pc),
+                address.eq(self.region.base + self.pc),
                 present_pc.eq(self.pc),
                 Cat(tail, groups).eq(available),
                 full.eq(groups != 0),

@@ -4,6 +4,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..spec.run_ports import region_port
 from .control_registers import region_registers
 
 __all__ = ["RegionCheck"]
@@ -12,7 +13,7 @@ __all__ = ["RegionCheck"]
 class RegionCheck(wiring.Component):
     """Outputs the base and the size of a region. The size is 0 if the region exceeds the address space of the bus.
 
-    `size` has a latency of two cycles from the registers. `base` is combinational.
+    `o.size` has a latency of two cycles from the registers. `o.base` is combinational.
 
     Parameters
     ----------
@@ -23,14 +24,13 @@ class RegionCheck(wiring.Component):
     -------
     region : region registers, in
         See :func:`hw.control.control_registers.region_registers`.
-    base : address_width, out
-    size : 32, out
-        Bytes.
+    o : region port, out
+        See :func:`hw.spec.run_ports.region_port`.
     """
 
     def __init__(self, *, address_width):
         self.address_width = address_width
-        super().__init__({"region": In(region_registers()), "base": Out(address_width), "size": Out(32)})
+        super().__init__({"region": In(region_registers()), "o": Out(region_port(address_width))})
 
     def elaborate(self, platform):
         m = Module()
@@ -42,7 +42,7 @@ class RegionCheck(wiring.Component):
             beyond.eq(whole[self.address_width :].any()),
             carries.eq((base + size)[self.address_width]),
             sum_zero.eq((base ^ size) == ((base | size) << 1)[: self.address_width]),
-            self.size.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
+            self.o.size.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
         ]
-        m.d.comb += self.base.eq(base)
+        m.d.comb += self.o.base.eq(base)
         return m

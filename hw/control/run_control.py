@@ -3,10 +3,12 @@
 from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ..spec.isa import Fault
 from ..spec.registers import stalls_of
-from ..spec.unit_ports import fault_port
+from ..spec.run_ports import manager_port, ring_events, run_registers, run_state
+from ..spec.unit_ports import fault_port, stall_port
 
 __all__ = ["RunControl"]
 
@@ -19,17 +21,14 @@ class State(enum.Enum, shape=2):
     RUN = 2
 
 
-#: Counters of a core with a ring, each with the event that it counts.
-_RING_COUNTERS = {"ring_sent": "ring_sends", "ring_received": "ring_takes"}
-
-
 class RunControl(wiring.Component):
     """Starts and ends runs, and counts cycles and events.
 
     Outside a run all units are held in reset (`running` is 0) for at least two cycles, and the bus managers drain. A start waits
     until both managers are `quiet`. A run ends with `halted`, with a fault, or by `reset`. After `timeout` cycles without
-    `progress`, a run ends with the fault TIMEOUT, whatever it waits for. Counted events and `progress` are registered first, so
-    that no path from another block ends in a counter.
+    progress, a run ends with the fault TIMEOUT, whatever it waits for. A cycle has progress if a row enters the array, if a bus
+    manager or the ring moves, or with `progress`. Counted events and progress are registered first, so that no path from another
+    block ends in a counter.
 
     Parameters
     ----------
@@ -37,171 +36,142 @@ class RunControl(wiring.Component):
 
     Members
     -------
-    start, reset, acknowledge : 1, in
-        Commands. `acknowledge` clears `pending`.
-    enable_written, enable : 1, in
-        Writes `enable` to `enabled`.
-    timeout : 32, in
-        Cycles.
-    reader_quiet, writer_quiet : 1, in
-        The bus manager has no outstanding response.
+    registers : run registers, in
+        See :func:`hw.spec.run_ports.run_registers`. `quiet` covers both managers, one cycle late.
+    reader, writer : manager port, out
+        See :func:`hw.spec.run_ports.manager_port`.
+    array : stall port, in
+        See :func:`hw.spec.unit_ports.stall_port`.
     progress, halted : 1, in
-        `progress` is 1 if any unit has made progress in this cycle, `halted` if HALT has ended.
+        `progress` is 1 if another unit makes progress in this cycle, `halted` if HALT has ended.
     fault : fault port, in
         See :func:`hw.spec.unit_ports.fault_port`.
     present_pc : 32, in
         Becomes `fault_pc` after a TIMEOUT.
+    ring : ring events, in
+        See :func:`hw.spec.run_ports.ring_events`. Only in a core with a ring.
     running : 1, out
         Releases the units from reset.
-    active, done, faulted, quiet : 1, out
-        Status. `quiet` covers both managers, one cycle late.
-    fault_cause : Fault, out
-    fault_pc : 32, out
-    pending, enabled, irq : 1, out
-        A run has ended; the interrupt is enabled; both of these.
-    busy : 1, in
-        A row entered the array in this cycle.
-    stall : reasons, in
-        Reasons why no row entered, one bit each in the order of :func:`hw.spec.registers.stalls_of`. The lowest set bit counts.
-    read_beat, write_beat : 1, in
-        A beat is transferred on the bus.
-    cycles, busy_cycles, read_beats, write_beats : 32, out
-    stall_cycles : array of 32, out
-        Counters.
-    ring_sends, ring_takes : 1, in
-        A vector was sent to the ring, or taken from it. Only in a core with a ring.
-    ring_sent, ring_received : 32, out
-        Counters of these vectors.
+    state : run state, out
+        See :func:`hw.spec.run_ports.run_state`.
+    irq : 1, out
+        An interrupt is enabled and pending.
     """
 
     def __init__(self, *, config):
         self.config = config
-        self._ring_counters = _RING_COUNTERS if config.ring else {}
-        reasons = len(stalls_of(config))
         super().__init__(
             {
-                "start": In(1),
-                "reset": In(1),
-                "acknowledge": In(1),
-                "timeout": In(32),
-                "enable_written": In(1),
-                "enable": In(1),
-                "reader_quiet": In(1),
-                "writer_quiet": In(1),
+                "registers": In(run_registers(config)),
+                "reader": Out(manager_port()),
+                "writer": Out(manager_port()),
+                "array": In(stall_port(len(stalls_of(config)))),
                 "progress": In(1),
                 "halted": In(1),
                 "fault": In(fault_port()),
                 "present_pc": In(32),
+                **({"ring": In(ring_events())} if config.ring else {}),
                 "running": Out(1),
-                "active": Out(1),
-                "done": Out(1),
-                "faulted": Out(1),
-                "quiet": Out(1),
-                "fault_cause": Out(Fault),
-                "fault_pc": Out(32),
-                "pending": Out(1),
-                "enabled": Out(1),
+                "state": Out(run_state()),
                 "irq": Out(1),
-                "busy": In(1),
-                "stall": In(reasons),
-                "read_beat": In(1),
-                "write_beat": In(1),
-                "cycles": Out(32),
-                "busy_cycles": Out(32),
-                "stall_cycles": Out(32).array(reasons),
-                "read_beats": Out(32),
-                "write_beats": Out(32),
-                **({event: In(1) for event in self._ring_counters.values()} | {name: Out(32) for name in self._ring_counters}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        registers, reader, writer, ring = self.registers, self.reader, self.writer, self.config.ring
         silent = Signal(32)
         fail = Signal()
 
         state = Signal(State)
-        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(self.stall))
+        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(self.array.stall))
         read_beat, write_beat = Signal(), Signal()
+        progress = self.progress | self.array.busy | reader.moves | writer.moves
         m.d.sync += [
-            moved.eq(self.progress),
-            counting.eq(self.active),
-            busy.eq(self.busy),
-            stall.eq(self.stall),
-            read_beat.eq(self.read_beat),
-            write_beat.eq(self.write_beat),
+            moved.eq(progress | self.ring.moves if ring else progress),
+            counting.eq(registers.active),
+            busy.eq(self.array.busy),
+            stall.eq(self.array.stall),
+            read_beat.eq(reader.beat),
+            write_beat.eq(writer.beat),
         ]
-        events = {event: Signal(name=event) for event in self._ring_counters.values()}
-        m.d.sync += [seen.eq(getattr(self, event)) for event, seen in events.items()]
+        counts = [
+            (registers.read_beats, read_beat),
+            (registers.write_beats, write_beat),
+            (registers.busy, busy),
+            *((counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(registers.stalls)),
+        ]
+        if ring:
+            words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
+            for name, event in (("ring_sent", self.ring.sends), ("ring_received", self.ring.takes)):
+                vectors, seen = Signal(32, name=f"{name}_vectors"), Signal(name=f"{name}_seen")
+                m.d.sync += seen.eq(event)
+                m.d.comb += getattr(registers, name).eq(vectors << words)
+                counts.append((vectors, seen))
         with m.If(counting):
-            m.d.sync += self.cycles.eq(self.cycles + 1)
-            reasons = (
-                (self.read_beats, read_beat),
-                (self.write_beats, write_beat),
-                (self.busy_cycles, busy),
-                *((counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)),
-            )
-            reasons += tuple((getattr(self, name), events[event]) for name, event in self._ring_counters.items())
-            for counter, counts in reasons:
-                with m.If(counts):
+            m.d.sync += registers.cycles.eq(registers.cycles + 1)
+            for counter, event in counts:
+                with m.If(event):
                     m.d.sync += counter.eq(counter + 1)
 
-        m.d.comb += self.irq.eq(self.pending & self.enabled)
-        with m.If(self.enable_written):
-            m.d.sync += self.enabled.eq(self.enable)
-        with m.If(self.acknowledge):
-            m.d.sync += self.pending.eq(0)
-        m.d.sync += self.quiet.eq(self.reader_quiet & self.writer_quiet)
+        m.d.comb += self.irq.eq(registers.pending & registers.enabled)
+        with m.If(registers.enable_written):
+            m.d.sync += registers.enabled.eq(registers.enable)
+        with m.If(registers.acknowledge):
+            m.d.sync += registers.pending.eq(0)
+        m.d.sync += registers.quiet.eq(reader.quiet & writer.quiet)
         ran = Signal()  # `running` in the previous cycle
         m.d.sync += ran.eq(self.running)
 
+        m.d.comb += [
+            registers.active.eq(state != State.IDLE),
+            *(manager.flush.eq(~self.running) for manager in (reader, writer)),
+            self.state.active.eq(registers.active),
+            self.state.faulted.eq(registers.faulted),
+            self.state.reset.eq(registers.reset),
+        ]
+
         # Registered too, because the comparison is wide.
         expired = Signal()
-        m.d.comb += self.active.eq(state != State.IDLE)
         m.d.sync += [
-            silent.eq(Mux(moved | ~self.active, 0, silent + 1)),
-            expired.eq(self.active & (silent >= self.timeout) & silent.any()),
+            silent.eq(Mux(moved | ~registers.active, 0, silent + 1)),
+            expired.eq(registers.active & (silent >= registers.timeout) & silent.any()),
         ]
         with m.Switch(state):
             with m.Case(State.IDLE):
-                with m.If(self.start & ~self.faulted):
+                with m.If(registers.start & ~registers.faulted):
                     m.d.sync += [
-                        state.eq(Mux(self.quiet & ~ran, State.RUN, State.QUIET)),
-                        self.running.eq(self.quiet & ~ran),
-                        self.done.eq(0),
-                        *(
-                            counter.eq(0)
-                            for counter in (
-                                *(self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles),
-                                *(getattr(self, name) for name in self._ring_counters),
-                            )
-                        ),
+                        state.eq(Mux(registers.quiet & ~ran, State.RUN, State.QUIET)),
+                        self.running.eq(registers.quiet & ~ran),
+                        registers.done.eq(0),
+                        registers.cycles.eq(0),
+                        *(counter.eq(0) for counter, _ in counts),
                     ]
             with m.Case(State.QUIET):
                 with m.If(expired):
                     m.d.comb += fail.eq(1)
-                with m.Elif(self.quiet):
+                with m.Elif(registers.quiet):
                     m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
             with m.Case(State.RUN):
                 with m.If(self.fault.valid | expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.halted):
-                    m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.done.eq(1), self.pending.eq(1)]
+                    m.d.sync += [state.eq(State.IDLE), self.running.eq(0), registers.done.eq(1), registers.pending.eq(1)]
 
         with m.If(fail):
-            m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.faulted.eq(1), self.pending.eq(1)]
+            m.d.sync += [state.eq(State.IDLE), self.running.eq(0), registers.faulted.eq(1), registers.pending.eq(1)]
             with m.If(self.running & self.fault.valid):
-                m.d.sync += [self.fault_cause.eq(self.fault.cause), self.fault_pc.eq(self.fault.pc)]
+                m.d.sync += [registers.fault_cause.eq(self.fault.cause), registers.fault_pc.eq(self.fault.pc)]
             with m.Else():
-                m.d.sync += [self.fault_cause.eq(Fault.TIMEOUT), self.fault_pc.eq(self.present_pc)]
-        with m.If(self.reset):
+                m.d.sync += [registers.fault_cause.eq(Fault.TIMEOUT), registers.fault_pc.eq(self.present_pc)]
+        with m.If(registers.reset):
             m.d.sync += [
                 state.eq(State.IDLE),
                 self.running.eq(0),
-                self.done.eq(0),
-                self.faulted.eq(0),
-                self.pending.eq(0),
-                self.fault_cause.eq(Fault.NONE),
-                self.fault_pc.eq(0),
+                registers.done.eq(0),
+                registers.faulted.eq(0),
+                registers.pending.eq(0),
+                registers.fault_cause.eq(Fault.NONE),
+                registers.fault_pc.eq(0),
             ]
         return m

@@ -25,14 +25,15 @@ def instantiate(m, platform, make, *, name, module, domain="sync", **ports):
     with None it has no clock, or makes its own. Its members must be flat ports, streams, or arrays of these.
 
     With `ports`, a value for each member, the values are connected to the members, and inputs and outputs need no other
-    wires. Without `ports`, returns an interface with the component's members.
+    wires. The name of a member of an interface is its path, joined by `__`. Without `ports`, returns an interface with the
+    component's members.
     """
     if not isinstance(platform, Hierarchy):
         component = make()
         m.submodules[name] = DomainRenamer(domain)(component) if domain else component
-        for port, value in ports.items():
-            member = getattr(component, port)
-            m.d.comb += value.eq(member) if component.signature.members[port].flow is Out else member.eq(value)
+        for path, member, value in component.signature.flatten(component) if ports else ():
+            outside = ports["__".join(map(str, path))]
+            m.d.comb += outside.eq(value) if member.flow is Out else value.eq(outside)
         return component
     if module not in platform.modules:
         platform.modules[module] = make(), domain is not None

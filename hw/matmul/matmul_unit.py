@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect
 from ..lib.delay_line import DelayLine
 from ..lib.skid_buffer import SkidBuffer
 from ..spec.memory_ports import pass_port, tiles_port
-from ..spec.unit_ports import unit_port
+from ..spec.unit_ports import interlock_port, issue_port, unit_port
 from .pass_generator import PassGenerator
 from .row_issuer import RowIssuer
 
@@ -42,21 +42,15 @@ class MatmulUnit(wiring.Component):
     -------
     port : unit port of matmul, in
         See :func:`hw.spec.unit_ports.unit_port`.
-    blocked : slots, in
-    held : 1, out
-    head_slot : slot, out
-        See :class:`hw.matmul.row_issuer.RowIssuer`.
+    interlock : interlock port, in
+        To the dispatcher; see :func:`hw.spec.unit_ports.interlock_port`.
     tiles : tiles port, out
         To the weight FIFO; see :func:`hw.spec.memory_ports.tiles_port`.
     address : row of the unified buffer, out
     sums : pass port, out
         To the accumulators; see :func:`hw.spec.memory_ports.pass_port`.
-    issued : 1, out
-        A row is issued in this cycle.
-    idle : 1, out
-        The unit holds no row that is not issued.
-    waits_weights, waits_sums : 1, out
-        The next pass stalls for its tile of weights, or for a read-after-write hazard on the accumulators.
+    issue : issue port, out
+        See :func:`hw.spec.unit_ports.issue_port`.
     """
 
     #: Passes that are prepared: the pass whose rows are issued, and two in the queue after it.
@@ -73,22 +67,17 @@ class MatmulUnit(wiring.Component):
         super().__init__(
             {
                 "port": In(unit_port(matmul)),
-                "blocked": In(1 << pass_["slot"].width),
-                "held": Out(1),
-                "head_slot": Out(self.slot_shape),
+                "interlock": In(interlock_port(1 << pass_["slot"].width)),
                 "tiles": Out(tiles_port()),
                 "address": Out(pass_["buffer"].shape),
                 "sums": Out(pass_port(pass_["acc"].shape, pass_["bias"].shape)),
-                "issued": Out(1),
-                "idle": Out(1),
-                "waits_weights": Out(1),
-                "waits_sums": Out(1),
+                "issue": Out(issue_port()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        op = self.port.op
+        op, interlock, issue = self.port.op, self.interlock, self.issue
         m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
         m.submodules.passes = passes = SkidBuffer(payload=self.pass_)
         m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
@@ -101,16 +90,16 @@ class MatmulUnit(wiring.Component):
             op.ready.eq(generator.i.ready & slots.w_rdy),
             slots.w_en.eq(op.valid & op.ready),
             slots.w_data.eq(op.p.tag.slot),
-            issuer.blocked.eq(self.blocked),
-            self.held.eq(issuer.held),
-            self.head_slot.eq(issuer.head_slot),
+            issuer.blocked.eq(interlock.blocked),
+            interlock.held.eq(issuer.held),
+            interlock.held_slot.eq(issuer.head_slot),
             issuer.coming.eq(self.tiles.coming),
             self.tiles.switch.eq(issuer.switch),
-            self.waits_weights.eq(issuer.waits_weights),
-            self.waits_sums.eq(issuer.waits_sums),
-            self.issued.eq(issuer.row_valid),
+            issue.waits_weights.eq(issuer.waits_weights),
+            issue.waits_sums.eq(issuer.waits_sums),
+            issue.issued.eq(issuer.row_valid),
             self.address.eq(issuer.row.buffer),
-            self.idle.eq(~issuer.row_valid & ~passes.o.valid & ~generator.o.valid),
+            issue.idle.eq(~issuer.row_valid & ~passes.o.valid & ~generator.o.valid),
         ]
 
         # Sums are read from the accumulators later than vectors from the buffer: a product takes `lead` cycles.

@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 from ..bus.axi import axi4_stream_signature
 from ..lib.hierarchy import instantiate
 from ..spec.isa import Fault
+from ..spec.memory_ports import client_port
 from ..spec.operations import link_user_layout, ring_layout
-from ..spec.registers import MOST_CORES
+from ..spec.run_ports import ring_events, ring_links, ring_position
 from ..spec.unit_ports import fault_port, unit_port
 from .link_fifo import LinkFifo
 from .ring_lane import RingLane
@@ -33,25 +34,20 @@ class RingUnit(wiring.Component):
     -------
     running : 1, in
         A run is in progress. Outside a run, the unit accepts no operation and does not access the unified buffer.
-    rank, size, flush : in
-        Rank of the core, and number of cores in the ring. `flush` discards all received vectors.
+    position : ring position, in
+        See :func:`hw.spec.run_ports.ring_position`.
     port : unit port of :func:`hw.spec.operations.ring_layout`, in
-    write, read : 1, out
-        Requests a write of `vector` to `row`, or a read of `row`. With both, the request is a read.
-    row : 16, out
-    grant : 1, in
-        Grants the request in this cycle.
-    vector : 16 n, out
-    operand : 16 n, in
-        Read data, one cycle after `grant`.
+    buffer : client port, out
+        To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`. With `read` and `write`, the
+        request is a read.
     received, sent : AXI4-Stream of 16 n bits, in and out
         `tuser` is :func:`hw.spec.operations.link_user_layout`.
-    held, offered : 1, out
-        The input buffer holds a received vector; a vector is offered at `sent`.
+    links : ring links, out
+        See :func:`hw.spec.run_ports.ring_links`.
     fault : fault port, out
         RING: a received vector differs from the task in segment, mode or round, or in the end of its segment.
-    sends, takes, moves : 1, out
-        In the previous cycle, a vector was sent; a received vector was used; the unit made any progress.
+    events : ring events, out
+        See :func:`hw.spec.run_ports.ring_events`.
     """
 
     #: Tasks whose own vectors are read ahead.
@@ -66,29 +62,20 @@ class RingUnit(wiring.Component):
         super().__init__(
             {
                 "running": In(1),
-                "rank": In(range(MOST_CORES)),
-                "size": In(range(MOST_CORES + 1)),
-                "flush": In(1),
+                "position": In(ring_position()),
                 "port": In(unit_port(self.layout)),
-                "write": Out(1),
-                "read": Out(1),
-                "row": Out(16),
-                "grant": In(1),
-                "vector": Out(width),
-                "operand": In(width),
+                "buffer": Out(client_port(16, config.n)),
                 "received": In(link),
                 "sent": Out(link),
-                "held": Out(1),
-                "offered": Out(1),
+                "links": Out(ring_links()),
                 "fault": Out(fault_port()),
-                "sends": Out(1),
-                "takes": Out(1),
-                "moves": Out(1),
+                "events": Out(ring_events()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        buffer = self.buffer
         active = Signal()  # `running`, registered near the logic that it gates
         m.d.sync += active.eq(self.running)
         in_run = ResetInserter(~active)
@@ -100,17 +87,17 @@ class RingUnit(wiring.Component):
             link.i.valid.eq(self.received.tvalid),
             link.i.payload.eq(Cat(self.received.tdata, self.received.tuser, self.received.tlast)),
             self.received.tready.eq(link.i.ready),
-            link.flush.eq(self.flush),
-            self.held.eq(link.holds),
-            self.offered.eq(self.sent.tvalid),
+            link.flush.eq(self.position.flush),
+            self.links.held.eq(link.holds),
+            self.links.offered.eq(self.sent.tvalid),
         ]
 
         # One operation at a time: all of its writes precede the reads of the next operation.
         busy, tag = Signal(), Signal(self.layout["tag"].shape)
         m.submodules.sequencer = in_run(sequencer := RingSequencer(config=self.config))
         m.d.comb += [
-            sequencer.rank.eq(self.rank),
-            sequencer.size.eq(self.size),
+            sequencer.rank.eq(self.position.rank),
+            sequencer.size.eq(self.position.size),
             sequencer.i.payload.eq(self.port.op.payload),
             sequencer.i.valid.eq(self.port.op.valid & ~busy & active),
             self.port.op.ready.eq(sequencer.i.ready & ~busy & active),
@@ -133,11 +120,11 @@ class RingUnit(wiring.Component):
             tasks.w_data.eq(queued.as_value()),
             sources.w_en.eq(sequencer.o.valid & tasks.w_rdy & task.own),
             sources.w_data.eq(task.source),
-            self.read.eq(sources.r_rdy),
-            granted.eq(self.read & self.grant),
-            sources.r_en.eq(self.grant),
+            buffer.read.eq(sources.r_rdy),
+            granted.eq(buffer.read & buffer.grant),
+            sources.r_en.eq(buffer.grant),
             vectors.w_en.eq(coming),
-            vectors.w_data.eq(self.operand),
+            vectors.w_data.eq(buffer.operand),
         ]
         m.d.sync += coming.eq(granted)
 
@@ -171,14 +158,14 @@ class RingUnit(wiring.Component):
         written, leaves, ends = Signal(), Signal(), Signal()
         m.d.comb += [
             out.eq(Mux(spared, spare_flags, stages[-1])),
-            self.vector.eq(Mux(spared, spare, result)),
+            buffer.vector.eq(Mux(spared, spare, result)),
             self.sent.tvalid.eq(to_send),
-            self.sent.tdata.eq(self.vector),
+            self.sent.tdata.eq(buffer.vector),
             self.sent.tuser.eq(out.user),
             self.sent.tlast.eq(out.last),
-            self.write.eq(to_write),
-            written.eq(to_write & ~self.read & self.grant),
-            self.row.eq(Mux(self.read, sources.r_data, out.target)),
+            buffer.write.eq(to_write),
+            written.eq(to_write & ~buffer.read & buffer.grant),
+            buffer.row.eq(Mux(buffer.read, sources.r_data, out.target)),
             leaves.eq((~to_send | self.sent.tready) & (~to_write | written)),
             ends.eq(leaves & (spared | valid[-1]) & out.end),
         ]
@@ -222,9 +209,9 @@ class RingUnit(wiring.Component):
 
         m.d.sync += [
             self.fault.valid.eq(misplaced & active),
-            self.sends.eq(self.sent.tvalid & self.sent.tready),
-            self.takes.eq(link.o.valid & link.o.ready),
-            self.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | written),
+            self.events.sends.eq(self.sent.tvalid & self.sent.tready),
+            self.events.takes.eq(link.o.valid & link.o.ready),
+            self.events.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | written),
         ]
         m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
         return m

@@ -2,7 +2,18 @@
 
 from amaranth.lib.wiring import In, Out, Signature
 
-__all__ = ["loads_port", "pass_port", "tiles_port", "sums_port", "bias_port", "client_port", "memory_port"]
+__all__ = [
+    "loads_port",
+    "vectors_port",
+    "weight_edge",
+    "sums_edge",
+    "pass_port",
+    "tiles_port",
+    "sums_port",
+    "bias_port",
+    "client_port",
+    "memory_port",
+]
 
 
 def loads_port(transfer, vector_width):
@@ -30,6 +41,47 @@ def loads_port(transfer, vector_width):
     """
     kinds = {name: Out(transfer[name].shape) for name in ("bias", "half", "transpose") if name in transfer.members}
     return Signature({"write": Out(1), "row": Out(16), **kinds, "vector": Out(vector_width)})
+
+
+def vectors_port(n):
+    """Vectors of weights for the weight FIFO, without backpressure, seen from the writer.
+
+    Members
+    -------
+    write : 1, out
+        `vector` is valid.
+    vector : 16 n, out
+        Lane 0 lowest.
+    """
+    return Signature({"write": Out(1), "vector": Out(16 * n)})
+
+
+def weight_edge(rows):
+    """The left edge of the array for weights, seen from the weight FIFO. Row r is r cell latencies later than row 0.
+
+    Members
+    -------
+    w : 16 rows, out
+        Row 0 lowest.
+    mark : rows, out
+        The word is the first of its tile.
+    switch : rows, out
+        Make the shadow tile active.
+    """
+    return Signature({"w": Out(16 * rows), "mark": Out(rows), "switch": Out(rows)})
+
+
+def sums_edge(n):
+    """The upper and the lower edge of the array, seen from the accumulators. Column c is c cycles later than column 0.
+
+    Members
+    -------
+    top : 32 n, out
+        Binary32 sums that enter the array, column 0 lowest.
+    bottom : 32 n, in
+        Sums that leave the array.
+    """
+    return Signature({"top": Out(32 * n), "bottom": In(32 * n)})
 
 
 def pass_port(row, bias_row):

@@ -76,6 +76,10 @@ class Register:
             raise ValueError(f"{self.name} has the fields {', '.join(fields)}, not {', '.join(values)}")
         return reduce(or_, (value << fields[name][0] for name, value in values.items()))
 
+    def unpack(self, value):
+        """Returns `{name: part of value}` for all fields. `value` is an Amaranth value of 32 bits."""
+        return {name: value[first : first + width] for name, (first, width, _) in (self.fields or {}).items()}
+
 
 # fmt: off
 def _registers():

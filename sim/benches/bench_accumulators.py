@@ -52,10 +52,10 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
         bottom = [rng.getrandbits(32) for _ in range(n)]
         controls.append(control)
         passes = {f"passes__{name}": value for name, value in control.items()}
-        ports.set(**passes, bottom=bottom, results__row=out_row, results__read=out_read, **bias_inputs)
+        ports.set(**passes, edge__bottom=bottom, results__row=out_row, results__read=out_read, **bias_inputs)
         await ports.settle()
 
-        for name, expected in (("top", tops[0]), ("results__data", out)):
+        for name, expected in (("edge__top", tops[0]), ("results__data", out)):
             for c, (value, right) in enumerate(zip(ports.lanes(name, n), expected)):
                 if right is not None:
                     assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"

@@ -54,14 +54,14 @@ async def tiles(ports, rng, *, n, stages, count):
         there = [cycle - r * latency for r in range(n)]
         above = [cycle - lead - c for c in range(n)]
         ports.set(
-            w_i=[words[t][r] if t in words else rng.getrandbits(16) for r, t in enumerate(there)],
-            mark_i=[t in marks for t in there],
-            switch_i=[t in switches for t in there],
+            weights__w=[words[t][r] if t in words else rng.getrandbits(16) for r, t in enumerate(there)],
+            weights__mark=[t in marks for t in there],
+            weights__switch=[t in switches for t in there],
             x_i=[operands[t][r] if t in operands else rng.getrandbits(16) for r, t in enumerate(there)],
-            sums_i=[starts[t][c] if t in starts else rng.getrandbits(32) for c, t in enumerate(above)],
+            sums__top=[starts[t][c] if t in starts else rng.getrandbits(32) for c, t in enumerate(above)],
         )
         await ports.settle()
-        for c, found in enumerate(ports.lanes("sums_o", n)):
+        for c, found in enumerate(ports.lanes("sums__bottom", n)):
             row = cycle - lead - c - n * latency
             if row in expected:
                 right = expected[row][c]

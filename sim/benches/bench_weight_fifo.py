@@ -55,7 +55,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         room = written % n or written // n - freed < tiles
         write = written < count * n and room and rng.random() < pace
         data = weights[written // n][written % n] if write else [rng.getrandbits(16) for _ in range(n)]
-        ports.set(write=write, write_data=data, tiles__switch=0)
+        ports.set(vectors__write=write, vectors__vector=data, tiles__switch=0)
         await ports.settle()
         switch = loaded and rng.random() < pace
         if switch:
@@ -70,11 +70,11 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         patience = patience + 1 if written // n > len(switches) and not loaded and not was_shifting[-1] else 0
         assert patience <= 2, f"cycle {cycle}: a complete tile does not move"
 
-        marks, now = ports.lanes("marks", n), ports.lanes("switches", n)
+        marks, now = ports.lanes("edge__mark", n), ports.lanes("edge__switch", n)
         for r in range(n):
             right = int(cycle - 1 - r * skew in switches)
             assert now[r] == right, f"cycle {cycle}: switch of row {r} is {now[r]}, not {right}"
-        for r, c in cells.step(ports.lanes("w", n), marks, now):
+        for r, c in cells.step(ports.lanes("edge__w", n), marks, now):
             tile = done[r][c]
             found, right = cells.running[r][c], weights[tile][c][r]
             assert found == right, f"cycle {cycle}: weight {r}, {c} of tile {tile} is {found}, not {right:#06x}"
@@ -89,7 +89,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         await ports.tick()
     assert freed == count and len(switches) == count
     assert shifted == count * n, f"{shifted} cycles of shifting for {count} tiles of {n}"
-    ports.set(write=0, tiles__switch=0)
+    ports.set(vectors__write=0, tiles__switch=0)
     return switches
 
 
@@ -99,13 +99,13 @@ async def runs(ports, rng, *, n, tiles, skew, count):
     for pace in (0.1, 0.5, 0.9):
         await traffic(ports, rng, **sizes, count=count, pace=pace)
         for _ in range(rng.randrange(3 * n)):  # write part of a tile, which may already be shifting, before the reset
-            ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), tiles__switch=0)
+            ports.set(vectors__write=rng.getrandbits(1), vectors__vector=rng.getrandbits(16 * n), tiles__switch=0)
             await ports.settle()
             await ports.tick()
-        ports.set(write=0)
+        ports.set(vectors__write=0)
         await ports.reset()
         await ports.settle()
-        assert ports.get("tiles__coming") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
+        assert ports.get("tiles__coming") == 0 and ports.get("shifting") == 0 and not ports.get("edge__mark")
     switches = await traffic(ports, rng, **sizes, count=count, pace=1)
     return {"distances": [after - before for before, after in zip(switches, switches[1:])]}
 
@@ -113,10 +113,10 @@ async def runs(ports, rng, *, n, tiles, skew, count):
 async def stocked(ports, rng, *, n, tiles, skew):
     """Reads a full FIFO, with each switch as early as possible. Returns the cycles between tiles, which must be n."""
     for _ in range(tiles * n):
-        ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
+        ports.set(vectors__write=1, vectors__vector=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()
         await ports.tick()
-    ports.set(write=0)
+    ports.set(vectors__write=0)
     switches, loaded = [], False
     for _ in range(tiles * n + 4 * n):
         ports.set(tiles__switch=loaded)
@@ -133,10 +133,10 @@ async def first_tile(ports, rng, *, n, tiles, skew):
     """Measures the FIFO's latency. Returns the cycles from the last vector of a tile to its `coming`, and to `freed`, when its
     entry is free again."""
     for _ in range(n):
-        ports.set(write=1, write_data=rng.getrandbits(16 * n), tiles__switch=0)
+        ports.set(vectors__write=1, vectors__vector=rng.getrandbits(16 * n), tiles__switch=0)
         await ports.settle()
         await ports.tick()
-    ports.set(write=0)
+    ports.set(vectors__write=0)
     seen = {"tiles__coming": [], "freed": []}
     for cycle in range(1, 3 * n * (skew + 1)):
         await ports.settle()

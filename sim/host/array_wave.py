@@ -66,8 +66,8 @@ def _probe(names):
         for r in range(_N)
         for c in range(_N)
     }
-    out = {f"out {c}": Net("array.sums_o", 32 * c, 32) for c in range(_N)}
-    return Probe("array", fields | out | {"row": Net("matmul.issuer.active"), "run": Net("run.active")})
+    out = {f"out {c}": Net("array.sums__bottom", 32 * c, 32) for c in range(_N)}
+    return Probe("array", fields | out | {"row": Net("matmul.issuer.active"), "run": Net("run.registers__active")})
 
 
 def record_wave(*, seed=1, simulator="icarus"):

@@ -192,7 +192,7 @@ class _RingState(_State):
         ]
         # An offered vector belongs to the oldest task, which must be a task that sends. A write belongs to the oldest task too.
         terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
-        terms.append(_implies(self.flag("write"), self.oldest["there"]))
+        terms.append(_implies(self.flag("buffer__write"), self.oldest["there"]))
         # A task in the spare register stalls all later tasks.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
         terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
@@ -227,13 +227,14 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
     now, then = _State(circuit, 0), _State(circuit, 1)
     accepted = _both("(= run.port__op__valid.0 #b1)", now.flag("port__op__ready"))
     sort = f"(_ BitVec {_WIDTH})"
+    sends, takes = (_count(then.flag(f"events__{name}")) for name in ("sends", "takes"))
     return "\n".join(
         [
             circuit.script,
             circuit.unroll("run", cycles),
             f"(declare-const ahead.0 {sort})",
             f"(declare-const segment.0 {sort})",
-            f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {_count(then.flag('sends'))}) {_count(then.flag('takes'))}))",
+            f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {sends}) {takes}))",
             f"(define-fun segment.1 () {sort} (ite {accepted} {offered} segment.0))",
             f"(assert {_implies(accepted, f'(bvuge {offered} {_number(1)})')})",  # the decoder rejects 0
             *(f"(assert {term})" for term in assumptions),
@@ -250,13 +251,13 @@ def _goes_on(circuit, config):
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
     for cycle, unit in enumerate(units):
         head, after = unit.queued[0], _State(circuit, cycle + 1)
-        inputs = {"rst": 0, "running": 1, "grant": 1, "sent__tready": 1}
+        inputs = {"rst": 0, "running": 1, "buffer__grant": 1, "sent__tready": 1}
         assumptions += [f"(= run.{port}.{cycle} #b{value})" for port, value in inputs.items()]
         assumptions += [
             _implies(_both(head["there"], head["receive"]), unit.flag("link.o__valid")),
             f"(not {after.flag('fault__valid')})",
         ]
-        ends += [after.flag("moves"), f"(not {after.flag('busy')})"]
+        ends += [after.flag("events__moves"), f"(not {after.flag('busy')})"]
     return assumptions, f"(or {' '.join(ends)})", cycles
 
 
@@ -281,7 +282,7 @@ def unit_claims(circuit, config, *, too_low=0):
     now, then = _RingState(circuit, config, 0), _RingState(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
     begin = [nothing, f"(= segment.0 {_number(0)})"]
-    quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "read"))
+    quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "buffer__read"))
     stopped = ["(= run.rst.0 #b0)", *quiet, now.begins_in_runs()]
     runs = ["(= run.rst.0 #b0)", now.flag("active")]
     bound = f"(bvsub {now.segment} {_number(too_low)})"

@@ -65,18 +65,18 @@ class RingOfUnits(wiring.Component):
             accepted = unit.port.op.valid & unit.port.op.ready
             m.d.comb += [
                 unit.running.eq(1),
-                unit.rank.eq(rank),
-                unit.size.eq(self.size),
+                unit.position.rank.eq(rank),
+                unit.position.size.eq(self.size),
                 unit.port.op.payload.eq(self.op),
                 unit.port.op.valid.eq(self.begin[rank] & (begun != self.operations)),
-                unit.grant.eq(self.grant[rank]),
-                unit.operand.eq(Const(0)),
+                unit.buffer.grant.eq(self.grant[rank]),
+                unit.buffer.operand.eq(Const(0)),
                 following.received.tdata.eq(unit.sent.tdata),
                 following.received.tuser.eq(unit.sent.tuser),
                 following.received.tlast.eq(unit.sent.tlast),
                 following.received.tvalid.eq(unit.sent.tvalid & self.open[rank]),
                 unit.sent.tready.eq(following.received.tready & self.open[rank]),
-                moves[rank].eq(unit.moves | accepted | unit.port.done),
+                moves[rank].eq(unit.events.moves | accepted | unit.port.done),
                 waits[rank].eq(ended != self.operations),
             ]
             m.d.sync += [begun.eq(begun + accepted), ended.eq(ended + unit.port.done)]

@@ -32,7 +32,7 @@ def core_probes(config):
     operation = _part("dispatcher.i__payload", decoded_layout(config), "transfer", "tag", "pc")
     row = Net("matmul.issuer.active")
     probes = [
-        Probe("active", {"active": Net("run.active")}),
+        Probe("active", {"active": Net("run.registers__active")}),
         Probe("state", {"busy": Net("run.busy"), "stall": Net("run.stall")}),
         Probe("asked", {"count": Net("fetch.count")}, when=(Net("fetch.asked"),)),
         Probe("fetched", when=(Net("reader.fetch__answer__valid"),)),
@@ -52,8 +52,8 @@ def core_probes(config):
         ),
         Probe("first", when=(row, Net("matmul.issuer.first"))),
         Probe("last", when=(row, Net("matmul.issuer.final"))),
-        Probe("reads", {"beat": Net("reader.beat"), "client": Net("reader.r_data")}),
-        Probe("writes", {"beat": Net("writer.beat")}),
+        Probe("reads", {"beat": Net("reader.control__beat"), "client": Net("reader.r_data")}),
+        Probe("writes", {"beat": Net("writer.control__beat")}),
     ]
     slot = _part("", matmul_layout(config), "tag", "slot")  # the same bits in the layouts of all units
     for unit in units_of(config):

@@ -1,6 +1,6 @@
 """Probes: the simulator writes internal signals of the core to a file in each cycle, without modification of the core.
 
->>> probe = Probe("beats", {"client": Net("reader.r_data")}, when=(Net("reader.beat"),))
+>>> probe = Probe("beats", {"client": Net("reader.r_data")}, when=(Net("reader.control__beat"),))
 """
 
 from dataclasses import dataclass, field

@@ -70,10 +70,10 @@ static uint32_t word(FILE* file) {
 static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
     for (size_t i = 0; i < size; ++i) {
         Core& core = *cores[i];
-        core.top.running = 0, core.top.flush = 1, core.top.sent___05Ftready = 1, core.top.received___05Ftvalid = 0;
+        core.top.running = 0, core.top.position___05Fflush = 1, core.top.sent___05Ftready = 1, core.top.received___05Ftvalid = 0;
         core.top.port___05Fop___05Fvalid = 0;
         for (int cycle = 0; cycle < 20; ++cycle) core.edge();
-        core.top.running = 1, core.top.flush = 0;
+        core.top.running = 1, core.top.position___05Fflush = 0;
         core.edge();
         core.link.clear();
         core.operand = core.sent = core.received = core.reads = core.writes = 0;
@@ -112,7 +112,7 @@ int main(int, char** argv) {
             core.memory.resize(rows);
             for (uint32_t& row : core.memory) row = word(jobs);
             core.start = stall > 256 ? 0 : draw() % (late + 1);
-            core.top.rank = i, core.top.size = size;
+            core.top.position___05Frank = i, core.top.position___05Fsize = size;
             for (uint32_t part = 0; part < sizeof core.top.port___05Fop___05Fpayload / 4; ++part)
                 core.top.port___05Fop___05Fpayload[part] = operation[part];
         }
@@ -122,8 +122,8 @@ int main(int, char** argv) {
             for (uint32_t i = 0; i < size; ++i) {
                 Core& core = *cores[i];
                 core.top.port___05Fop___05Fvalid = !core.started && now >= core.start;
-                core.top.operand = core.operand;
-                core.top.grant = !chance(busy);
+                core.top.buffer___05Foperand = core.operand;
+                core.top.buffer___05Fgrant = !chance(busy);
                 core.top.eval();
             }
             for (uint32_t i = 0; i < size; ++i) {  // the link from core i to the next one
@@ -148,12 +148,12 @@ int main(int, char** argv) {
                     ++core.sent, moved = true;
                 }
                 core.next = core.operand;
-                const uint32_t row = core.top.row;
-                if ((core.top.read || core.top.write) && core.top.grant) {
+                const uint32_t row = core.top.buffer___05Frow;
+                if ((core.top.buffer___05Fread || core.top.buffer___05Fwrite) && core.top.buffer___05Fgrant) {
                     moved = true;
                     if (row >= rows) return std::fprintf(stderr, "row %u of %u\n", row, rows), 1;
-                    if (core.top.read) core.next = core.memory[row], ++core.reads;
-                    else core.memory[row] = core.top.vector, ++core.writes;
+                    if (core.top.buffer___05Fread) core.next = core.memory[row], ++core.reads;
+                    else core.memory[row] = core.top.buffer___05Fvector, ++core.writes;
                 }
                 if (core.top.port___05Fdone) core.done = true;
                 if (core.top.fault___05Fvalid) return std::fprintf(stderr, "a fault\n"), 1;

@@ -106,7 +106,7 @@ class WaveView:
         for unit in units_of(self._config):
             port = f"dispatcher.{unit}__op__"
             signals = {name: self._net(port + name) for name in ("valid", "ready")}
-            signals |= {"done": self._net(f"dispatcher.{unit}__done"), "active": self._net("run.active")}
+            signals |= {"done": self._net(f"dispatcher.{unit}__done"), "active": self._net("run.registers__active")}
             text += _UNIT.format(unit=unit, slot=self._net(f"{port}payload", slot.offset, slot.width), **signals)
             text += opcode(unit, f"{unit}_opcode", f"{unit}_there != 0")
         return text
@@ -155,11 +155,11 @@ class WaveView:
             return _TEXT, f"testbench.texts.{name}[{8 * self.letters[name] - 1}:0]"
 
         return {
-            "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.cycles"), shown("run.busy_cycles")],
+            "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.registers__cycles"), shown("run.registers__busy")],
             "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.passes__write")],
             "first cell": [shown(f"array.row_0.cell_0.{name}") for name in _CELL],
             "last cell": [shown(f"array.row_{last}.cell_{last}.{name}") for name in _CELL],
-            "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, units_of(self._config))],
+            "instructions": [shown("decoder.fault__pc"), text("dispatch"), *map(text, units_of(self._config))],
             "states": list(map(text, states)),
             "bus": [*((_BINARY, name) for name in channels), shown("reader.bus__araddr"), shown("writer.bus__awaddr")],
         }

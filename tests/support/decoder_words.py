@@ -194,7 +194,8 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
     """
     sizes = [rng.randrange(1, 200) * 16 * config.n for _ in Region]
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
-    ports.set(bases=BASES, sizes=sizes)
+    for index, (base, size) in enumerate(zip(BASES, sizes)):
+        ports.set(**{f"regions__{index}__base": base, f"regions__{index}__size": size})
     layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
     layouts |= {"ring": ring_layout(config)} if config.ring else {}
     seen, taken = {}, 0
@@ -204,7 +205,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         if config.ring:
             machine.rank = rng.randrange(8) if not calm and rng.random() < 0.1 else 0
             machine.size = rng.choice((1, 2, 3, 8, rng.randrange(1, 9)))
-            ports.set(ring_size=machine.size, ring_ready=machine.rank < machine.size)
+            ports.set(ring__size=machine.size, ring__ready=machine.rank < machine.size)
         word, pc = make(rng, config, sizes, machine.size), rng.getrandbits(32)
         overrun, failed = (not calm and rng.random() < 0.02 for _ in range(2))
         try:
@@ -232,13 +233,13 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         taken = 0
         started = ports.cycle
         await ports.settle()
-        while not (ports.get("o__valid") or ports.get("fault")):
+        while not (ports.get("o__valid") or ports.get("fault__valid")):
             assert ports.cycle < started + 20, f"no end: {word:#x}"
             await ports.tick()
             await ports.settle()
         if cause is not Fault.NONE:
             for _ in range(3):
-                assert (ports.get("fault"), ports.get("cause"), ports.get("pc"), ports.get("o__valid")) == (
+                assert (ports.get("fault__valid"), ports.get("fault__cause"), ports.get("fault__pc"), ports.get("o__valid")) == (
                     1,
                     cause.value,
                     pc,
@@ -249,7 +250,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
                 await ports.settle()
             await ports.reset()
             continue
-        assert not ports.get("fault"), f"{opcode.name} {fields}: fault {ports.get('cause')}"
+        assert not ports.get("fault__valid"), f"{opcode.name} {fields}: fault {ports.get('fault__cause')}"
         assert ports.cycle - started + 1 == decode_cycles(config)[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
         found = unpack(decoded_layout(config), ports.get("o__payload"))
         assert found["halt"] == (opcode is Opcode.HALT)

@@ -69,7 +69,9 @@ class RingLoop:
         self.idle = 0 if running else self.idle + 1
         comes, leaves = bool(self.link), rng.random() < self.moves
         data, *marks = self.link[0] if comes else (rng.getrandbits(width), *(0 for _ in self.marks))
-        ports.set(running=running, operand=self.operand, grant=rng.random() < self.grant, sent__tready=leaves, **inputs)
+        ports.set(
+            running=running, buffer__operand=self.operand, buffer__grant=rng.random() < self.grant, sent__tready=leaves, **inputs
+        )
         ports.set(received__tvalid=comes, received__tdata=data)
         ports.set(**{f"received__{name}": mark for name, mark in zip(self.marks, marks)})
         await ports.settle()
@@ -78,12 +80,16 @@ class RingLoop:
         assert self.offer is None or offer == self.offer, f"{where}: {self.offer} was offered and not taken, then {offer}"
         if self.idle > _TRAILING:
             assert offer is None or self.offer is not None, f"{where}: a new offer"
-            busy = [name for name in ("read", "write", "takes", "port__done", "port__op__ready") if ports.get(name)]
+            busy = [
+                name
+                for name in ("buffer__read", "buffer__write", "events__takes", "port__done", "port__op__ready")
+                if ports.get(name)
+            ]
             assert not busy, f"{where}: {busy}"
         if ports.get("fault__valid"):
             assert self.faulty, f"{where}: a fault"
             self.fault = ports.get("fault__cause"), ports.get("fault__pc")
-        self.taken += ports.get("takes")
+        self.taken += ports.get("events__takes")
         self.offer = offer if offer and not leaves else None
         if offer and leaves and self.stale:
             self.stale = False
@@ -92,11 +98,11 @@ class RingLoop:
             self.link.append((*offer[:2], *(mark ^ 1 for mark in offer[2:])))
         if comes and ports.get("received__tready"):
             self.came.append(self.link.popleft())
-        row = ports.get("row")
-        if ports.get("grant") and ports.get("read"):
+        row = ports.get("buffer__row")
+        if ports.get("buffer__grant") and ports.get("buffer__read"):
             self.operand = int.from_bytes(self.memory[row].tobytes(), "little")
-        elif ports.get("grant") and ports.get("write"):
-            self.memory[row] = np.frombuffer(ports.get("vector").to_bytes(width // 8, "little"), np.uint16)
+        elif ports.get("buffer__grant") and ports.get("buffer__write"):
+            self.memory[row] = np.frombuffer(ports.get("buffer__vector").to_bytes(width // 8, "little"), np.uint16)
         elif rng.random() < 0.3:
             self.operand = rng.getrandbits(width)
         events = {"taken": ports.get("port__op__valid") and ports.get("port__op__ready"), "done": ports.get("port__done")}
@@ -110,7 +116,9 @@ class RingLoop:
         waits = True
         for cycle in range(limit if length is None else length):
             valid = waits and cycle >= start
-            events = await self.cycle(1, rank=rank, size=self.size, port__op__valid=valid, port__op__payload=op)
+            events = await self.cycle(
+                1, position__rank=rank, position__size=self.size, port__op__valid=valid, port__op__payload=op
+            )
             waits = waits and "taken" not in events
             if "done" in events:
                 return True
@@ -125,5 +133,5 @@ class RingLoop:
     async def rest(self, cycles, flush=False):
         """Simulates `cycles` cycles outside a run."""
         for _ in range(cycles):
-            await self.cycle(0, flush=flush, port__op__valid=0)
-        self.ports.set(flush=0)
+            await self.cycle(0, position__flush=flush, port__op__valid=0)
+        self.ports.set(position__flush=0)

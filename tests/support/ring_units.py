@@ -60,7 +60,9 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
     starts = [rng.randrange(late + 1) for _ in units]
     op = pack(ring_layout(config), tag={"slot": 1, "pc": 0}, **bucket.fields)
     for rank, unit in enumerate(units):
-        ports.set(**{f"{unit.name}__{name}": value for name, value in dict(running=1, rank=rank, size=size).items()})
+        ports.set(
+            **{f"{unit.name}__{name}": value for name, value in dict(running=1, position__rank=rank, position__size=size).items()}
+        )
     quiet, offered = 0, [False] * size
     begin = ports.cycle
     while True:
@@ -69,8 +71,8 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
             inputs = dict(
                 port__op__valid=not unit.started and now >= begin + starts[rank],
                 port__op__payload=op,
-                operand=unit.operand,
-                grant=rng.random() < grant,
+                buffer__operand=unit.operand,
+                buffer__grant=rng.random() < grant,
             )
             ports.set(**{f"{unit.name}__{name}": value for name, value in inputs.items()})
         await ports.settle()
@@ -109,11 +111,13 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
             if offered[rank] and of("received__tready"):
                 unit.link.popleft()
                 unit.received, moved, offered[rank] = unit.received + 1, True, False
-            if of("grant") and of("read"):
-                unit.operand = int.from_bytes(unit.memory[of("row")].tobytes(), "little")
+            if of("buffer__grant") and of("buffer__read"):
+                unit.operand = int.from_bytes(unit.memory[of("buffer__row")].tobytes(), "little")
                 unit.reads, moved = unit.reads + 1, True
-            elif of("grant") and of("write"):
-                unit.memory[of("row")] = np.frombuffer(of("vector").to_bytes(config.vector_bytes, "little"), np.uint16)
+            elif of("buffer__grant") and of("buffer__write"):
+                unit.memory[of("buffer__row")] = np.frombuffer(
+                    of("buffer__vector").to_bytes(config.vector_bytes, "little"), np.uint16
+                )
                 unit.writes, moved = unit.writes + 1, True
             elif rng.random() < 0.3:
                 unit.operand = rng.getrandbits(config.vector_width)

@@ -31,7 +31,7 @@ class BiasPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.load), port.load)
         wiring.connect(m, port.biases, accumulators.biases)
         passes = accumulators.passes
-        m.d.comb += [passes.bias_row.eq(self.bias_row), passes.start.eq(1), self.top.eq(accumulators.top)]
+        m.d.comb += [passes.bias_row.eq(self.bias_row), passes.start.eq(1), self.top.eq(accumulators.edge.top)]
         return m
 
 

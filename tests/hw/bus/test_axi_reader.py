@@ -18,7 +18,7 @@ async def traffic(
     """Checks random requests for `cycles` cycles. `takes` and `answers` are the probabilities of ARREADY and RVALID, and `strays`
     of a beat with a foreign ID or before the ID is settled."""
     own = rng.getrandbits(1)
-    ports.set(id=own, settled=1)
+    ports.set(own__id=own, own__settled=1)
     offers = dict.fromkeys(CLIENTS)
     granted, bus, held = [], [], None  # granted, not yet on the bus; on the bus: [client, beats left, discarded]
     draining = True  # from a reset or a flush until all responses have arrived and the ID is settled
@@ -45,12 +45,12 @@ async def traffic(
         settled = not stray or rng.getrandbits(1)
         ports.set(
             urgent=urgent,
-            flush=flush,
+            control__flush=flush,
             bus__arready=arready,
             bus__rvalid=beat is not None or stray,
             bus__rdata=data,
             bus__rid=own ^ (stray and settled),
-            settled=settled,
+            own__settled=settled,
             bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2),
             bus__rlast=beat[1] == 1 if beat else rng.getrandbits(1),
         )
@@ -62,7 +62,7 @@ async def traffic(
         most = max(most, pending)
         load_beats = sum(entry[1] for entry in granted + bus if entry[0] == "load")
         assert pending <= outstanding and load_beats <= load_limit
-        assert ports.get("quiet") == (pending == 0), f"cycle {now}: quiet with {pending} under way"
+        assert ports.get("control__quiet") == (pending == 0), f"cycle {now}: quiet with {pending} under way"
         assert ports.get("bus__arvalid") == bool(granted), f"cycle {now}: ARVALID"
         if granted:
             found = ports.get("bus__araddr"), ports.get("bus__arlen") + 1
@@ -141,7 +141,7 @@ async def resets(ports, rng, *, count):
         await ports.reset()
         settles = rng.randrange(4)
         for cycle in range(settles + rng.randrange(2, 30)):
-            ports.set(settled=cycle >= settles)
+            ports.set(own__settled=cycle >= settles)
             await ports.settle()
             taken = any(ports.get(f"{client}__request__ready") for client in CLIENTS)
             assert not (taken or ports.get("bus__arvalid")) or cycle > settles, "a request before the ID is settled"

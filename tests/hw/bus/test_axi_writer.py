@@ -38,24 +38,24 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         stray = not answer and rng.random() < strays
         settled = not stray or rng.getrandbits(1)
         ports.set(
-            flush=flush,
-            burst__valid=offer is not None,
-            burst__payload=pack(LAYOUT, **offer) if offer else 0,
-            data__valid=word is not None,
-            data__payload=word or 0,
+            control__flush=flush,
+            client__burst__valid=offer is not None,
+            client__burst__payload=pack(LAYOUT, **offer) if offer else 0,
+            client__data__valid=word is not None,
+            client__data__payload=word or 0,
             bus__awready=ready["aw"],
             bus__wready=ready["w"],
             bus__bvalid=answer or stray,
             bus__bid=own ^ (stray and settled),
             bus__bresp=2 * bad,
-            id=own,
-            settled=settled,
+            own__id=own,
+            own__settled=settled,
         )
         await ports.settle()
         now = ports.cycle
-        assert unanswered <= outstanding and ports.get("quiet") == (unanswered == 0)
-        assert ports.get("answered") == (answer and not draining), f"cycle {now}"
-        assert ports.get("error") == (answer and bad and not draining), f"cycle {now}"
+        assert unanswered <= outstanding and ports.get("control__quiet") == (unanswered == 0)
+        assert ports.get("client__answered") == (answer and not draining), f"cycle {now}"
+        assert ports.get("client__error") == (answer and bad and not draining), f"cycle {now}"
         assert ports.get("bus__bready") == 1
 
         found = {
@@ -75,7 +75,10 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
             assert found["w"][2] == last, f"cycle {now}: WLAST"
             assert found["w"][1] == (0 if data is None else 0xFF), f"cycle {now}: WSTRB {found['w'][1]:#x}"
             assert data is None or found["w"][0] == data, f"cycle {now}: WDATA"
-        take, give = ports.get("burst__ready") and offer is not None, ports.get("data__ready") and word is not None
+        take, give = (
+            ports.get("client__burst__ready") and offer is not None,
+            ports.get("client__data__ready") and word is not None,
+        )
         assert not take or not draining, f"cycle {now}: a burst after a flush"
         assert not give or not (flush or draining), f"cycle {now}: something new after a flush"
 
@@ -130,16 +133,20 @@ def test_random(rates):
 async def resets(ports, rng, *, count):
     """Checks `count` resets during bursts, while the store unit keeps offering bursts."""
     ports.set(
-        burst__valid=1, burst__payload=pack(LAYOUT, address=0x1000, beats=2, last=1), data__valid=1, bus__awready=1, bus__wready=1
+        client__burst__valid=1,
+        client__burst__payload=pack(LAYOUT, address=0x1000, beats=2, last=1),
+        client__data__valid=1,
+        bus__awready=1,
+        bus__wready=1,
     )
     taken = 0
     for _ in range(count):
         await ports.reset()
         settles = rng.randrange(4)
         for cycle in range(settles + rng.randrange(2, 30)):
-            ports.set(settled=cycle >= settles)
+            ports.set(own__settled=cycle >= settles)
             await ports.settle()
-            takes = ports.get("burst__ready")
+            takes = ports.get("client__burst__ready")
             assert not (takes or ports.get("bus__awvalid")) or cycle > settles, "a burst before the ID is settled"
             taken += takes
             await ports.tick()

@@ -45,10 +45,10 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
             buffer__grant=grant,
             buffer__operand=vector,
-            burst__ready=accepts,
-            data__ready=ready,
-            answered=answer,
-            failed=fails,
+            host__burst__ready=accepts,
+            host__data__ready=ready,
+            host__answered=answer,
+            host__error=fails,
         )
         await ports.settle()
         coming = None
@@ -63,15 +63,15 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             owner = todo[bursts.pop(0)[0]]["tag"]
             assert not ports.get("port__done") or ports.get("port__done_slot") == owner["slot"]
             assert not fails or ports.get("fault__pc") == owner["pc"]
-        if ports.get("data__valid") and ready:
-            assert ports.get("data__payload") == beats.pop(0), f"cycle {ports.cycle}: wrong data"
+        if ports.get("host__data__valid") and ready:
+            assert ports.get("host__data__payload") == beats.pop(0), f"cycle {ports.cycle}: wrong data"
             waiting = [burst for burst in bursts if burst[2]]
             if waiting:
                 waiting[0][2] -= 1
             else:
                 early += 1
-        if ports.get("burst__valid") and accepts:
-            burst = unpack(burst_request(32), ports.get("burst__payload"))
+        if ports.get("host__burst__valid") and accepts:
+            burst = unpack(burst_request(32), ports.get("host__burst__payload"))
             for i in range(burst["beats"]):
                 assert burst["address"] + 8 * i == addresses.pop(0)
                 owner = owners.pop(0)

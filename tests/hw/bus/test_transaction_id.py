@@ -18,15 +18,15 @@ async def resets(ports, rng, *, count):
             await ports.reset()
         for cycle in range(rng.randrange(SETTLES + 1) if number % 3 == 1 else rng.randrange(SETTLES + 1, 20)):
             await ports.settle()
-            assert ports.get("settled") == (cycle >= SETTLES)
+            assert ports.get("o__settled") == (cycle >= SETTLES)
             first = SETTLES + number % 5 if number % 3 == 0 else None
             asks = first is not None and (cycle == first or (cycle > first and rng.getrandbits(1)))
             ports.set(asked=asks)
             if cycle >= SETTLES:
-                ids.add(ports.get("id"))
-                assert len({used, ports.get("id")}) == 2, f"reset {number}: the ID of what was asked before it"
+                ids.add(ports.get("o__id"))
+                assert len({used, ports.get("o__id")}) == 2, f"reset {number}: the ID of what was asked before it"
             if asks:
-                last = ports.get("id")
+                last = ports.get("o__id")
             await ports.tick()
         # One more request in the last cycle before the reset, or in the same cycle
         if number % 3 == 0 and cycle >= first:

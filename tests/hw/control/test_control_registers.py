@@ -12,17 +12,54 @@ from seeds import seed
 from suites import slow
 
 HELD = [register for register in REGISTERS if register.access == "rw" and register.name != "interrupt"]
-INPUTS = [register for register in REGISTERS if register.access == "ro" or register.name == "interrupt"]
-COMMANDS = [REGISTER["control"], REGISTER["interrupt"]]
+#: Ports with the fields of registers, in the order of their bits.
+FIELDS = {
+    "status": ["run__active", "run__done", "run__faulted", "run__quiet"],
+    "interrupt": ["run__enabled", "run__pending"],
+    "ring_state": ["ring_links__held", "ring_links__offered", "ring_refused"],
+}
+#: Ports for the commands of the written registers, by bit. `enable` is valid with `enable_written`.
+COMMANDS = {"control": {0: "run__start", 1: "run__reset"}, "interrupt": {1: "run__acknowledge"}}
 
 
-def member(register):
-    """Returns the name of the port that carries the value of `register`."""
-    return "__".join(map(str, register.group or (register.name,)))
+def described(config):
+    """Returns the values of the registers that describe `config`, written from the register map of the datasheet."""
+    return {
+        "id": 0x41545055,
+        "version": 0x00010001,
+        "config": config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24,
+        **{name: getattr(config, name) for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth")},
+        **{name: getattr(config, name) for name in ("weight_fifo_depth", "ring_depth")},
+        "features": config.pooling
+        | config.softmax << 1
+        | config.training << 2
+        | config.ring << 3
+        | config.transpose << 4
+        | config.table_lanes << 8,
+    }
+
+
+def inputs_of(registers, constants):
+    """Returns `{register: ports}` of the registers whose values come from other units: the ports of its fields, or one port."""
+    names = [register.name for register in registers if register.access == "ro" or register.name == "interrupt"]
+    stalls = [name for name in names if name.startswith("stall_")]
+    whole = {name: f"run__stalls__{stalls.index(name)}" if name in stalls else f"run__{name}" for name in names}
+    return {name: FIELDS.get(name, [whole[name]]) for name in names if name not in constants}
+
+
+def outputs_of(name, value):
+    """Returns `{port: value}` for a register that the core reads."""
+    if name == "ring":
+        return {"ring_position__rank": value & 7, "ring_position__size": value >> 8 & 15, "ring_position__flush": value >> 16 & 1}
+    for index, region in enumerate(("model", "input", "output", "scratch")):
+        if name.startswith(f"{region}_"):
+            return {f"regions__{index}__{name.removeprefix(f'{region}_')}": value}
+    return {"pc" if name == "pc" else f"run__{name}": value}
 
 
 async def accesses(ports, rng, *, config, eager, cycles):
-    registers, inputs = registers_of(config), [register for register in INPUTS if register in registers_of(config)]
+    registers, constants = registers_of(config), described(config)
+    inputs = inputs_of(registers, constants)
     held = {register.name: register.reset for register in HELD if register in registers}
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
     write, read = None, None  # write: [address accepted, data accepted, offset, data, strobe]; read: offset
@@ -30,7 +67,9 @@ async def accesses(ports, rng, *, config, eager, cycles):
     strobes, asked = {}, None
     counts = [0, 0]
     for _ in range(cycles):
-        values = {register.name: rng.getrandbits(32) for register in inputs}
+        widths = {name: 1 if len(places) > 1 else 3 if name == "fault_cause" else 32 for name, places in inputs.items()}
+        driven = {name: [rng.getrandbits(widths[name]) for _ in places] for name, places in inputs.items()}
+        values = constants | {name: sum(bit << place for place, bit in enumerate(bits)) for name, bits in driven.items()}
         if write is None and rng.random() < eager:
             strobe = rng.choice((15, rng.getrandbits(4)))
             write = [False, False, rng.choice(offsets) | rng.choice((0, 0, 3)), rng.getrandbits(32), strobe]
@@ -41,7 +80,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
             write[1] |= rng.random() < eager
         ready = rng.random() < eager, rng.random() < eager
         ports.set(
-            **{member(register): values[register.name] for register in inputs},
+            **{place: value for name, places in inputs.items() for place, value in zip(places, driven[name])},
             bus__awvalid=write is not None and write[0],
             bus__wvalid=write is not None and write[1],
             bus__awaddr=write[2] if write else 0,
@@ -53,13 +92,15 @@ async def accesses(ports, rng, *, config, eager, cycles):
             bus__rready=ready[1],
         )
         await ports.settle()
-        for register in registers:
-            if register.name in held:
-                assert ports.get(member(register)) == held[register.name], f"cycle {ports.cycle}: {register.name}"
-        for register in COMMANDS:
-            strobe = ports.get(f"{register.name}_written")
-            assert strobe == (register.name in strobes), f"cycle {ports.cycle}: {register.name}_written"
-            assert not strobe or ports.get("written_data") == strobes[register.name]
+        for name, value in held.items():
+            for place, right in outputs_of(name, value).items():
+                assert ports.get(place) == right, f"cycle {ports.cycle}: {place}"
+        for name, commands in COMMANDS.items():
+            for bit, place in commands.items():
+                right = name in strobes and strobes[name] >> bit & 1
+                assert ports.get(place) == right, f"cycle {ports.cycle}: {place}"
+        assert ports.get("run__enable_written") == ("interrupt" in strobes), f"cycle {ports.cycle}"
+        assert "interrupt" not in strobes or ports.get("run__enable") == strobes["interrupt"] & 1
         strobes = {}
         if asked is not None:  # in this cycle the register is read
             coming, asked = held.get(asked, values.get(asked, 0)), None
@@ -86,7 +127,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
             mask = sum(0xFF << 8 * byte for byte in range(4) if write[4] >> byte & 1)
             if register and register.name in held:
                 held[register.name] = held[register.name] & ~mask | write[3] & mask
-            if register in COMMANDS and write[4] & 1:
+            if register and register.name in COMMANDS and write[4] & 1:
                 strobes[register.name] = write[3]
             answers, write = 1, None
             counts[1] += 1

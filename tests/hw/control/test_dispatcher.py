@@ -113,7 +113,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         assert in_flight <= config.in_flight
         moved = bool(done)
         # An issued MATMUL begins when it is no longer blocked.
-        blocked = ports.get("blocked")
+        blocked = ports.get("interlock__blocked")
         while handed and not blocked >> next(iter(handed)) & 1:
             slot = next(iter(handed))
             begins(slot, handed.pop(slot), "matmul")

@@ -19,7 +19,7 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     Returns the number of instructions and the offsets of the failed instructions.
     """
     memory = {offset: rng.getrandbits(8) for offset in range(-64, size + 256)}
-    ports.set(base=base, size=size, pc=pc)
+    ports.set(region__base=base, region__size=size, pc=pc)
     for _ in range(2):
         await ports.reset()
     due, taken, failed, overruns = [], [], [], 0

@@ -18,11 +18,11 @@ async def regions(ports, rng, *, width):
         base = max(0, min(base, (1 << 64) - 1))
         ports.set(region__base_low=base & 0xFFFFFFFF, region__base_high=base >> 32, region__size=size)
         await ports.settle()
-        assert ports.get("base") == base % end
+        assert ports.get("o__base") == base % end
         await ports.tick()
         await ports.tick()
         fits = base < end and base + size <= end
-        assert ports.get("size") == (size if fits else 0), f"{size} bytes from 0x{base:x} on, of {width} bits"
+        assert ports.get("o__size") == (size if fits else 0), f"{size} bytes from 0x{base:x} on, of {width} bits"
         inside += fits and size > 0
     assert 50 < inside < 250
 

@@ -12,6 +12,36 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 from suites import slow
 
+#: Ports that other units than the registers drive or read, by their names in this test.
+PORTS = {
+    "reader_quiet": "reader__quiet",
+    "writer_quiet": "writer__quiet",
+    "read_beat": "reader__beat",
+    "write_beat": "writer__beat",
+    "busy": "array__busy",
+    "stall": "array__stall",
+    "ring_sends": "ring__sends",
+    "ring_takes": "ring__takes",
+    "read_moves": "reader__moves",
+    "write_moves": "writer__moves",
+    "ring_moves": "ring__moves",
+    **{name: name for name in ("progress", "halted", "fault__valid", "fault__cause", "fault__pc", "present_pc")},
+    **{name: name for name in ("running", "irq", "reader__flush", "writer__flush")},
+    **{name: name for name in ("state__active", "state__faulted", "state__reset")},
+}
+#: Words of 32 bits in a vector.
+WORDS = Config().n // 2
+
+
+#: Events that are progress.
+MOVES = ("progress", "busy", "read_moves", "write_moves", "ring_moves")
+
+
+def port(name):
+    """Returns the port for the name of an event or result in this test: by default a member of `registers`."""
+    return PORTS.get(name, f"registers__{name}")
+
+
 #: A state, with events that coincide in it: at most one of the events takes effect.
 MEET = {
     *(("RUN", *pair) for pair in (("fault", "halted"), ("fault", "expired"), ("halted", "expired"))),
@@ -24,10 +54,14 @@ async def life(ports, rng, *, cycles, timeout, least):
     A case is (state, next state, timeout) or (state, events in one cycle)."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = ran = 0
-    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
+    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy": 0}, [0] * len(STALLS), [0] * 4
     seen = set()
     calm = False
-    counted = False, {"progress": False}
+    counted = False, dict.fromkeys(MOVES)
+
+    def get(name):
+        return ports.get(port(name))
+
     while ports.cycle < cycles or not least <= seen:
         cycle = ports.cycle
         if cycle % 40 == 0:
@@ -41,10 +75,9 @@ async def life(ports, rng, *, cycles, timeout, least):
             "enable": rng.getrandbits(1),
             "writer_quiet": rng.random() < 0.9,
             "reader_quiet": rng.random() < (0.3 if state != "QUIET" or silent >= timeout else 0.05),
-            "progress": not calm and rng.random() < 0.5,
+            **{name: not calm and rng.random() < 0.12 for name in MOVES},
             "halted": rng.random() < (0.6 if ends else 0.01),
             "fault__valid": rng.random() < (0.6 if ends else 0.005),
-            "busy": rng.getrandbits(1),
             "stall": rng.getrandbits(len(STALLS)) or 1,
             "read_beat": rng.getrandbits(1),
             "write_beat": rng.getrandbits(1),
@@ -54,17 +87,20 @@ async def life(ports, rng, *, cycles, timeout, least):
             "fault__pc": rng.getrandbits(32),
             "present_pc": rng.getrandbits(32),
         }
-        ports.set(timeout=timeout, **e)
+        ports.set(registers__timeout=timeout, **{port(name): value for name, value in e.items()})
         await ports.settle()
         active = state != "IDLE"
-        assert (ports.get("active"), ports.get("running")) == (active, state == "RUN"), f"cycle {cycle}: {state}"
-        assert (ports.get("done"), ports.get("faulted"), ports.get("pending")) == (done, faulted, pending), f"cycle {cycle}"
-        said = ports.get("quiet"), ports.get("enabled"), ports.get("irq")
-        assert said == (quiet, enabled, pending and enabled), f"cycle {cycle}"
-        assert (ports.get("fault_cause"), ports.get("fault_pc")) == fault
-        assert {name: ports.get(name) for name in counts} == counts and ports.get("stall_cycles") == stalls
-        assert [ports.get(name) for name in ("read_beats", "write_beats", "ring_sent", "ring_received")] == beats
-        assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
+        assert (get("active"), get("running")) == (active, state == "RUN"), f"cycle {cycle}: {state}"
+        assert get("reader__flush") == get("writer__flush") == (state != "RUN"), f"cycle {cycle}: {state}"
+        assert (get("done"), get("faulted"), get("pending")) == (done, faulted, pending), f"cycle {cycle}"
+        assert [get(f"state__{name}") for name in ("active", "faulted", "reset")] == [active, faulted, e["reset"]]
+        assert (get("quiet"), get("enabled"), get("irq")) == (quiet, enabled, pending and enabled), f"cycle {cycle}"
+        assert (get("fault_cause"), get("fault_pc")) == fault
+        assert {name: ports.get(f"registers__{name}") for name in counts} == counts
+        assert get("stalls") == stalls
+        assert [get(name) for name in ("read_beats", "write_beats")] == beats[:2]
+        assert [get(name) for name in ("ring_sent", "ring_received")] == [WORDS * count for count in beats[2:]]
+        assert counts["busy"] + sum(stalls) == counts["cycles"]
 
         # Expected values for the next cycle. Counters and progress are one cycle old.
         before, expired, due = state, due, active and silent >= timeout
@@ -73,14 +109,14 @@ async def life(ports, rng, *, cycles, timeout, least):
             counts["cycles"] += 1
             beats = [count + past[name] for count, name in zip(beats, ("read_beat", "write_beat", "ring_sends", "ring_takes"))]
             if past["busy"]:
-                counts["busy_cycles"] += 1
+                counts["busy"] += 1
             else:
                 stalls[next(i for i in range(len(STALLS)) if past["stall"] >> i & 1)] += 1
-        silent = 0 if past["progress"] or not active else silent + 1
+        silent = 0 if any(past[name] for name in MOVES) or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
             state, done = "RUN" if quiet and not ran else "QUIET", 0
-            counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
+            counts, stalls, beats = {"cycles": 0, "busy": 0}, [0] * len(STALLS), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
         elif active and expired:
@@ -113,15 +149,15 @@ def test_random_events_follow_the_rules_of_a_run(timeout):
 
 async def silence(ports, rng, *, timeout, quiet):
     """Starts a run without any events, and returns the cycles until it ends by timeout."""
-    ports.set(timeout=timeout, reader_quiet=quiet, writer_quiet=1, stall=1)
+    ports.set(registers__timeout=timeout, reader__quiet=quiet, writer__quiet=1, array__stall=1)
     await ports.tick()
-    ports.set(start=1)
+    ports.set(registers__start=1)
     await ports.tick()
-    ports.set(start=0)
-    while ports.get("active"):
+    ports.set(registers__start=0)
+    while ports.get("registers__active"):
         await ports.tick()
-    assert ports.get("faulted") and ports.get("fault_cause") == Fault.TIMEOUT.value
-    return ports.get("cycles")
+    assert ports.get("registers__faulted") and ports.get("registers__fault_cause") == Fault.TIMEOUT.value
+    return ports.get("registers__cycles")
 
 
 @pytest.mark.parametrize("quiet", [0, 1])

@@ -12,7 +12,15 @@ from amaranth_tpu.hw.spec.registers import STALLS, stalls_of
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
-FLAGS = ("waits_weights", "waits_sums", "shifting", "idle", "matmul_queued", "at_end")
+#: Input flags, each with its port.
+PORTS = {
+    "waits_weights": "issue__waits_weights",
+    "waits_sums": "issue__waits_sums",
+    "shifting": "shifting",
+    "idle": "issue__idle",
+    "matmul_queued": "dispatch__matmul_queued",
+    "at_end": "dispatch__at_end",
+}
 
 
 def reason(waits, flags):
@@ -32,11 +40,14 @@ def reason(waits, flags):
 async def combinations(ports, rng, config):
     reasons, units = stalls_of(config), units_of(config)
     counts = dict.fromkeys(reasons, 0)
-    for bits in product((0, 1), repeat=len(FLAGS) + len(units)):
-        flags, waits = dict(zip(FLAGS, bits)), bits[len(FLAGS) :]
-        ports.set(**flags, waits=sum(bit << index for index, bit in enumerate(waits)))
+    for bits in product((0, 1), repeat=len(PORTS) + len(units)):
+        flags, waits = dict(zip(PORTS, bits)), bits[len(PORTS) :]
+        ports.set(**{PORTS[name]: bit for name, bit in flags.items()})
+        busy = rng.getrandbits(1)
+        ports.set(dispatch__waits=sum(bit << index for index, bit in enumerate(waits)), issue__issued=busy)
         await ports.settle()
-        stall = ports.get("stall")
+        stall = ports.get("o__stall")
+        assert ports.get("o__busy") == busy
         found = reasons[(stall & -stall).bit_length() - 1] if stall else None
         right = reason({unit for unit, bit in zip(units, waits) if bit}, flags)
         assert found == right, f"{flags}, {waits}: {found}, not {right}"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, connect, flipped
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from amaranth_tpu.hw.array.accumulators import Accumulators
 from amaranth_tpu.hw.array.systolic_array import SystolicArray
@@ -45,19 +45,17 @@ class MatmulPath(wiring.Component):
         self.accumulators = Accumulators(
             n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
         )
-        self.taken = {"fifo": ("write", "write_data", "freed"), "unit": ("issued",), "array": ("sums_o",)}
         super().__init__(
             {
                 "port": In(unit_port(matmul_layout(config))),
                 "vectors": self.buffer.signature.members["vectors"],
                 "biases": self.accumulators.signature.members["biases"],
                 "results": self.accumulators.signature.members["results"],
+                "weights": self.fifo.signature.members["vectors"],
                 "passes": self.unit.signature.members["sums"],
-                **{
-                    f"{block}_{port}": getattr(self, block).signature.members[port]
-                    for block, ports in self.taken.items()
-                    for port in ports
-                },
+                "issue": self.unit.signature.members["issue"],
+                "freed": Out(1),
+                "bottom": Out(32 * n),
             }
         )
 
@@ -73,25 +71,18 @@ class MatmulPath(wiring.Component):
             (buffer.vectors, self.vectors),
             (accumulators.biases, self.biases),
             (accumulators.results, self.results),
+            (fifo.vectors, self.weights),
+            (unit.issue, self.issue),
         ):
             connect(m, inside, flipped(outside))
-        m.d.comb += buffer.address.eq(unit.address)
-        pairs = (
-            (array.x_i, buffer.x),
-            (array.w_i, fifo.w),
-            (array.mark_i, fifo.marks),
-            (array.switch_i, fifo.switches),
-            (array.sums_i, accumulators.top),
-            (accumulators.bottom, array.sums_o),
-        )
-        m.d.comb += [to.eq(what) for to, what in pairs]
-        for block, ports in self.taken.items():
-            for port in ports:
-                inside, outside = getattr(getattr(self, block), port), getattr(self, f"{block}_{port}")
-                if self.signature.members[f"{block}_{port}"].flow is In:
-                    m.d.comb += inside.eq(outside)
-                else:
-                    m.d.comb += outside.eq(inside)
+        connect(m, fifo.edge, array.weights)
+        connect(m, accumulators.edge, array.sums)
+        m.d.comb += [
+            buffer.address.eq(unit.address),
+            array.x_i.eq(buffer.x),
+            self.freed.eq(fifo.freed),
+            self.bottom.eq(array.sums.bottom),
+        ]
         return m
 
 
@@ -145,14 +136,14 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         )
         if write:
             tile, column = divmod(written, n)
-            ports.set(fifo_write_data=joined([tiles[tile][r][column] for r in range(n)], 16))
+            ports.set(weights__vector=joined([tiles[tile][r][column] for r in range(n)], 16))
         if offered is None and todo and written >= n * min(len(tiles), config.weight_fifo_depth):
             offered = todo.pop(0)
             ports.set(port__op__payload=pack(matmul_layout(config), **offered))
-        ports.set(fifo_write=write, port__op__valid=offered is not None)
+        ports.set(weights__write=write, port__op__valid=offered is not None)
         await ports.settle()
-        written, freed = written + write, freed + ports.get("fifo_freed")
-        if ports.get("unit_issued"):
+        written, freed = written + write, freed + ports.get("freed")
+        if ports.get("issue__issued"):
             issued.append(ports.cycle)
         returned.append(None)
         if ports.get("passes__write"):
@@ -160,7 +151,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
             row, returned[-1] = results.pop(0)
             written_row = ports.get("passes__write_row")
             assert written_row == row, f"cycle {ports.cycle}: writes row {written_row}, not {row}"
-        for column, found in enumerate(ports.lanes("array_sums_o", n)[: len(returned)]):
+        for column, found in enumerate(ports.lanes("bottom", n)[: len(returned)]):
             right = found if returned[-1 - column] is None else returned[-1 - column][column]
             assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
         if offered is not None and ports.get("port__op__ready"):
@@ -172,7 +163,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
                 break
         await ports.tick()
         assert ports.cycle < 20_000, f"stuck: {done} of {len(matmuls)} operations, {written} vectors of weights"
-    ports.set(fifo_write=0, port__op__valid=0)
+    ports.set(weights__write=0, port__op__valid=0)
 
     # From two cycles after the last `done`, reads all sums, starting with the last row.
     for _ in range(2):

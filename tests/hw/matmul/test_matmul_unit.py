@@ -39,7 +39,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         ports.set(port__op__valid=offered is not None, tiles__coming=loaded_at <= now + 1)
         await ports.settle()
 
-        row = ports.get("issued")
+        row = ports.get("issue__issued")
         if row:
             assert due, f"cycle {now}: a row too many"
             buffer, acc, bias, ending, new_tile = due.pop(0)
@@ -75,7 +75,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             assert ends and now >= ends[0][0] - 1, f"cycle {now}: done too early"
             assert ports.get("port__done_slot") == ends.pop(0)[1], f"cycle {now}: slot {ports.get('done_slot')}"
         assert not ends or now <= ends[0][0], f"cycle {now}: done is late"
-        assert not ports.get("idle") or not (due or row), f"cycle {now}: idle with {len(due)} rows to come"
+        assert not ports.get("issue__idle") or not (due or row), f"cycle {now}: idle with {len(due)} rows to come"
 
         switched = ports.get("tiles__switch") == 1
         if switched:
@@ -98,7 +98,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         assert now < 20_000, "stuck"
     ports.set(port__op__valid=0)
     await ports.settle()
-    assert ports.get("idle") and not ends
+    assert ports.get("issue__idle") and not ends
     return issued
 
 

@@ -45,12 +45,15 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_when_and_changes():
     text = probe_module(
-        [Probe("busy", {"stall": Net("run.stall")}, when=(Net("run.busy"),)), Probe("active", {"active": Net("run.active")})],
+        [
+            Probe("busy", {"stall": Net("run.stall")}, when=(Net("run.busy"),)),
+            Probe("active", {"active": Net("run.registers__active")}),
+        ],
         VerilogNames(verilog_of(SMALL)),
     )
     [written] = re.findall(r"&& testbench.core.run.busy\) begin\s+lines_0 = lines_0 \+ 1;\s+(.*)\s+end", text)
     assert written == '$fwrite(file, "0 %0d %h\\n", cycle, testbench.core.run.stall);'
-    assert "{testbench.core.run.active} !== last_1" in text
+    assert "{testbench.core.run.registers__active} !== last_1" in text
 
 
 def test_cut_recording_is_an_error(tmp_path):

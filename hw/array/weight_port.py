@@ -1,0 +1,58 @@
+"""The write port of the weight FIFO: the path of loaded weights, in a core with training through a transposer."""
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..lib.hierarchy import instantiate
+from ..spec.memory_ports import loads_port, vectors_port
+from .transposer import Transposer
+
+__all__ = ["WeightPort"]
+
+
+class WeightPort(wiring.Component):
+    """Passes the vectors of LOAD_WEIGHTS to the weight FIFO, directly or through a transposer.
+
+    The transposer has no stall. Credits reserve space in the FIFO for each tile when it is requested.
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    transfer : layout
+        :func:`hw.spec.operations.transfer_layout`, with `transpose` if `transposes` is true.
+    transposes : bool
+        Add the transposer.
+
+    Members
+    -------
+    load : loads port, in
+        See :func:`hw.spec.memory_ports.loads_port`.
+    vectors : vectors port, out
+        To the weight FIFO; see :func:`hw.spec.memory_ports.vectors_port`.
+    """
+
+    def __init__(self, *, n, transfer, transposes):
+        self.n, self.transposes = n, transposes
+        super().__init__({"load": In(loads_port(transfer, 16 * n)), "vectors": Out(vectors_port(n))})
+
+    def elaborate(self, platform):
+        m = Module()
+        load, vectors = self.load, self.vectors
+        if self.transposes:
+            instantiate(
+                m,
+                platform,
+                lambda: Transposer(n=self.n),
+                name="transposer",
+                module="tpu_transposer",
+                i_valid=load.write,
+                i=load.vector,
+                transpose=load.transpose,
+                o_valid=vectors.write,
+                o=vectors.vector,
+            )
+        else:
+            m.d.comb += [vectors.write.eq(load.write), vectors.vector.eq(load.vector)]
+        return m
