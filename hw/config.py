@@ -40,7 +40,7 @@ class Config:
     unified_buffer_depth: int = _parameter(4096, "Vectors in the unified buffer: a power of two, 2 n to 32768.")
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
     bias_depth: int | None = _parameter(
-        None, "Rows of n binary32 biases: a power of two, 2 to 32768. Default: 64, or 512 with `training`."
+        None, "Rows of n binary32 biases: a power of two, 2 to 32768. Default: 64, or 512 with `attention`."
     )
     weight_fifo_depth: int | None = _parameter(
         None,
@@ -64,10 +64,15 @@ class Config:
         "Throughput of SOFTMAX, in elements a cycle: a power of two up to n. "
         "1: one row at a time, in the smallest unit; more: several rows in flight.",
     )
+    attention: bool = _parameter(
+        True,
+        "Add the hardware for products of two tensors, as in attention: LOAD_WEIGHTS of transposed tiles, a bias row for each "
+        "row of sums.",
+    )
     training: bool = _parameter(
         False,
-        "Add the hardware that `tpu train --rtl-steps` needs: the instruction SELECT, transposed weight tiles, binary32 operands "
-        "in two halves, and indices of maxima. Needs `pooling` and `softmax`.",
+        "Add the hardware that `tpu train --rtl-steps` needs: the instruction SELECT, binary32 operands in two halves, and "
+        "indices of maxima. Needs `pooling`, `softmax` and `attention`.",
     )
     transpose: bool = _parameter(
         False,
@@ -90,7 +95,7 @@ class Config:
             raise ConfigError(f"cell_stages must be {STAGES[0]} to {STAGES[-1]}, not {self.cell_stages}")
         widest = min(1024, 16 * self.n)
         for name, value in (
-            ("bias_depth", 512 if self.training else 64),
+            ("bias_depth", 512 if self.attention else 64),
             ("weight_fifo_depth", max(8, 256 // self.n)),
             ("bus_width", widest),
             ("table_lanes", min(4, self.n)),
@@ -118,7 +123,7 @@ class Config:
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
         if not (_is_power_of_two(self.softmax_lanes) and self.softmax_lanes <= self.n):
             raise ConfigError(f"softmax_lanes must be a power of two up to n = {self.n}, not {self.softmax_lanes}")
-        missing = [name for name in ("pooling", "softmax") if self.training and not getattr(self, name)]
+        missing = [name for name in ("pooling", "softmax", "attention") if self.training and not getattr(self, name)]
         if missing:
             raise ConfigError(f"training needs {' and '.join(missing)}; switch on what is missing, or training off")
 
@@ -176,7 +181,7 @@ class Config:
 
 
 #: The parameters of a core without optional functions.
-PLAIN = {"pooling": False, "table_lanes": 0, "softmax": False}
+PLAIN = {"pooling": False, "table_lanes": 0, "softmax": False, "attention": False}
 
 _CHANGES = {
     "tiny": {"n": 4, "unified_buffer_depth": 1024, "accumulator_depth": 256},

@@ -146,7 +146,7 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.unified_buffer_depth, transfer=transfer, ring=config.ring
         )
         m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=transfer)
-        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=transfer, transposes=config.training)
+        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=transfer, transposes=config.attention)
         m.submodules.stalls = stalls = StallReasons(config=config)
 
         # Host ports.

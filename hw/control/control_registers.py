@@ -36,6 +36,7 @@ def _constants(config):
             pooling=config.pooling,
             softmax=config.softmax,
             training=config.training,
+            attention=config.attention,
             ring=config.ring,
             transpose=config.transpose,
             table_lanes=config.table_lanes,

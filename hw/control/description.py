@@ -142,7 +142,7 @@ def _describe_transfer(m, operation, word, base):
             m.d.comb += operation.half.eq(word[Opcode.LOAD_BIAS].half)
     if word.config.transpose:  # the same bit in LOAD and LOAD_WEIGHTS; in LOAD_BIAS it is `half`
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD].transpose & ~word.one_of(Opcode.LOAD_BIAS))
-    elif word.config.training:
+    elif word.config.attention:
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD_WEIGHTS].transpose)
 
 

@@ -174,8 +174,8 @@ class SpanExtents(wiring.Component):
         with m.Elif(second):
             self._take_later(m, word, last)
         with m.Else():
-            # Only cores with `training` share the enables, so that the Verilog of other cores stays the same.
-            if self.config.training:
+            # Only cores with `attention` share the enables, so that the Verilog of other cores stays the same.
+            if self.config.attention:
                 self._add_shared(m, word, products, places, step, last, product)
             else:
                 for opcode, terms in products.items():
@@ -287,7 +287,7 @@ class SpanExtents(wiring.Component):
         factors, exact = (Signal(16), Signal(16)), Signal()
         m.d.comb += exact.eq(word.where(_has_product_of_rows) & step[0])
         m.d.sync += [left.eq(factors[0] - ~exact), right.eq(factors[1]), product.eq(left * right)]
-        if self.config.training:
+        if self.config.attention:
             m.d.comb += [
                 factor.eq(self._shared_factor(m, word, products, following, side)) for side, factor in enumerate(factors)
             ]

@@ -76,8 +76,8 @@
 
 /* features (ro): Optional features of the core. pooling: POOL. softmax: SOFTMAX. training: SELECT, and the
    fields, formats and codes that need `training`. ring: RING, and the registers that need `ring`. transpose:
-   LOAD of transposed tiles. table_lanes: lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE,
-   MULTIPLY. */
+   LOAD of transposed tiles. attention: the fields that need `attention`. table_lanes: lanes of the function
+   table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
 #define TPU_REG_FEATURES               0x01Cu
 #define TPU_FEATURES_POOLING_MASK      0x00000001u
 #define TPU_FEATURES_POOLING_SHIFT     0u
@@ -89,6 +89,8 @@
 #define TPU_FEATURES_RING_SHIFT        3u
 #define TPU_FEATURES_TRANSPOSE_MASK    0x00000010u
 #define TPU_FEATURES_TRANSPOSE_SHIFT   4u
+#define TPU_FEATURES_ATTENTION_MASK    0x00000020u
+#define TPU_FEATURES_ATTENTION_SHIFT   5u
 #define TPU_FEATURES_TABLE_LANES_MASK  0x0000FF00u
 #define TPU_FEATURES_TABLE_LANES_SHIFT 8u
 

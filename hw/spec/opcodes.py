@@ -107,7 +107,7 @@ INSTRUCTIONS = {
         "weight of row r and column c; with `transpose`, lane c of vector r.",
         fields=(
             *_host("Tiles"),
-            Field("transpose", 10, 1, "1: the vectors of a tile are its rows. 0: its columns", needs="training"),
+            Field("transpose", 10, 1, "1: the vectors of a tile are its rows. 0: its columns", needs="attention"),
         ),
         transfer=Transfer("r", None),
     ),
@@ -138,7 +138,7 @@ INSTRUCTIONS = {
                 1,
                 "1: row r = r1*rows0 + r0 of pass (t1, t0) starts from bias[bias + t0 + r]. 0: all rows start from "
                 "bias[bias + t0]. Ignored without `start`",
-                needs="training",
+                needs="attention",
             ),
             Field("buffer", 16, 16, "First operand row in the unified buffer"),
             Field("rows0", 32, 16, "Vectors in the inner loop of a pass", count=True),

@@ -47,9 +47,9 @@ def transfer_layout(config):
 
     The operation transfers `vectors` vectors from or to host `address`. `row` is the first row on the chip. With `bias`, `row` is
     twice the bias row: a row takes two vectors, or one vector with `half`. Only a core with training has `half`. `transpose`
-    applies to LOAD_WEIGHTS in a core with training, and to LOAD in a core with transpose.
+    applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose.
     """
-    transposes = config.training or config.transpose
+    transposes = config.attention or config.transpose
     return data.StructLayout(
         {
             "tag": tag_layout(config, faults=True),
@@ -65,7 +65,7 @@ def transfer_layout(config):
 
 @cache
 def matmul_layout(config):
-    """Returns the layout of MATMUL. A pass has `rows` rows, `rows0 * rows1`. Only a core with training has `bias_rows`."""
+    """Returns the layout of MATMUL. A pass has `rows` rows, `rows0 * rows1`. Only a core with attention has `bias_rows`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
 
     return data.StructLayout(
@@ -73,7 +73,7 @@ def matmul_layout(config):
             "tag": tag_layout(config),
             "start": 1,
             "keep": 1,
-            **({"bias_rows": 1} if config.training else {}),
+            **({"bias_rows": 1} if config.attention else {}),
             "buffer": row,
             "acc": acc,
             "bias": bits_for(config.bias_depth - 1),
@@ -102,7 +102,7 @@ def pass_layout(config):
     names = ("start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")
     return data.StructLayout(
         {
-            **{name: matmul[name].shape for name in (*names, *(("bias_rows",) if config.training else ()))},
+            **{name: matmul[name].shape for name in (*names, *(("bias_rows",) if config.attention else ()))},
             "end": matmul["rows"].shape,
             "last": 1,
             "slot": matmul["tag"].shape["slot"].shape,

@@ -109,6 +109,7 @@ _MEMORY_TEXTS = {
     ("tpu_dispatcher_store_queue", "storage"): "queue of STORE",
     ("tpu_dispatcher_matmul_queue", "storage"): "queue of MATMUL",
     ("tpu_dispatcher_activate_queue", "storage"): "queue of the activation unit",
+    ("tpu_transposer_column", "memory"): "transposer of weights, one column: n words",
     ("tpu_transaction_id", "kept"): "the ID of the last reset",
 }
 

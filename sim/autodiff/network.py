@@ -31,7 +31,8 @@ def step_network(graph, parameters=(), masked=()):
         terms = tuple(_term(network, stage, place, trained.get((number, place))) for place in range(len(stage.terms)))
         start = trained.get((number, None))
         if start is None and stage.bias is not None:
-            start = network.add_constant(f"{stage.name}.bias", stage.bias.reshape(1, 1, -1))
+            bias = stage.bias if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
+            start = network.add_constant(f"{stage.name}.bias", bias)
         made = StepStage(
             stage.output, terms, stage.size, start, stage.pool, function=stage.function, softmax=stage.softmax, times=stage.times
         )

@@ -130,7 +130,7 @@ def _pooled(values, pool):
 def _sums(node, part, number, tensors, errors, rounding):
     """Computes the sums of one region, `part`, of a node, and bounds of their errors. `number` is the index of the region."""
     bias = np.zeros(1) if node.bias is None else np.asarray(node.bias, np.float64)
-    bias = bias if bias.ndim == 1 else bias[number]
+    bias = bias[number] if bias.ndim == 2 else bias
     total, size = bias, np.abs(bias)
     depth, weight, spread, least = 2, 0, 0, _TINY
     for tap in part.taps:

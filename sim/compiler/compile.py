@@ -27,6 +27,8 @@ from functools import partial
 import numpy as np
 
 from ..functions.functions import NONE
+from ..ir.bias_rows import split_bias_rows
+from ..ir.errors import ModelError
 from .decisions import decision_of
 from .image import HostMemory, make_code, make_program
 from .passes.depthwise import map_depthwise
@@ -82,7 +84,7 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     check_batch(batch)
     check_effort(effort)
     batch, key = int(batch), key_of(graph, config, int(batch), effort)
-    graph = widen_factors(split_windows(graph, config.accumulator_depth), config.n)
+    graph = widen_factors(split_windows(_with_biases(graph, config), config.accumulator_depth), config.n)
     _check(graph.stages, config)
     ways = _ways(graph, config, batch)
     found = load(key)
@@ -121,13 +123,21 @@ def _ways(graph, config, batch):
     return ways
 
 
+def _with_biases(graph, config):
+    """Returns the graph with a stage for each bias, if the core has no bias rows for positions. Raises CompileError."""
+    try:
+        return graph if config.attention else split_bias_rows(graph)
+    except ModelError as error:
+        raise CompileError(str(error)) from None
+
+
 def _check(stages, config):
     """Raises CompileError if the core lacks a unit that a stage needs."""
     for stage in stages:
         lacking = [
             (stage.pool, config.pooling, "pooling"),
             (stage.softmax, config.softmax, "softmax"),
-            (any(term.data for term in stage.terms), config.training, "training"),
+            (any(term.data for term in stage.terms), config.attention, "attention"),
             (stage.function.is_table or stage.times, config.table_lanes, "table_lanes"),
         ]
         for needed, there, name in lacking:

@@ -10,6 +10,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
+from .memory.bias_image import BiasImage
 from .memory.layout import ZEROS
 from .program import Program, check_regions, host_vectors
 from .tiling.stage_tiling import count_passes, passes_of
@@ -71,13 +72,7 @@ class HostMemory:
 
     def biases(self):
         """Returns the bias rows of all stages as bytes: binary32, padded to whole vectors with zeros."""
-        rows = []
-        for stage in self.batched.stages:
-            row = np.zeros(tiles_of(stage.channels, self.n) * self.n, np.float32)
-            if stage.bias is not None:
-                row[: stage.channels] = stage.bias
-            rows.append(row)
-        return np.concatenate(rows).astype("<f4").tobytes()
+        return BiasImage(self.batched.stages, self.n).rows().astype("<f4").tobytes()
 
     def weights(self, number, column, count):
         """Returns the weight tiles of `count` column tiles of stage `number`, from `column` on: uint16, [pass, column tile,

@@ -89,7 +89,7 @@ class _Writer:
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
-        if stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
+        if stage.times or stage.softmax or stage.has_bias_rows or stage.result_size != (whole.height, whole.width):
             raise ModelError(f"'{stage.name}': cannot be written as sums, MaxPool and a function")
         bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
         value = None

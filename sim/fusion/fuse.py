@@ -7,19 +7,17 @@ functions and pooling follow the sums of the same stage. Residual additions beco
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
 from ..functions.functions import NONE, RELU, Function
+from ..ir.bias_rows import regions
 from ..ir.errors import ModelError
 from ..ir.graph import span
-from .merging import FoldedConstants, check_cancellation, folded_after, folded_sum, gentle, keeps_range, together
+from .merging import check_cancellation, folded_after, folded_sum, gentle, keeps_range, together
 from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
-
-_MOST_PARTS = 1024  # largest number of regions with different constants in one scale and shift
 
 
 def in_order(output):
@@ -42,8 +40,21 @@ def fuse(output):
     for node in order:
         fusion.take(node)
     result = fusion.settled(output)
+    _check_infinities(in_order(result))
     check_cancellation(in_order(result))
     return result
+
+
+def _check_infinities(nodes):
+    """Raises ModelError if a constant is not finite, except -inf in a mask that is added directly before a Softmax."""
+    for node in nodes:
+        if isinstance(node, Linear) and node.bias is not None:
+            masks = np.isneginf(node.bias) if node.softmax else False
+            if not (np.isfinite(node.bias) | masks).all():
+                raise ModelError(
+                    f"{node.title}: a constant in it is infinite; only a mask with -inf directly before a Softmax may be: use a "
+                    "large number, such as -1e30"
+                )
 
 
 def _range(function):
@@ -116,30 +127,9 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        folded = result.folded
-        scale, shift, size = (
-            None if array is None else np.broadcast_to(array, result.shape)
-            for array in (result.scale, result.shift, folded and folded.size)
-        )
-        cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
-        corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
-        if len(corners) > _MOST_PARTS:
-            raise ModelError(
-                f"{result.title}: its constant has more than {_MOST_PARTS} regions with different values; place it next to a "
-                "dense layer, which can absorb it"
-            )
-        channels, parts, bias, sizes = result.shape[2], [], [], []
-        for (top, bottom), (left, right) in corners:
-            weights = np.ones(channels) if scale is None else scale[top, left]
-            tap = Tap(result.source, weights.reshape(1, 1, 1, channels), padding=(-top, -left), groups=channels, exact=True)
-            parts.append(SumRegion((tap,), (bottom - top, right - left), (top, left)))
-            bias.append(None if shift is None else shift[top, left])
-            sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
-        bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
-        folded = folded and FoldedConstants(np.stack(sizes) if len(parts) > 1 else sizes[0], folded.title)
-        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias, folded=folded)
-        self.uses[node] = self.uses[result]
-        return node
+        made = _with_bias_rows(result) if _same_everywhere(result.scale) else _in_regions(result)
+        self.made[node], self.uses[made] = made, self.uses[result]
+        return made
 
     def _alone(self, node):
         return isinstance(node, Linear) and self.uses[node] == 1
@@ -152,7 +142,8 @@ class _Fusion:
         if isinstance(source, Affine):
             scale, before = node.scale, source.shift
             whole = scale if source.scale is None else source.scale if scale is None else source.scale * scale
-            if not all(one is None or gentle(one) for one in (scale, source.scale, whole)):
+            steep = not all(one is None or gentle(one) for one in (scale, source.scale, whole))
+            if steep or scale is not None and _is_infinite(before):
                 source = self.settled(self.origin[source])
                 self.steep.add(source)
                 return replace(node, source=source)
@@ -166,18 +157,20 @@ class _Fusion:
         # In a chain of scales and shifts, only the last node is folded into the weights.
         return node if last_but_one else self._into_sums(node, source)
 
-    def _into_sums(self, node, source):
+    def _into_sums(self, node, source, product=False):
         """Folds a scale and shift, `node`, into the sums of its producer, `source`. Returns the changed producer, or `node` if
-        folding is impossible."""
+        folding is impossible. `product`: a matrix product takes the shift as its bias."""
         scale, shift = node.scale, node.shift
-        if isinstance(source, Linear) and source.multiplies:
+        if isinstance(source, Linear) and source.multiplies and not product:
             return self._into_product(node, source)
         if (
             self._alone(source)
             and source.open
-            and _uniform(node)
+            and _same_everywhere(scale)
+            and (_same_everywhere(shift) or source.plain)
             and source not in self.steep
             and (source.pool is None or scale is None or (scale > 0).all())
+            and (scale is None or not _is_infinite(source.bias))
         ):
             bias = source.bias
             scale = None if scale is None else scale.reshape(-1)
@@ -189,17 +182,19 @@ class _Fusion:
                 source = replace(source, parts=parts)
                 bias = None if bias is None else bias * scale
             if node.folded is not None:
-                folded = folded_sum(
-                    folded, replace(node.folded, size=np.broadcast_to(node.folded.size.reshape(-1), source.shape[2]))
-                )
-            shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
+                folded = folded_sum(folded, replace(node.folded, size=_per_position(node.folded.size, source.shape)))
+            shift = None if shift is None else _per_position(shift, source.shape)
             return replace(source, bias=_sum(bias, shift), folded=folded, value=node.value, view=node.view)
         return node
 
     def _into_product(self, node, source):
         """Folds a scalar factor, `node`, of a matrix product, `source`, into the sums of the product's first operand. Returns the
         changed product, or `node` if folding is impossible."""
-        if not (self._alone(source) and source.open and node.shift is None and np.unique(node.scale).size == 1):
+        if not (self._alone(source) and source.plain):
+            return node
+        if node.shift is not None:
+            return self._shifted_product(node, source)
+        if np.unique(node.scale).size != 1 or source.bias is not None:
             return node
         (part,) = source.parts
         (tap,) = part.taps
@@ -215,6 +210,17 @@ class _Fusion:
         parts = (replace(part, taps=(replace(tap, source=scaled),)),)
         return replace(source, parts=parts, value=node.value, view=node.view)
 
+    def _shifted_product(self, node, source):
+        """Folds a shift, and a scalar factor before it, into a matrix product; see :meth:`_into_product`."""
+        scaled = source
+        if node.scale is not None:
+            factor = replace(node, shift=None, folded=None)
+            scaled = self._into_product(factor, source)
+            if scaled is factor:
+                return node
+            self.uses[scaled] = 1
+        return self._into_sums(replace(node, source=scaled, scale=None), scaled, product=True)
+
     def _bypass(self, affine):
         """Updates the use counts for a consumer that reads the source of `affine` in place of `affine`."""
         self.uses[affine] -= 1
@@ -227,10 +233,10 @@ class _Fusion:
         to the bias, and the :class:`.FoldedConstants`. `part` is the region of the tap, and `single` is True if the node has no
         other region.
         """
-        if tap.matrix is not None:
+        scale, shift = affine.scale, affine.shift
+        if tap.matrix is not None or _is_infinite(shift):
             return None
         dense = _dense(tap, part.size)
-        scale, shift = affine.scale, affine.shift
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
             return None
         if shift is not None and not (single and _inside(tap, part.size)):
@@ -320,7 +326,7 @@ class _Fusion:
             return None
         changes = {}
         if node.pool:
-            if source.pool or len(source.parts) > 1 or not source.function.is_monotone:
+            if source.pool or len(source.parts) > 1 or not source.function.is_monotone or _has_bias_rows(source):
                 return None
             changes["pool"] = node.pool
         if node.function != NONE:
@@ -332,13 +338,13 @@ class _Fusion:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:
-            if not source.plain:  # the core can only multiply plain sums
+            if not source.plain or _has_bias_rows(source):  # the core can only multiply plain sums
                 return None
             changes["times"] = node.times
         return replace(source, **changes, shape=node.shape, value=node.value, view=node.view)
 
     def _takes_product(self, node):
-        return self._alone(node) and node.plain
+        return self._alone(node) and node.plain and not _has_bias_rows(node)
 
     def _with_sums(self, node):
         """Replaces those operands of an addition that are sums themselves by their terms, so that one stage computes all sums."""
@@ -377,20 +383,53 @@ def _sum(one, two):
     return two if one is None else one if two is None else one + two
 
 
-def _uniform(affine):
-    """Returns True if scale and shift are the same at every position."""
-    return all(array is None or array.shape[:2] == (1, 1) for array in (affine.scale, affine.shift))
+def _same_everywhere(array):
+    """Returns True if an array (y, x, channel), or None, is the same at every position."""
+    return array is None or array.shape[:2] == (1, 1)
 
 
-def _cuts(arrays, axis):
-    """Returns the boundaries along an axis between constant regions of arrays (y, x, channel): the indices at which an array
-    changes, and both ends of the axis."""
-    changes = [0, next(array.shape[axis] for array in arrays if array is not None)]
-    for array in arrays:
-        if array is not None:
-            rest = tuple({0, 1, 2} - {axis})
-            changes += (np.flatnonzero((np.diff(array, axis=axis) != 0).any(axis=rest)) + 1).tolist()
-    return sorted(set(changes))
+def _has_bias_rows(node):
+    return node.bias is not None and node.bias.ndim == 3
+
+
+def _is_infinite(array):
+    return array is not None and bool(np.isinf(array).any())
+
+
+def _per_position(array, shape):
+    """Returns an array (y, x, channel) as (channels,) if it is the same at every position, else in this shape."""
+    return np.broadcast_to(array.reshape(-1), shape[2]) if _same_everywhere(array) else np.broadcast_to(array, shape)
+
+
+def _with_bias_rows(affine):
+    """Returns a scale and shift as a Linear node of one region; with bias rows if the shift differs from position to position."""
+    channels, scale, shift, folded = affine.shape[2], affine.scale, affine.shift, affine.folded
+    weights = np.ones(channels) if scale is None else np.broadcast_to(scale.reshape(-1), channels)
+    tap = Tap(affine.source, weights.reshape(1, 1, 1, channels), groups=channels, exact=True)
+    return Linear(
+        **_common(affine),
+        parts=(SumRegion((tap,), affine.shape[:2]),),
+        bias=None if shift is None else _per_position(shift, affine.shape),
+        folded=folded and replace(folded, size=_per_position(folded.size, affine.shape)),
+    )
+
+
+def _in_regions(affine):
+    """Returns a scale and shift as a Linear node with a region for each constant."""
+    folded, channels, parts, bias, sizes = affine.folded, affine.shape[2], [], [], []
+    scale, shift, size = (
+        None if array is None else np.broadcast_to(array, affine.shape)
+        for array in (affine.scale, affine.shift, folded and folded.size)
+    )
+    for (top, bottom), (left, right) in regions((scale, shift), affine.title):
+        weights = scale[top, left].reshape(1, 1, 1, channels)
+        tap = Tap(affine.source, weights, padding=(-top, -left), groups=channels, exact=True)
+        parts.append(SumRegion((tap,), (bottom - top, right - left), (top, left)))
+        bias.append(None if shift is None else shift[top, left])
+        sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
+    bias = None if shift is None else np.stack(bias)
+    folded = folded and replace(folded, size=np.stack(sizes))
+    return Linear(**_common(affine), parts=tuple(parts), bias=bias, folded=folded)
 
 
 def _common(node):

@@ -127,7 +127,7 @@ def as_graph(name, output, order, **facts):
                     size=part.size,
                     origin=part.origin,
                     terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
-                    bias=bias if bias is None or bias.ndim == 1 else bias[number],
+                    bias=bias[number] if bias is not None and bias.ndim == 2 else bias,
                     pool=node.pool,
                     function=_checked_function(node.function, node.title),
                     softmax=bool(node.softmax),

@@ -167,7 +167,8 @@ class Stage:
         Terms of the sums, at least one. All have the same output channels.
     size : (int, int)
         Height and width of the sums, before pooling.
-    bias : float32 (channels,) or None
+    bias : float32 (channels,), float32 (height, width, channels) or None
+        The second form has a bias row for each position of the sums. Such a stage has no pooling and no product.
     pool : Pool or None
     function : Function
         Activation function, applied after pooling.
@@ -242,6 +243,11 @@ class Stage:
     def channels(self):
         """Returns the number of output channels."""
         return self.terms[0].weights.shape[-1]
+
+    @property
+    def has_bias_rows(self):
+        """True if the bias differs from position to position."""
+        return self.bias is not None and self.bias.ndim == 3
 
     @property
     def is_uniform(self):

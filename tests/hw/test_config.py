@@ -36,7 +36,8 @@ from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_pre
         ({"softmax_lanes": 32}, "softmax_lanes"),
         ({"training": 2}, "training must be True or False, not 2"),
         ({"training": True, "pooling": False}, "training needs pooling; switch on"),
-        ({"training": True, **PLAIN}, "training needs pooling and softmax; switch on what is missing, or training off"),
+        ({"training": True, "attention": False}, "training needs attention; switch on"),
+        ({"training": True, **PLAIN}, "training needs pooling and softmax and attention; switch on"),
     ],
 )
 def test_refused(changes, said):
@@ -61,15 +62,15 @@ def test_derived(n):
 
 
 def test_presets():
-    assert PRESETS["default"] == Config() == Config(n=16, pooling=True, table_lanes=4, softmax=True)
-    assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0)
+    assert PRESETS["default"] == Config() == Config(n=16, pooling=True, table_lanes=4, softmax=True, attention=True)
+    assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0, attention=0)
     for name in ("plain", "ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
-        assert (PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax) == (False, 0, False)
+        assert not any((PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax, PRESETS[name].attention))
 
 
-def test_training_wants_more_biases():
-    assert (Config().bias_depth, Config(training=True).bias_depth) == (64, 512)
-    assert Config(training=True, bias_depth=64).bias_depth == Config(bias_depth=64).bias_depth == 64
+def test_attention_wants_more_biases():
+    assert (Config(attention=False).bias_depth, Config().bias_depth) == (64, 512)
+    assert Config(bias_depth=64).bias_depth == Config(attention=False, bias_depth=64).bias_depth == 64
     assert PRESETS["training"] == Config(training=1)
     assert [name for name, config in PRESETS.items() if config.training] == ["training"]
 

@@ -24,6 +24,7 @@ CHANGES = dict(
     table_lanes=2,
     softmax=False,
     softmax_lanes=8,
+    attention=False,
     training=True,
     ring=True,
     ring_depth=16,

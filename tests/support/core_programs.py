@@ -186,7 +186,7 @@ class Hazards:
         region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
         while tiles is None or tiles > 0:
             fields = self.host(region, 2 * n * n, min(3, tiles or 3))
-            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=self.below(2) if self.config.training else 0))
+            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=self.below(2) if self.config.attention else 0))
             self.tiles += fields["rows"]
             if tiles is None:
                 return
@@ -227,7 +227,7 @@ class Hazards:
         f["buffer"] = self.below(config.unified_buffer_depth - buffer)
         f["acc"] = self.rows(config.accumulator_depth, acc)
         biases = f["tiles0"]
-        if config.training and biases + f["rows0"] * f["rows1"] - 1 <= config.bias_depth:
+        if config.attention and biases + f["rows0"] * f["rows1"] - 1 <= config.bias_depth:
             f["bias_rows"] = self.below(2)
             biases += (f["rows0"] * f["rows1"] - 1) * f["bias_rows"]
         f["bias"] = self.rows(config.bias_depth, biases)

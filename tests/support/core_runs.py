@@ -19,8 +19,8 @@ SMALL = Config(**TINY)
 #: A core with every optional feature.
 FULL = Config(
     **TINY
-    | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "transpose": True, "bias_depth": 16}
-    | {"ring": True, "ring_depth": 4}
+    | {"pooling": True, "table_lanes": 2, "softmax": True, "attention": True, "training": True}
+    | {"transpose": True, "bias_depth": 16, "ring": True, "ring_depth": 4}
 )
 SIZES = [
     dict(cell_stages=1, in_flight=4),
@@ -30,11 +30,22 @@ SIZES = [
     dict(n=8, weight_fifo_depth=2),
     dict(pooling=True, cell_stages=5),
     dict(n=8, table_lanes=1),
+    dict(attention=True, bias_depth=8),
     dict(n=2, pooling=True, table_lanes=2, bus_width=32),
     dict(n=8, softmax=True, softmax_lanes=4, cell_stages=8),
     dict(n=2, softmax=True, pooling=True, bus_width=32),
-    dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
-    dict(softmax=True, softmax_lanes=4, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
+    dict(n=2, softmax=True, pooling=True, attention=True, training=True, bias_depth=16, weight_fifo_depth=2),
+    dict(
+        softmax=True,
+        softmax_lanes=4,
+        pooling=True,
+        attention=True,
+        training=True,
+        bias_depth=8,
+        cell_stages=8,
+        bus_width=32,
+        in_flight=4,
+    ),
 ]
 #: The core of the fast suite: the smallest array, with bus and queues different from `SMALL` and `FULL`.
 MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2)
@@ -42,7 +53,7 @@ MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_widt
 FEW_SIZES = [
     dict(cell_stages=1, in_flight=4),
     dict(cell_stages=8, bus_width=32, pooling=True),
-    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True, softmax_lanes=2),
+    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True, softmax_lanes=2, attention=True, bias_depth=8),
     MIXED,
     dict(n=8, weight_fifo_depth=2, table_lanes=1),
 ]

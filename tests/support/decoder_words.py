@@ -176,7 +176,7 @@ def operation(opcode, fields, config, pc):
     }
     if config.training and bias:
         found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
-    if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.training and opcode is Opcode.LOAD_WEIGHTS:
+    if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.attention and opcode is Opcode.LOAD_WEIGHTS:
         found["transpose"] = fields.get("transpose", 0)
     if opcode is not Opcode.LOAD_WEIGHTS:
         found["row"] = 2 * fields["bias"] if bias else fields["buffer"]

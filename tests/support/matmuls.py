@@ -5,7 +5,7 @@ __all__ = ["random_matmul", "passes", "rows", "bias_rows"]
 
 def random_matmul(rng, config, *, loops=None, **fixed):
     """Returns a random MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed`
-    sets other fields. On a core with training, `bias_rows` is set at random if `start` is set and there are enough bias rows."""
+    sets other fields. On a core with attention, `bias_rows` is set at random if `start` is set and there are enough bias rows."""
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
     operation = {
@@ -34,7 +34,7 @@ def random_matmul(rng, config, *, loops=None, **fixed):
     operation["buffer"] = rng.randrange(config.unified_buffer_depth - last - reach[0])
     operation["acc"] = rng.randrange(config.accumulator_depth - rows0 * rows1 - reach[1] + 1)
     biases = tiles0
-    if config.training:
+    if config.attention:
         more = rows0 * rows1 - 1
         operation["bias_rows"] = rng.getrandbits(1) if tiles0 + more <= config.bias_depth else 0
         biases += more * operation["bias_rows"]

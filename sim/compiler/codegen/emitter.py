@@ -2,14 +2,13 @@
 must wait for."""
 
 from collections import Counter
-from itertools import accumulate
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth
 
 from ...golden.function_tables import table_of
-from ...ir.tiles import tiles_of
+from ..memory.bias_image import BiasImage
 from ..memory.data_tiles import DataTiles
 from ..memory.layout import ZEROS
 from ..timing.model import UNIT, UNITS
@@ -148,7 +147,10 @@ class StageEmitter(Emitter):
         super().__init__(config, host.sizes[Region.SCRATCH])
         self.stages, self.regions, self.layouts = stages, host.regions, host.layouts
         self.tables, self._table_vectors = {}, 0
-        self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
+        self.biases = BiasImage(stages, self.n)
+        self.resident = self.biases.resident(config.bias_depth)
+        if self.resident:
+            self.bias_ring = Ring(self.biases.plain, config.bias_depth - self.biases.plain)
 
     def results(self, stage, wide):
         """Returns the :class:`.Results` that emits the results of a stage. `wide` : True for binary32 results."""
@@ -163,14 +165,14 @@ class StageEmitter(Emitter):
 
     def begin_run(self, stages):
         """Prepares the loading of biases for a run, a range of stages: none of its bias rows is loaded yet."""
-        self.run_biases = self.biases_loaded = self.bias_row(stages[0])
-        self.biases_end = self.bias_row(stages[-1] + 1)
+        self.run_biases = self.biases_loaded = self.biases.row(stages[0])
+        self.biases_end = self.biases.row(stages[-1] + 1)
 
     def bias(self, column, count=1):
         """Returns the address, in the bias memory, of the bias rows of `count` column tiles of the current stage, from `column`
         on. Loads the rows first if they are not on the chip."""
-        row = self.bias_row(self.stage, column)
-        if self.first_bias[-1] <= self.config.bias_depth:
+        row = self.biases.row(self.stage, column)
+        if self.resident:
             if row + count > self.biases_loaded:
                 # The first load has the first group's rows; the second has all other rows of the run.
                 end = row + count if self.biases_loaded == self.run_biases else self.biases_end
@@ -182,16 +184,23 @@ class StageEmitter(Emitter):
             self._load_biases(row, count, self.take_bias(count, key))
         return self.bias_places[key][0]
 
+    def bias_rows(self, column, rectangle):
+        """Returns the first bias row of the sums in a rectangle, in a column tile of the current stage, which has a row for each
+        position. Loads the rows if they are not on the chip."""
+        stretches = tuple(self.biases.stretches(self.stage, column, rectangle))
+        if stretches not in self.bias_places:
+            place = self.take_bias(sum(count for _, count in stretches), stretches)
+            for row, count in stretches:
+                self._load_biases(row, count, place)
+                place += count
+        return self.bias_places[stretches][0]
+
     def _load_biases(self, row, count, place):
         self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": self._bias_offset(row), "rows": count, "bias": place})
 
     def _bias_offset(self, row):
         vectors = ZEROS + row * INSTRUCTIONS[Opcode.LOAD_BIAS].vectors(self.n)
         return vectors * self.config.vector_bytes
-
-    def bias_row(self, stage, column=0):
-        """Returns the index of a column tile's bias row, counted over all stages in region MODEL."""
-        return self.first_bias[stage] + column
 
     def load_table(self, function, operands):
         """Selects a function for TABLE, and loads the part of its table that the function table does not hold yet. `operands` is
@@ -200,5 +209,5 @@ class StageEmitter(Emitter):
         if function not in self.tables:
             self.tables[function] = self._table_vectors
             self._table_vectors += len(table.packed()) // self.config.vector_bytes
-        base = self._bias_offset(self.first_bias[-1]) // self.config.vector_bytes
+        base = self._bias_offset(self.biases.size) // self.config.vector_bytes
         self.put_table(function.key, table, base + self.tables[function], operands)

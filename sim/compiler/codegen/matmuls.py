@@ -48,6 +48,8 @@ class Group:
         Ranges into which the rows of sums are split for passes with index `whole` or more.
     bias : int or None
         First row of the bias memory. Default: the emitter allocates and loads the rows.
+    bias_rows : sequence of int or None
+        First row of the bias memory for each column tile, if each row of its sums has its own bias; in place of `bias`.
     tiles : object or None
         Source of weights that are values of a tensor. `fit(passes, count)` returns the number of `passes` that one MATMUL may
         have; `bring(tiles)` emits the LOAD_WEIGHTS of the next tiles. None if the weights are constants: their LOAD_WEIGHTS are
@@ -57,10 +59,13 @@ class Group:
         same operands.
     """
 
-    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, tiles=None, across=0):
+    def __init__(
+        self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, bias_rows=None, tiles=None, across=0
+    ):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
-        self.bias = emitter.bias(column, count) if bias is None else bias
+        self.bias_rows = bias_rows
+        self.bias = emitter.bias(column, count) if bias is None and not bias_rows else bias
         self.tiles, self.across = tiles, across
 
     def add(self, places, rows, first=0):
@@ -112,7 +117,11 @@ class Group:
         self.done += 1
 
     def _emit(self, loops, rows, first, start=0):
-        self._matmul(loops, rows, 0, self.count, self.acc + first, start)
+        if start and self.bias_rows:
+            for c in range(self.count):
+                self._matmul(loops, rows, c, 1, self.acc + c * self.sums + first, start)
+        else:
+            self._matmul(loops, rows, 0, self.count, self.acc + first, start)
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):
@@ -132,7 +141,8 @@ class Group:
             "tiles1": count1,
             "tiles1_stride": stride1,
             "acc": acc,
-            "bias": self.bias + c if start else 0,
+            "bias": 0 if not start else self.bias_rows[c] if self.bias_rows else self.bias + c,
+            "bias_rows": int(start and bool(self.bias_rows)),
             "tiles0": count if count > 1 else count0,
             "tiles0_stride": self.across if count > 1 else stride0,
             "tiles0_acc_stride": self.sums if count > 1 else 0,

@@ -301,7 +301,12 @@ class StageCode:
         count = len(passes) + ends_with_zeros(self.stage, self.n)
         whole = self._whole(count, sums, parts)
         across = int(reads_transposed(self.stage, self.layouts))
-        group = Group(self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, tiles=tiles, across=across)
+        rows = None
+        if self.stage.has_bias_rows:
+            rows = [self.emitter.bias_rows(columns[0] + c, rectangle) for c in range(columns[1])]
+        group = Group(
+            self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, bias_rows=rows, tiles=tiles, across=across
+        )
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)

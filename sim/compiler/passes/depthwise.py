@@ -155,7 +155,8 @@ def _is_pointwise(stage):
 
 
 def _is_plain(stage):
-    return not (stage.pool or stage.softmax or stage.times or stage.select or stage.extras or stage.origin != (0, 0))
+    beyond = stage.pool or stage.softmax or stage.times or stage.select or stage.extras or stage.has_bias_rows
+    return not (beyond or stage.origin != (0, 0))
 
 
 class _DepthwiseMapping:
@@ -207,7 +208,8 @@ class _DepthwiseMapping:
 
     def _begins_whole(self, name):
         writer = self.graph.stages[self.writers[name][0]]
-        return not (writer.softmax or writer.times) and writer.result_size == self.graph.tensors[name].shape[:2]
+        beyond = writer.softmax or writer.times or writer.has_bias_rows
+        return not beyond and writer.result_size == self.graph.tensors[name].shape[:2]
 
     def entries(self, number):
         """Returns the candidates for the source's rows per vector, for a depthwise stage whose source is not computed by a mapped

@@ -56,7 +56,7 @@ def _alone(graph, factors):
 
 def _widened(stage, lanes):
     terms = tuple(replace(term, weights=np.repeat(term.weights, lanes, axis=3)) for term in stage.terms)
-    return replace(stage, terms=terms, bias=None if stage.bias is None else np.repeat(stage.bias, lanes))
+    return replace(stage, terms=terms, bias=None if stage.bias is None else np.repeat(stage.bias, lanes, axis=-1))
 
 
 def _copy(tensor, name, lanes):

@@ -94,7 +94,7 @@ def _foldable(graph):
     found = {}
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
-        found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times)
+        found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times or stage.has_bias_rows)
     products = [(stage, term) for stage in graph.stages for term in stage.terms if term.data]
     for stage, term in products:
         found |= dict.fromkeys((stage.output, term.source, term.data), False)

@@ -13,6 +13,7 @@ from ...ir.graph import span
 from ...ir.tiles import tiles_of
 from ..memory.areas import Area, Rectangle
 from ..memory.batching import reads
+from ..memory.bias_image import most_sums
 from ..timing.model import turnaround
 
 __all__ = [
@@ -285,6 +286,9 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
         if job.held > depth:
             needed = "accumulator_depth", job.held
             continue
+        if stage.has_bias_rows and job.sums > most_sums(batched.stages, config.n, config.bias_depth):
+            needed = "bias_depth", 2 * job.sums
+            continue
         if found and _cost(job, config, _together(job, config, depth))[0] >= min(cost for cost, _ in found):
             continue
         for blocks in blocks_of(stage, layouts):
@@ -314,7 +318,8 @@ def _shapes(stage, batch, layouts):
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
     layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
-    several = free and not stage.pool and (transposed or not layout.planar) and not any(term.data for term in stage.terms)
+    several = free and not (stage.pool or stage.has_bias_rows) and (transposed or not layout.planar)
+    several = several and not any(term.data for term in stage.terms)
     step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1
     rows = [
         *((samples, height, width) for samples in (_sizes(batch) if several else ())),
@@ -396,7 +401,11 @@ def _together(job, config, depth):
     if job.stage.softmax or not job.stage.is_uniform:
         return 1
     wanted = -(-turnaround(config) // job.sums)
-    return max(1, min(job.tiles, wanted, depth // 2 // job.sums, config.bias_depth // 2))
+    if job.stage.has_bias_rows:
+        biases = most_sums(job.batched.stages, config.n, config.bias_depth) // job.sums
+    else:
+        biases = config.bias_depth // 2
+    return max(1, min(job.tiles, wanted, depth // 2 // job.sums, biases))
 
 
 def _cost(job, config, together, blocks=1, operands=0):

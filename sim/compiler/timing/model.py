@@ -93,7 +93,7 @@ class _Run:
         self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
         # Latency of the transposer between bus and FIFO, per tile.
-        self.transposer = Transposer.latency + config.n - 1 if config.training else 0
+        self.transposer = Transposer.latency + config.n - 1 if config.attention else 0
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()

@@ -90,7 +90,7 @@ def _per_value(step, tensor, constant):
 def affine(step, tensor, scale=None, shift=None):
     """Returns `tensor * scale + shift`. `scale` and `shift` are constants that are broadcast against the tensor; None leaves the
     operation out."""
-    for constant in (scale, shift):
+    for constant in (scale, None if shift is None else np.where(np.isneginf(shift), 0, shift)):  # masks hold -inf
         if constant is not None and not np.isfinite(constant).all():
             raise ModelError(f"{step.title}: one of its constants is infinite or NaN")
     if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():

@@ -91,7 +91,7 @@ def test_lane_outputs_either_half():
 
 
 ALL = {"table_lanes": 2, "pooling": True, "softmax": True}
-TRAINING = {"pooling": True, "softmax": True, "training": True}
+TRAINING = {"pooling": True, "softmax": True, "attention": True, "training": True}
 FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, ALL, TRAINING, ALL | TRAINING]
 
 

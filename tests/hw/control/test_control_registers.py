@@ -145,9 +145,16 @@ def test_random_accesses_agree_with_a_dict(eager, ring):
 def test_fields_are_packed_into_a_word():
     assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8) == 0x08201210
     assert (
-        REGISTER["features"].pack(pooling=True, softmax=False, training=False, ring=False, transpose=False, table_lanes=4)
+        REGISTER["features"].pack(
+            pooling=True, softmax=False, training=False, ring=False, transpose=False, attention=False, table_lanes=4
+        )
         == 0x401
     )
-    assert REGISTER["features"].pack(pooling=True, softmax=True, training=True, ring=True, transpose=True, table_lanes=4) == 0x41F
+    assert (
+        REGISTER["features"].pack(
+            pooling=True, softmax=True, training=True, ring=True, transpose=True, attention=True, table_lanes=4
+        )
+        == 0x43F
+    )
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

@@ -21,7 +21,7 @@ CONFIGS = [
     Config(n=16, bus_width=64, table_lanes=0),
     Config(n=128, cell_stages=1, table_lanes=128, pooling=False, softmax=False),
     Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
-    Config(**SMALL, pooling=False, table_lanes=0),
+    Config(**SMALL, pooling=False, table_lanes=0, attention=False),
     Config(**SMALL),
     Config(**SMALL, training=True, transpose=True),
     Config(n=2, transpose=True, pooling=False),
@@ -75,7 +75,7 @@ def random_word(rng, config, sizes, cores):
     "config",
     all_but([CONFIGS[7]], CONFIGS),
     ids=lambda config: (
-        f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.ring:d}-{config.transpose:d}"
+        f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.attention:d}-{config.ring:d}-{config.transpose:d}"
     ),
 )
 def test_random_words_decode_as_in_the_machine_model(config):

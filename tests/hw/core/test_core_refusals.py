@@ -101,7 +101,7 @@ def edges(config):
 
 
 def training_edges(config):
-    """Yields instructions at the limits of fields that need the feature `training`. A core without it refuses each of them."""
+    """Yields instructions at the limits of fields that need `training` or `attention`. A core without these refuses each."""
     n, depths = config.n, {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
     yield Opcode.LOAD_WEIGHTS, {**GOOD[Opcode.LOAD_WEIGHTS], "transpose": 1}
     bias = GOOD[Opcode.LOAD_BIAS]

@@ -18,7 +18,7 @@ def enough(config):
 
 
 #: The latency of a tile through the transposer and into the array exceeds that of a row through the array.
-FLAT = Config(**TINY | {"pooling": True, "softmax": True, "training": True}, cell_stages=1)
+FLAT = Config(**TINY | {"pooling": True, "softmax": True, "attention": True, "training": True}, cell_stages=1)
 
 
 def check_silence(rng, programs, latency, config=DEEP):

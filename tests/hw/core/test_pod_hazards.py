@@ -83,7 +83,7 @@ def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_
     ids=str,
 )
 def test_all_features(rng, tmp_path, sizes, cores, pause, link_latency):
-    features = dict(pooling=True, table_lanes=2, softmax=True, training=True, transpose=True, bias_depth=16)
+    features = dict(pooling=True, table_lanes=2, softmax=True, attention=True, training=True, transpose=True, bias_depth=16)
     config = Config(**{**TINY, **features, "ring": True, "ring_depth": 4, **sizes})
     assert sizes != dict(n=4) or config == FULL
     check_pod(rng, tmp_path, config, cores, programs=3, length=60, pause=pause, link_latency=link_latency)

@@ -195,15 +195,15 @@ def test_random(n, stages, count, wild, weights_pace, **changes):
 
 @pytest.mark.parametrize("n, stages, count", [(2, 1, 3), *slow((2, 1, 8), (2, 8, 8), (4, 3, 4))])
 def test_one_bias_row_per_row(n, stages, count):
-    """With `training`, MATMULs that use one bias row per row equal the golden model."""
-    test_random(n, stages, count, 0.01, 1, training=True, bias_depth=16)
+    """With `attention`, MATMULs that use one bias row per row equal the golden model."""
+    test_random(n, stages, count, 0.01, 1, bias_depth=16)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
 @pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8), (8, 3)])
-def test_volume(n, stages, training):
-    test_random(n, stages, 60, 0.002, 0.8, training=training, bias_depth=16)
+def test_volume(n, stages, attention):
+    test_random(n, stages, 60, 0.002, 0.8, attention=attention, bias_depth=16)
 
 
 @pytest.mark.parametrize("n, stages", [(2, 3), *slow((2, 8))])

@@ -149,8 +149,8 @@ def test_random(n, stages, offers, slowest, **changes):
 
 @pytest.mark.parametrize("n, stages", [(2, 1), *slow((2, 8), (4, 3))])
 def test_one_bias_row_per_row(n, stages):
-    """With `training`, the unit reads one bias row per row, as the model does."""
-    test_random(n, stages, 1, 1, training=True)
+    """With `attention`, the unit reads one bias row per row, as the model does."""
+    test_random(n, stages, 1, 1)
 
 
 def test_not_idle_during_an_operation():

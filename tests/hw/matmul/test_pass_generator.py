@@ -57,10 +57,10 @@ def run(config, **options):
     return simulate(unit, traffic, seed=seed(), config=config, count=80, **options)
 
 
-@pytest.mark.parametrize("training", [*slow(False), True])
+@pytest.mark.parametrize("attention", [*slow(False), True])
 @pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), *slow((1, 0.1))])
-def test_random(offers, takes, training):
-    run(configuration(training=training), offers=offers, takes=takes)
+def test_random(offers, takes, attention):
+    run(configuration(attention=attention), offers=offers, takes=takes)
 
 
 def test_one_pass_a_cycle():

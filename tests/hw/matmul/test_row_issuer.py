@@ -15,8 +15,8 @@ from seeds import seed
 from suites import all_but, slow
 
 SIZES = {"n": 4, "unified_buffer_depth": 256, "accumulator_depth": 32, "bias_depth": 32}
-LAYOUT = pass_layout(Config(**SIZES))
-TRAINING = pass_layout(Config(**SIZES, training=True))
+LAYOUT = pass_layout(Config(**SIZES, attention=False))
+ATTENTION = pass_layout(Config(**SIZES))
 
 
 def make_pass(**values):
@@ -158,7 +158,7 @@ def test_one_bias_row_per_row(delay, longest, offers):
     continue earlier sums alternate."""
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) | {"start": int(rng.random() < 0.7), "bias_rows": rng.getrandbits(1)} for _ in range(120)]
-    run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
+    run(todo, ATTENTION, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
 
 
 @pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])

@@ -112,7 +112,7 @@ def test_header_is_checked(made, tmp_path):
     header = made[2].files["model.h"].decode()
     assert "two __ layers_" in header and header.count("*/") == header.count("/*")
     changes = [("", "")]
-    changes += [(r"(OWN_SCRATCH_BYTES +)\d+u", r"\g<1>64u"), (r"(NEEDS_BIAS_DEPTH +)64u", r"\g<1>32u"), ('"two __', '"two _+')]
+    changes += [(r"(OWN_SCRATCH_BYTES +)\d+u", r"\g<1>64u"), (r"(NEEDS_BIAS_DEPTH +)512u", r"\g<1>32u"), ('"two __', '"two _+')]
     changes += [(r"(own_input_shape\[\] = )\{9u\}", r"\1{8u}"), (r"\{1u, 1u, 2u, 4u\}", "{1u, 2u, 1u, 4u}"), ("32u,\n", "16u,\n")]
     for number, (old, new) in enumerate(changes):
         text = re.sub(old, new, header, count=1)

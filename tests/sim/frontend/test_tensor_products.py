@@ -14,7 +14,7 @@ from graphs import check, random_values
 from onnx_models import Builder, check_graph, close, integers, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
-CORE = Config(n=4, training=True)
+CORE = Config(n=4)
 
 
 def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
@@ -42,7 +42,7 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
 def test_products_give_the_golden_bits(rng, n):
     """Products of two tensors equal the golden model's bits on the instruction-level model, with and without padding, and for
     results that underflow."""
-    core = Config(n=n, training=True, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
+    core = Config(n=n, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
     for rows in (False, True):
         positions, inner, outputs = (int(size) for size in rng.integers(1, 12, 3))
         for inner_size, scale in ((inner, 1.0), (n, 1e-19), (2 * n, 1e-19)):
@@ -119,8 +119,8 @@ def test_products_of_pixels(rng, tmp_path):
 def test_refused(rng, tmp_path):
     """Products of two tensors are refused on a core without `training`, between different samples, and for unsuitable shapes."""
     path = attention(rng, 4, 4, 1, 4).save(tmp_path)
-    with pytest.raises(CompileError, match="needs a core with training; set it in its configuration"):
-        compile_network(tpu.load(path).network, Config(n=4), 1)
+    with pytest.raises(CompileError, match="needs a core with attention; set it in its configuration"):
+        compile_network(tpu.load(path).network, Config(n=4, attention=False), 1)
     b = Builder(["n", 4])
     b.node("MatMul", ["x", b.node("Transpose", ["x"], perm=[1, 0])], name="odd")
     refused(b.save(tmp_path), "operator MatMul, node 'odd'", "different samples")

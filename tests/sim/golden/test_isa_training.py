@@ -14,7 +14,7 @@ from core_programs import least_fields
 from machine_programs import HALT, cell_by_cell, fault_in, machine_of, program, random_bfloat16, random_binary32
 
 SIZES = dict(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=16, weight_fifo_depth=4)
-CONFIG, PLAIN = Config(**SIZES, training=True), Config(**SIZES)
+CONFIG, PLAIN = Config(**SIZES, training=True), Config(**SIZES, attention=False)
 N = CONFIG.n
 machine, fault_of = functools.partial(machine_of, CONFIG), functools.partial(fault_in, CONFIG)
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
