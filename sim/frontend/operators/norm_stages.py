@@ -115,7 +115,15 @@ class _Norm:
         return replace(self._own(node, weight), stride=(0, 0))
 
     def _dense(self, node, weights):
-        return Tap(node, weights[None, None], exact=True)
+        """Returns a tap that is a dense layer at each position: of each group by itself if groups are consecutive channels, and
+        `weights` are 0 between groups."""
+        channels, size = len(self.same), int(self.same[0].sum())
+        groups = channels // size
+        if groups == 1 or weights.shape != self.same.shape or (self.same != np.kron(np.eye(groups), np.ones((size, size)))).any():
+            return Tap(node, weights[None, None], exact=True)
+        columns = np.arange(channels)
+        own = weights[columns // size * size + np.arange(size)[:, None], columns]
+        return Tap(node, own[None, None], groups=groups, exact=True)
 
     # Means
 
