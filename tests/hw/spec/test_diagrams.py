@@ -36,7 +36,9 @@ def _burst(beats, address):
 
 
 def _transfer(vectors, row, address, slot):
-    return pack(transfer_layout(CORE), vectors=vectors, row=row, address=address, tag={"slot": slot, "pc": 0}, bias=0)
+    return pack(
+        transfer_layout(CORE), vectors=vectors, row=row, address=address, tag={"slot": slot, "pc": 0}, bias=0, transpose=0
+    )
 
 
 def _binary32(value):
