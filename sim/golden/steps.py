@@ -138,6 +138,11 @@ def _united(stage, parts, step, sums):
     return whole_of_segments([upper_half(part) for part in parts], step.tensors[stage.output].channels)
 
 
+def _broadcast(values, shape):
+    """Returns an array broadcast to a shape, contiguous."""
+    return values if values.shape == shape else np.ascontiguousarray(np.broadcast_to(values, shape))
+
+
 class _Tensors:
     """The tensors of all cores, or the own tensors of one core, which reads its `shard` of the samples of all.
 
@@ -186,8 +191,7 @@ class _Tensors:
             results[key] = self._rounded(stage, total)
         result = results[key]
         if stage.times:
-            factor = np.ascontiguousarray(np.broadcast_to(self._operand(stage.times), result.shape))
-            result = self.sums.product(result, factor)
+            result = self.sums.product(result, _broadcast(self._operand(stage.times), result.shape))
         return self._selected(stage, result) if stage.select else result
 
     def _largest(self, stage, total, results):
@@ -220,8 +224,7 @@ class _Tensors:
         shape = (self.batch if tensor.samples else 1, *stage.size, tensor.channels)
         total = None
         if stage.start:
-            start = self.value(stage.start).astype(np.float32, copy=False)
-            total = start if start.shape == shape else np.ascontiguousarray(np.broadcast_to(start, shape))
+            total = _broadcast(self.value(stage.start).astype(np.float32, copy=False), shape)
         for term in stage.terms:
             if term.transposed:
                 total = self._add_transposed(total, shape, tensor.samples, term)
@@ -231,10 +234,9 @@ class _Tensors:
 
     def _add(self, total, term):
         source, weights = self._operand(term.source), self._operand(term.weights)
-        source = np.broadcast_to(source, (len(total), *source.shape[1:]))
+        source = _broadcast(source, (len(total), *source.shape[1:]))
         if self.step.is_diagonal(term, total.shape[1:]):
-            factor = weights if weights.size == 1 else np.broadcast_to(weights, total.shape)
-            return self.sums.scaled(total, source, factor)
+            return self.sums.scaled(total, source, weights if weights.size == 1 else _broadcast(weights, total.shape))
         if self.step.tensors[term.weights].samples:
             return self._add_product(total, source, weights, term)
         if term.apart != (1, 1):
@@ -268,8 +270,8 @@ class _Tensors:
         if source.shape == (1, 1, 1, 1) and source == 1 and total is None and not samples:
             return self.sums.bias_gradient(vectors).reshape(shape)
         if source.shape[1:3] == (1, 1) and term.kernel == (1, 1):
-            source = np.broadcast_to(source, (*source.shape[:1], *vectors.shape[1:3], source.shape[3]))
-        source = np.broadcast_to(source, (len(vectors), *source.shape[1:]))
+            source = _broadcast(source, (len(source), *vectors.shape[1:3], source.shape[3]))
+        source = _broadcast(source, (len(vectors), *source.shape[1:]))
         kernel = (*term.kernel, source.shape[3] // term.groups, vectors.shape[3])
         one = Term("", np.broadcast_to(bfloat16(0), kernel), term.stride, term.dilation, term.padding, term.groups)
         if not samples:
