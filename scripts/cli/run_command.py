@@ -179,11 +179,11 @@ def _measure_layers(network, program, samples, simulator, memory):
     from amaranth_tpu.sim.check.interpreters import InterpreterError
     from amaranth_tpu.sim.check.layer_errors import layer_errors
     from amaranth_tpu.sim.compiler.report import measured_layers
-    from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+    from amaranth_tpu.sim.golden.network import core_input
     from amaranth_tpu.sim.host.inference import count_batch
 
     with progress_bar(console, "measuring layers") as advance:
-        rounded = round_bfloat16(samples)
+        rounded = core_input(network, samples)
 
         def measure(part, number, count):
             counters = count_batch(part, rounded, simulator=simulator.value, memory=memory)

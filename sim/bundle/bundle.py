@@ -10,9 +10,8 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.verilog.header import package_version
 
-from ..golden.arithmetic import round_bfloat16
 from ..golden.isa_model import Machine
-from ..golden.network import run_network
+from ..golden.network import core_input, run_network
 from .c_header import c_header
 from .copies import expand
 from .host_model import HostModel, host_model
@@ -83,9 +82,9 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
         Lines of the header's first comment, which describe the origin of the network.
     """
     model = host_model(network, program)
-    whole = np.zeros((program.batch, program.input_size), np.float32)
+    whole = np.zeros((program.batch, network.sample_size), np.float32)
     whole[: len(samples)] = samples
-    rounded = round_bfloat16(whole)
+    rounded = core_input(network, whole)
     results = run_network(network, rounded)
     files = {
         "model.bin": program.model,

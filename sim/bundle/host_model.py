@@ -116,6 +116,13 @@ def _last(origin):
 def host_model(network, program):
     """Returns the :class:`HostModel` of a network and its compiled program."""
     config, origin = program.config, network.origin
+    for feed in network.feeds:
+        if feed.table is not None:
+            name = next(one.name for one in origin.inputs if one.place.start <= feed.places[0] < one.place.stop)
+            raise CompileError(
+                f"input {_ODD.sub('_', name)!r}: selects rows of a table on the host, which the C driver does not do; "
+                "export the model from these rows on"
+            )
     needs = Needs(
         VERSION,
         config.n,
@@ -136,12 +143,12 @@ def host_model(network, program):
         output_bytes=program.output_bytes,
         scratch_bytes=program.scratch_bytes,
         batch=program.batch,
-        input_values=program.input_size,
+        input_values=network.sample_size,
         output_values=program.output_size,
         output_bits=32 if program.memory.batched.wide else 16,
         last=LAST.index(_last(origin)),
         needs=needs,
-        input_shape=tuple(network.input_shape) or (program.input_size,),
+        input_shape=tuple(network.input_shape) or (network.sample_size,),
         output_shape=tuple(origin.output.shape) if with_values else (program.output_size,),
         input=tuple(input_tensors(program.memory)),
         output=output_tensor(program.memory),

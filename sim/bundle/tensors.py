@@ -52,12 +52,12 @@ def input_tensors(memory):
     memory : sim.compiler.image.HostMemory
     """
     graph, found = memory.graph, []
-    numbers = graph.arrange_input(np.arange(1, graph.input_size + 1)[None])
+    numbers = graph.arrange_inputs(graph.fed(np.arange(1, graph.sample_size + 1)[None]))
     for gather in memory.batched.gathers:
         name = gather.tensor.name
         if memory.host.regions[name][0] is not Region.INPUT:
             raise ValueError(f"the tensor {name!r} of the input is not in region INPUT")
-        values = gather(numbers)[0].transpose(2, 0, 1)  # 0 stands for padding
+        values = gather(numbers[gather.source])[0].transpose(2, 0, 1)  # 0: padding
         channel, y, x = np.nonzero(values)
         found.append(_placed(memory, name, values[channel, y, x] - 1, _elements(memory, name, y, x, channel)))
     return found

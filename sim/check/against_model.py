@@ -255,13 +255,7 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
     for make in second:
         try:  # an interpreter may have a bug, or the order of the model's operations may need more precision than binary32
             wide = make is interpreters.onnx_reference_binary64
-            (values,) = values_of(
-                make(origin.path, [output.value]),
-                origin,
-                samples,
-                [exact.shape[1]],
-                np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None,
-            )
+            (values,) = values_of(make(origin.path, [output.value]), origin, samples, [exact.shape[1]], wide)
         except InterpreterError:
             continue
         again = _share(exact, bounds, values, unit)[0]

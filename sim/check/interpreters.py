@@ -189,8 +189,8 @@ def available():
     return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
 
 
-def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
-    """Executes an interpreter on samples. Returns its tensors, with one row per sample.
+def values_of(interpreter, origin, samples, sizes, wide=False, check=None):
+    """Runs an interpreter on samples and returns its values, one row per sample.
 
     Parameters
     ----------
@@ -201,11 +201,11 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
         Samples. If the model accepts any batch size, they form one batch. Otherwise they form batches of the model's size, the
         last one padded.
     sizes : list of int
-        Number of elements per sample, for each tensor.
-    dtype : dtype
-        Type of the input. Default: the model's type.
-    check : callable or None
-        Called for each batch with the number of samples and the list of unchanged tensors. It may raise an exception.
+        Elements of each value in one sample.
+    wide : bool
+        Floating-point inputs are binary64. Default: the model's types.
+    check : function or None
+        Called with the number of samples and the unchanged list of values of each batch. It may raise.
 
     Returns
     -------
@@ -216,14 +216,13 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
     InterpreterError
         If the interpreter fails, or if a tensor does not have the size given in `sizes`.
     """
-    dtype = dtype or helper.tensor_dtype_to_np_dtype(origin.element)
     if origin.batch is None:
         parts = [samples]
     else:  # repeat samples to pad the last batch
         size = origin.batch or 1
         rows = np.resize(np.arange(len(samples)), -(-len(samples) // size) * size)
         parts = [samples[rows[first : first + size]] for first in range(0, len(rows), size)]
-    found = [interpreter(origin.feeds(part, dtype)) for part in parts]
+    found = [interpreter(origin.feeds(part, wide)) for part in parts]
     for part, values in zip(parts, found):
         if check is not None:
             check(len(part), values)
@@ -255,7 +254,7 @@ def overflow_of(make, origin, sample):
     model = onnx.load(origin.path, load_external_data=False)
     names = [name for node in model.graph.node for name in node.output if name]
     rows = np.repeat(np.reshape(sample, (1, -1)), origin.batch or 1, axis=0)
-    feeds = origin.feeds(rows, helper.tensor_dtype_to_np_dtype(origin.element))
+    feeds = origin.feeds(rows)
     values = {**feeds, **{tensor.name: _constant(tensor) for tensor in model.graph.initializer}}
     try:
         values |= zip(names, make(origin.path, names)(feeds))

@@ -13,14 +13,14 @@ import numpy as np
 from ..functions.functions import NONE
 from ..fusion.nodes import Input
 from ..fusion.origin import softmax
-from ..golden.arithmetic import round_bfloat16
-from ..golden.network import run_graph
-from ..ir.graph import span
+from ..golden.network import core_input, run_graph
+from ..ir.graph import Feed, span
 
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_exact", "check_stages", "tensors_of"]
 
 _TINY = 2.0**-126
-_HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum of magnitudes reaches this
+_NOTHING = 104.0  # exp of a number this far below the maximum of a row is 0 in binary32
+_HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum reaches this
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,8 @@ def _node(node, tensors, errors, rounding, wide=False):
         if node.pool:
             values, error = _pooled(values, node.pool), _pooled(error, node.pool)
         if node.softmax:
-            shape = values.shape
+            shape, top = values.shape, (values - error).max(axis=3, keepdims=True)
+            error = np.where(np.isneginf(values) | (values + error < top - _NOTHING), 0, error)  # as in masks
             values = softmax(values.reshape(-1, shape[3])).reshape(shape)
             error = values * (np.expm1(2 * error.max(axis=3, keepdims=True)) + rounding.value) + rounding.curve + 2 * _TINY
         else:
@@ -208,10 +209,13 @@ def _node(node, tensors, errors, rounding, wide=False):
 
 
 def _arranged(origin, samples):
-    first = next(node for node in origin.nodes if isinstance(node, Input))
+    """Returns {input node: binary64 (count, height, width, channels)} for float samples (count, size)."""
     samples = np.asarray(samples, np.float64).reshape(len(samples), -1)
-    ordered = samples if origin.input_order is None else samples[:, origin.input_order]
-    return first, ordered.reshape(-1, *first.shape)
+    found = {}
+    for node in origin.nodes:
+        if isinstance(node, Input):
+            found[node] = Feed(node.name, node.places, node.table).of(samples).reshape(-1, *node.shape)
+    return found
 
 
 def run_exact(origin, samples, rounding):
@@ -221,10 +225,10 @@ def run_exact(origin, samples, rounding):
     bound is infinite where a value may leave the range of binary32.
     """
     with np.errstate(all="ignore"):
-        first, values = _arranged(origin, samples)
-        tensors, errors = {first: values}, {first: np.zeros_like(values)}
+        tensors = _arranged(origin, samples)
+        errors = {node: np.zeros_like(values) for node, values in tensors.items()}
         for node in origin.nodes:
-            if node is not first:
+            if node not in tensors:
                 tensors[node], errors[node] = _node(node, tensors, errors, rounding)
         return tuple(array[origin.nodes[-1]].reshape(len(samples), -1)[:, origin.order] for array in (tensors, errors))
 
@@ -232,9 +236,9 @@ def run_exact(origin, samples, rounding):
 def tensors_of(network, samples):
     """Computes the golden model for samples (count, size). Returns {node: binary64 (count, height, width, channels)}."""
     nodes = network.origin.nodes
-    rounded = round_bfloat16(np.asarray(samples, np.float32))
+    rounded = core_input(network, np.asarray(samples, np.float32))
     _, kept = run_graph(network, rounded, keep=True)
-    kept[network.input] = network.arrange_input(rounded)
+    kept |= network.arrange_inputs(rounded)
     return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.tensors, strict=True)}
 
 

@@ -42,9 +42,9 @@ class HostMemory:
             raise TypeError(f"samples must be bfloat16, not {x.dtype}")
         if x.ndim != 2 or x.shape[1] != self.graph.input_size or len(x) > batched.batch:
             raise ValueError(f"samples must be of shape (up to {batched.batch}, {self.graph.input_size}), not {x.shape}")
-        values, parts = self.graph.arrange_input(x), []
+        values, parts = self.graph.arrange_inputs(x), []
         for gather in batched.gathers:
-            name, made = gather.tensor.name, gather(values)
+            name, made = gather.tensor.name, gather(values[gather.source])
             if name in batched.along_x:
                 whole = np.zeros((batched.chunks * batched.rows, made.shape[3]), made.dtype)
                 whole[: len(made)] = made[:, 0, 0]

@@ -30,16 +30,17 @@ class Samples:
 
 
 def _sample_shape(network):
-    return tuple(network.input_shape) or (network.input_size,)
+    return tuple(network.input_shape) or (network.sample_size,)
 
 
-def _element(network):
-    """Returns the element type of the model's input, as a numpy dtype."""
+def _elements(network):
+    """Returns `[(name, slice, element type)]` of the inputs, with their slices of a flattened sample."""
     if network.origin is None:
-        return np.dtype(np.float32)
-    from onnx import helper  # slow to import; only needed for networks from ONNX files
+        return [("", slice(None), np.dtype(np.float32))]
+    from onnx import helper  # slow to import, and only needed for networks from ONNX files
 
-    return np.dtype(helper.tensor_dtype_to_np_dtype(network.origin.element))
+    types = (np.dtype(helper.tensor_dtype_to_np_dtype(one.element)) for one in network.origin.inputs)
+    return [(one.name, one.place, element) for one, element in zip(network.origin.inputs, types)]
 
 
 def as_rows(network, array):
@@ -61,7 +62,7 @@ def as_rows(network, array):
     DataError
         If the shape does not fit. The message lists the valid shapes.
     """
-    shape, size, array = _sample_shape(network), network.input_size, np.asarray(array)
+    shape, size, array = _sample_shape(network), network.sample_size, np.asarray(array)
     alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
     if alone or array.ndim and len(array) and array.shape[1:] in (shape, (size,)):
         return array.reshape(-1, size), alone
@@ -128,7 +129,17 @@ def as_samples(network, array, most=None):
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16:
         raise DataError(f"samples must be numbers, best float32, not {array.dtype}")
     rows, alone = as_rows(network, array)
-    rows, element = rows[:most], _element(network)
+    rows, inputs = rows[:most], _elements(network)
+    parts = [_converted(rows[:, place], element, quoted(name) if len(inputs) > 1 else "") for name, place, element in inputs]
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    for feed in network.feeds:
+        if feed.table is not None:
+            _check_row_numbers(network, rows, values, feed)
+    return Samples(values, alone)
+
+
+def _converted(rows, element, name):
+    """Returns an input's values in float32, by way of its element type."""
     with np.errstate(all="ignore"):
         values = rows.astype(np.float32)
         if element.kind in "iub":
@@ -137,32 +148,61 @@ def as_samples(network, array, most=None):
                 rows,
                 (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
                 f"is no {element}, which the model takes; convert the samples",
+                name,
             )
         elif element.itemsize < 4:
             values = rows.astype(element).astype(np.float32)
-        _refuse(rows, ~np.isfinite(rows), "is not a finite number")
-        _refuse(rows, ~(np.abs(values) < _LARGEST), f"is too large for {'float16' if element == np.float16 else 'bfloat16'}")
-    return Samples(values, alone)
+        _refuse(rows, ~np.isfinite(rows), "is not a finite number", name)
+        too_large = f"is too large for {'float16' if element == np.float16 else 'bfloat16'}"
+        _refuse(rows, ~(np.abs(values) < _LARGEST), too_large, name)
+    return values
 
 
-def _refuse(rows, bad, why):
+def _check_row_numbers(network, rows, values, feed):
+    """Refuses values of a feed that are not row numbers of its table."""
+    count, places = len(feed.table), feed.places
+    outside = (values[:, places] < -count) | (values[:, places] >= count)
+    if outside.any():
+        sample, position = np.argwhere(outside)[0]
+        place = places[position]
+        one = next(one for one in network.origin.inputs if one.place.start <= place < one.place.stop)
+        where = f"value {place - one.first} of sample {sample}"
+        raise DataError(
+            f"input {quoted(one.name)}: {where}, {int(rows[sample, place])}, is not a row of its table of {count} rows; "
+            f"it must be from 0 to {count - 1}; {int(outside.sum())} such values in all"
+        )
+
+
+def _refuse(rows, bad, why, name):
     if bad.any():
         sample, value = np.argwhere(bad)[0]
-        raise DataError(f"value {value} of sample {sample}, {rows[sample, value]}, {why}; {int(bad.sum())} such values in all")
+        where = f"value {value} of sample {sample}{f' of input {name}' if name else ''}"
+        raise DataError(f"{where}, {rows[sample, value]}, {why}; {int(bad.sum())} such values in all")
 
 
 def random_samples(network, count, seed):
     """Returns `count` random samples from a seed.
 
-    Values are normally distributed with mean 0 and standard deviation 1. For an integer input they are uniform from 0 to 255, or
-    to the maximum of the type. The first samples do not depend on `count`.
+    Values are normally distributed with mean 0 and deviation 1. For an integer input they are uniform from 0 to 255, to the
+    type's maximum, or to the last row of the table that they select from. The first samples do not depend on `count`.
     """
-    element, shape = _element(network), (count, network.input_size)
-    random = np.random.default_rng(seed)
-    if element.kind not in "iub":
-        return as_samples(network, random.standard_normal(shape, np.float32))
-    most = 1 if element.kind == "b" else min(255, np.iinfo(element).max)
-    return as_samples(network, random.integers(0, most + 1, shape))
+    inputs, random = _elements(network), np.random.default_rng(seed)
+    if all(element.kind not in "iub" for _, _, element in inputs):
+        return as_samples(network, random.standard_normal((count, network.sample_size), np.float32))
+    limits = np.full(network.sample_size, 255)
+    for _, place, element in inputs:
+        if element.kind in "iub":
+            limits[place] = 1 if element.kind == "b" else min(255, np.iinfo(element).max)
+    for feed in network.feeds:
+        if feed.table is not None:
+            limits[feed.places] = np.minimum(limits[feed.places], len(feed.table) - 1)
+    rows = random.integers(0, limits + 1, (count, network.sample_size))
+    if any(element.kind not in "iub" for _, _, element in inputs):
+        rows = rows.astype(np.float64)
+        for _, place, element in inputs:
+            if element.kind not in "iub":
+                rows[:, place] = random.standard_normal(rows[:, place].shape)
+    return as_samples(network, rows)
 
 
 def takes_digits(network):
@@ -172,5 +212,5 @@ def takes_digits(network):
 
 
 def takes_integers(network):
-    """Returns True if the model's input has an integer type."""
-    return _element(network).kind in "iub"
+    """Returns True if all inputs of the model have integer types."""
+    return all(element.kind in "iub" for _, _, element in _elements(network))

@@ -8,17 +8,30 @@ from ..data.printable import printable
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
-from .index.values import LOWEST, SymbolicTensor, show
+from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import unsupported
-from .operators import dense, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
+from .operators import attention, dense, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
 from .operators.expressions import recognise, unknown
+from .operators.masks import added_masks, truth_values
 from .operators.normalization import recognise_normalisation
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
 from .validity.operator_rules import default_of
 
 __all__ = ["apply", "supported_operators"]
 
-# Registers the operators that have a formula, but no handler.
+#: Operators whose meaning does not depend on the order of values along the batch's axis.
+_ANY_ROWS = (
+    *("MatMul", "Gemm", "FusedGemm", "LayerNormalization", "Add", "Sub", "Mul", "Div", "Relu", "Gelu", "Erf", "Tanh", "Sigmoid"),
+    *("Identity", "Dropout", "Cast", "Shape", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+)
+_LOGIC = ("Where", "Not", "And", "Or")  # on truth values
+#: Operators that may follow a sum with minus infinity.
+_MASKED = (
+    *("Softmax", "Add", "Where", "Identity", "Dropout", "Cast", "CastLike", "Transpose", "Slice", "Split", "Flatten", "Reshape"),
+    *("Squeeze", "Unsqueeze", "Expand", "Shape", "Size"),
+)
+
+# Operators that have a formula, but no handler.
 for _name in ELEMENTS:
     _reduces = _name.startswith("Reduce")
     _attributes = ("axes", "keepdims", "noop_with_empty_axes") if _reduces else ()
@@ -78,8 +91,16 @@ def _apply(step):
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     if step.operator != "MaxPool" and any((value.index == LOWEST).any() for value in tensors):
         raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
-    if tensor.integer and known.group != SHAPES and step.operator != "Scaler":
+    if step.operator not in _MASKED and any(value.low or hidden(value.index).any() for value in tensors):
+        raise ModelError(f"{step.title}: minus infinity has been added to its input, so only Softmax may follow")
+    outer = {value.outer for value in tensors if value.batch is not None}
+    if len(outer) > 1 or outer - {1} and step.operator not in _ANY_ROWS:
+        raise ModelError(f"{step.title}: a Reshape before it joins an axis of {show(tensor)} with the samples, as its first part")
+    if tensor.integer and known.group != SHAPES and step.operator not in ("Scaler", *_LOGIC):
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+    masked = added_masks(step) or truth_values(step, tensor)
+    if masked is not None:
+        return [masked]
     if step.operator not in ELEMENTS:
         if len(tensors) > 1 and not known.joins:
             several = ", ".join(name for name, one in OPERATORS.items() if one.joins)

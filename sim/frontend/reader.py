@@ -20,13 +20,14 @@ from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
 from ..fusion.lowering import as_graph
 from ..fusion.nodes import Input, Joint, Linear, ValueView
-from ..fusion.origin import ModelInput, make_origin
+from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
 from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants
 from .constants import fold_constants, read_constant
-from .index.values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
+from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import Relayout, everything
+from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
 from .operators.expressions import limited_proofs
@@ -39,7 +40,6 @@ from .validity.ranges import check_ranges
 
 __all__ = ["read_model", "read_network"]
 
-NO_BATCH = 0
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -85,22 +85,21 @@ def _network(model, path, keep_softmax):
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
-    input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
     origin = make_origin(
         path,
         model.graph,
-        inputs=reader.inputs,
-        batch=reader.samples,
+        inputs=reader.inputs.entries,
+        batch=reader.inputs.samples,
         shapes=reader.shapes,
         labels=reader.labels,
         left_out=reader.left_out,
         places=reader.places,
         node=node,
         order=order,
-        input_order=input_order,
     )
-    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
-    return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
+    shape = reader.inputs.shape
+    facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}
+    return as_graph(printable(path.stem), node, order, **facts)
 
 
 def _in_order(node, order):
@@ -128,23 +127,24 @@ def _in_order(node, order):
 def _read(model, folder, keep_softmax):
     """Reads a model again and again, with other layouts or batch sizes of the input, until one reading succeeds. Returns
     `(reader, tensor of the result, True if a Softmax at the end was removed)`."""
-    layout = samples = first = None  # the input's layout; its batch if it is open; the error with the previous batch
+    layouts, samples, first = {}, None, None  # layouts of inputs; the batch if it is open; the error with the previous batch
     while True:
-        reader = _Reader(model, folder, layout, samples)
+        reader = _Reader(model, folder, layouts, samples)
         try:
             with limited_proofs():
                 return reader, *reader.read(keep_softmax)
         except Relayout as better:
-            layout = better
+            layouts = layouts | {better.name: better}
         except ModelError as error:
             if first is not None:
                 raise (error if isinstance(first, BatchFixed) and first.certain else first) from None
             # Some exporters leave the batch open at the input, but fix it in a Reshape at the traced size; other models have no
             # batch.
-            again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
+            fixed = reader.inputs is not None and reader.inputs.is_fixed
+            again = NO_BATCH if fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
             if again is None:
                 raise
-            first, layout, samples = error, None, again
+            first, layouts, samples = error, {}, again
 
 
 def _check_operators(graph):
@@ -173,16 +173,18 @@ class _Reader:
 
     Parameters
     ----------
+    layouts : dict of str to Relayout
+        Layouts of inputs, other than a vector.
     samples : int or None
         Batch size to assume if the model's input leaves it open. NO_BATCH: the input has no batch axis, and is one sample as a
         whole.
     """
 
-    def __init__(self, model, folder, layout, samples):
-        self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
+    def __init__(self, model, folder, layouts, samples):
+        self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
-        self.is_open = self.is_fixed = False  # the batch size, as declared at the input: open, or fixed and larger than 1
+        self.inputs = None
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
         self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> its kind of label, or ""
         self.left_out = {}  # output -> the function that is left to the host
@@ -196,15 +198,10 @@ class _Reader:
         self.ended = set()  # names whose values have been released
         self.done = set()  # nodes that have run, by id
 
-    @property
-    def order(self):
-        """Returns, for each value in the order of the input node, its index in the sample. Returns None if the input is a
-        vector."""
-        return self.layout and self.layout.order
-
     def read(self, keep_softmax):
         """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
-        self.shape = self._read_input()
+        self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples)
+        self.values |= self.inputs.values
         if not self.graph.output:
             raise ModelError("the graph has no output")
         results = []
@@ -238,82 +235,20 @@ class _Reader:
     def _check_result(self, entry, tensor):
         producer = self.producers.get(entry.name)
         text = title(producer) if producer is not None else f"output {quoted(entry.name)}"
-        if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) != 1:
+        if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) * tensor.outer != 1:
             raise ModelError(f"{text}: moves the batch; it must be the first axis of the result {show(tensor)}")
         if (tensor.index == LOWEST).any():
             raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
+        if tensor.low or hidden(tensor.index).any():
+            raise ModelError(f"{text}: minus infinity has been added to the result, which only Softmax can read")
 
     def _result(self, step, tensor):
         """Returns the result as all values of a single node, without constant zeros. `step` is the last node's."""
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
-    def _read_input(self):
-        """Creates the symbolic tensors of the inputs, and returns the shape of one sample. Several inputs are concatenated to one
-        vector."""
-        entries = [entry for entry in self.graph.input if entry.name not in self.initializers]
-        if not entries:
-            raise ModelError("the graph has no input")
-        found = [self._dims_of(entry) for entry in entries]
-        alone = len(found[0]) == 1 or self.samples == NO_BATCH
-        if len(entries) > 1:
-            _check_several(entries, found, alone)
-        shapes = [tuple(dims if alone else dims[1:]) for dims in found]
-        for entry, shape in zip(entries, shapes):
-            if None in shape:
-                raise ModelError(
-                    f"input {quoted(entry.name)} has the shape {_shown(entry)}: only the first size, the batch, "
-                    f"may be open; export the model with fixed sizes"
-                )
-        for entry in entries:
-            if sum(map(prod, shapes)) > MOST_VALUES:
-                raise ModelError(
-                    f"input {quoted(entry.name)} has the shape {_shown(entry)}; at most {MOST_VALUES} values per sample are "
-                    "supported"
-                )
-        samples = 1 if alone else found[0][0] or self.samples
-        if not alone:
-            self.is_open, self.is_fixed = found[0][0] is None, (found[0][0] or 0) > 1
-        ends = np.cumsum([0, *map(prod, shapes)]).tolist()
-        self.inputs = tuple(
-            ModelInput(entry.name, entry.type.tensor_type.elem_type, shape, first)
-            for entry, shape, first in zip(entries, shapes, ends)
-        )
-        sample = shapes[0] if len(entries) == 1 else (ends[-1],)
-        if len(entries) > 1:
-            self.layout = _layout_of(shapes)
-        names = ", ".join(quoted(entry.name) for entry in entries)
-        node = Input(
-            name=entries[0].name if len(entries) == 1 else "inputs",
-            title=f"input {names}",
-            value=entries[0].name if len(entries) == 1 else None,
-            sample=sample,
-            loose=self.layout is None and len(entries) == 1,
-            shape=(1, 1, ends[-1]) if self.layout is None else self.layout.shape,
-        )
-        index = np.arange(ends[-1]) if self.layout is None else np.argsort(self.layout.order)
-        # A single sample has no batch: operators along the axis of size 1 apply to this sample.
-        batch = {} if samples == 1 else {"batch": 0, "samples": samples}
-        for one in self.inputs:
-            dims = one.shape if alone else (1, *one.shape)
-            integer = one.element in INTEGERS
-            self.values[one.name] = SymbolicTensor(dims, node, index[one.place], integer=integer, **batch)
-        return sample
-
-    def _dims_of(self, entry):
-        """Returns the sizes of an input as a list; None is an open size."""
-        kind = entry.type.tensor_type
-        if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
-            raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
-        if not kind.HasField("shape") or not kind.shape.dim:
-            raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
-        if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
-            raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
-        return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
-
     def fixed_by(self, error):
-        """Returns the batch size that a node requires although the input leaves it open; None if there is no such size. `error`
-        is the :class:`.BatchFixed`."""
-        return error.batch if self.is_open and (error.certain or self._multiplied(error.node)) else None
+        """Returns the batch size that a node requires although the input leaves it open; None if there is none."""
+        return error.batch if self.inputs.is_open and (error.certain or self._multiplied(error.node)) else None
 
     def _multiplied(self, node):
         """Returns True if the values of a node, in an unchanged shape, are an operand of a matrix product. ONNX then accepts only
@@ -394,34 +329,6 @@ class _Reader:
             if not self.users[name]:
                 self.values.pop(name, None)
                 self.ended.add(name)
-
-
-def _shown(entry):
-    """Returns the shape of an input as text, with the names that the model declares."""
-    dims = entry.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
-
-
-def _check_several(entries, found, alone):
-    """Refuses several inputs if their first axes are not the same batch, or if their types differ. `found` has the sizes of each
-    input. `alone` is True if the inputs have no batch axis."""
-    names = ", ".join(f"{quoted(entry.name)} {_shown(entry)}" for entry in entries)
-    if alone or any(len(dims) == 1 for dims in found):
-        raise ModelError(f"each of several inputs must have the batch as its first axis: {names}")
-    if len({dims[0] for dims in found}) > 1:
-        raise ModelError(f"the inputs have different batches: {names}")
-    if len({entry.type.tensor_type.elem_type for entry in entries}) > 1:
-        raise ModelError(f"the inputs are of different types: {names}")
-
-
-def _layout_of(shapes):
-    """Returns the common layout of several inputs as a :class:`.Relayout`: images of one size become channels of one image.
-    Returns None for other shapes."""
-    if any(len(shape) != 3 or shape[1:] != shapes[0][1:] for shape in shapes):
-        return None
-    channels, size = sum(shape[0] for shape in shapes), shapes[0][1:]
-    order = np.arange(channels * prod(size)).reshape(channels, *size).transpose(1, 2, 0).reshape(-1)
-    return Relayout((*size, channels), order)
 
 
 def _name(tensor, name):

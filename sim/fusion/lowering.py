@@ -6,15 +6,16 @@ from ..data.printable import printable
 from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.function_tables import table_of
 from ..ir.errors import ModelError
-from ..ir.graph import Graph, Stage, Tensor, Term
+from ..ir.graph import Feed, Graph, Stage, Tensor, Term
 from .fuse import in_order
 from .nodes import Input
 
 __all__ = ["as_graph"]
 
 _LEAST = 2.0**-126  # least normal number
-_SPLIT = 2.0**-100  # smaller weights are not split in two: the remainder may be subnormal
-_MOST_CHOICES = 1 << 26, 1 << 27  # limits, per node and per network, on the number of weights 1 or 0 that only select channels
+_SPLIT = 2.0**-100  # smaller weights are not split: the remainder may be subnormal
+_LARGE = 2.0**20
+_MOST_CHOICES = 1 << 26, 1 << 27  # limits per node and per network on weights of 1 or 0 that only select channels
 
 
 def _checked_function(function, title):
@@ -45,24 +46,27 @@ def _bias(node):
     return bias
 
 
-def _checked(weights, title):
-    """Returns the weights rounded to bfloat16. Raises ModelError for finite weights that become infinite: times 0 they give NaN,
-    while ONNX gives 0."""
+def _checked(weights, title, exact=False):
+    """Returns rounded weights. Refuses finite weights that overflow: their product with 0 is NaN, but 0 in ONNX. Weights that are
+    `exact` become sums of several, so they may overflow in bfloat16, but not in binary32."""
     rounded = _rounded(weights)
+    if exact:
+        with np.errstate(over="ignore"):
+            rounded = np.where(np.isfinite(np.asarray(weights, np.float32)), 0, rounded)
     if (np.isinf(rounded) & np.isfinite(weights)).any():
         largest = np.abs(weights[np.isfinite(weights)]).max()
         raise ModelError(
             f"{title}: its weights, multiplied by the constants folded into them, reach {largest:.4g}, which is "
             "infinite in bfloat16; scale them down"
         )
-    return rounded
+    return _rounded(weights) if exact else rounded
 
 
 def _terms(tap, names, title):
     if tap.matrix is not None:
         weights = np.broadcast_to(np.zeros((), bfloat16), tap.weights.shape)
         return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
-    weights = [_checked(tap.weights, title)]
+    weights = [_checked(tap.weights, title, tap.exact)]
     if tap.exact:
         # Both summands of a weight have the same sign. An infinite operand times both then adds up to infinity, not NaN.
         values = np.asarray(tap.weights, np.float32)
@@ -72,7 +76,22 @@ def _terms(tap, names, title):
         if (rest != 0).any():  # a weight without remainder becomes two halves: an infinite operand times a remainder of 0 is NaN
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
+            weights = _in_three(values, first) or weights
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact) for part in weights]
+
+
+def _in_three(values, first):
+    """Returns weights as a list of three parts of the same sign, which add up exactly; None if two parts do for all from `_LARGE`
+    on. Such weights cancel a constant in a mask, and an error in their last 8 bits would exceed the result."""
+    rest = (np.asarray(values - first).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    last = values - first - rest
+    if not (np.isfinite(values) & (last != 0) & (np.abs(values) >= _LARGE)).any():
+        return None
+    whole, half = (rest == 0) & (np.abs(values) >= 4 * _LEAST), (rest != 0) & (last == 0)  # infinity times 0 is NaN
+    first = np.where(whole, first / 2, first)
+    rest = np.where(whole, first / 2, np.where(half, rest / 2, rest))
+    last = np.where(whole, first / 2, np.where(half, rest, last))
+    return [_rounded(part) for part in (first, rest, last)]
 
 
 def _unique(wanted, taken):
@@ -102,12 +121,12 @@ def as_graph(name, output, order, **facts):
     """
     tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
     nodes, copied = in_order(output), 0
-    source = next((node for node in nodes if isinstance(node, Input)), None)
+    inputs = [node for node in nodes if isinstance(node, Input)]
     for node in nodes:
         names[node] = _unique(printable(node.value or node.name, 80), taken)
         height, width, channels = node.shape
         tensors[names[node]] = Tensor(names[node], channels, height, width)
-        if node is source:
+        if node in inputs:
             continue
         own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
         copied += own
@@ -137,4 +156,21 @@ def as_graph(name, output, order, **facts):
                 )
             )
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
-    return Graph(name, tensors, names[source], names[output], tuple(stages), output_order=order, **facts)
+    facts |= _inputs(inputs, names, int(np.prod(facts["input_shape"])))
+    return Graph(name, tensors, names[inputs[0]], names[output], tuple(stages), output_order=order, **facts)
+
+
+def _inputs(inputs, names, size):
+    """Returns the Graph's `input_order` if one input has all `size` values of a sample, else its `feeds`."""
+    first = inputs[0]
+    if len(inputs) == 1 and first.table is None and len(first.places) == size:
+        return {"input_order": None if np.array_equal(first.places, np.arange(size)) else first.places}
+    return {"feeds": tuple(Feed(names[node], node.places, _checked_table(node)) for node in inputs)}
+
+
+def _checked_table(node):
+    """Returns the table of an input in binary32, or None. Refuses values that overflow in bfloat16: they are finite in ONNX."""
+    if node.table is None:
+        return None
+    _checked(node.table, node.title)
+    return np.asarray(node.table, np.float32)

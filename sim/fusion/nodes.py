@@ -73,9 +73,14 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Input(Node):
-    """The input of the model. `sample` is its shape in the model, without the batch axis."""
+    """An input of the core. `sample` is its shape in the model, without the batch.
+
+    `places` and `table` are those of :class:`sim.ir.graph.Feed`.
+    """
 
     sample: tuple[int, ...]
+    places: np.ndarray
+    table: np.ndarray | None = None
 
 
 @dataclass(eq=False, kw_only=True)

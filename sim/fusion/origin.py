@@ -5,13 +5,15 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from .fuse import in_order
 from .result_shape import ResultShape
 
 __all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
 
-_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator -> index of the input with the numbers
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: index of the input with the values
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Origin:
     path : Path
         Path of the model file.
     inputs : tuple of ModelInput
-        Inputs of the model. All have the same element type.
+        Inputs, in the file's order.
     batch : int or None
         Batch size of the model. None: any size. 0: the model has no batch axis.
     outputs : tuple of Output
@@ -111,9 +113,7 @@ class Origin:
         The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node computes the
         results.
     order : int array
-        For each value of the results, its flat index (y, x, channel) in the last node.
-    input_order : int array or None
-        For each position (y, x, channel) of the network's input, its index in a flattened sample. None: the same order.
+        Flat index (y, x, channel) in the last node for each value of the results.
     """
 
     path: Path
@@ -122,21 +122,20 @@ class Origin:
     outputs: tuple[Output, ...]
     nodes: tuple
     order: np.ndarray
-    input_order: np.ndarray | None = None
 
     @property
     def input(self):
         """Returns the name of the model's input, or None if it has several."""
         return self.inputs[0].name if len(self.inputs) == 1 else None
 
-    @property
-    def element(self):
-        """Returns the element type of the inputs, a constant of `onnx.TensorProto`."""
-        return self.inputs[0].element
-
-    def feeds(self, rows, dtype):
-        """Returns the inputs of an ONNX interpreter, {name: array}, for one batch of samples (count, values)."""
-        arrays = {one.name: rows[:, one.place].reshape(len(rows), *one.shape).astype(dtype) for one in self.inputs}
+    def feeds(self, rows, wide=False):
+        """Returns an interpreter's inputs {name: array} for one batch of samples (count, values). With `wide`, floating-point
+        inputs are binary64."""
+        arrays = {}
+        for one in self.inputs:
+            kind = TensorProto.DOUBLE if wide and one.element in _FLOATS else one.element
+            kind = helper.tensor_dtype_to_np_dtype(kind)
+            arrays[one.name] = rows[:, one.place].reshape(len(rows), *one.shape).astype(kind)
         return {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
 
     @property
@@ -164,8 +163,8 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, input_order):
-    """Builds the :class:`Origin` of a network.
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order):
+    """Returns the :class:`Origin` of a network.
 
     Parameters
     ----------
@@ -180,9 +179,9 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
     left_out : dict
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
-        For each output name, its slice of the results.
-    node, order, input_order
-        Last node of the binary64 network, and index arrays; see :class:`Origin`.
+        Name of an output to its slice of the results.
+    node, order
+        Last node of the binary64 network, and the order of its values, see :class:`Origin`.
     """
     nodes = tuple(in_order(node))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
@@ -202,7 +201,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         )
         for name in (entry.name for entry in graph.output)
     ]
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order, input_order)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order)
 
 
 def _numbers(name, producers):

@@ -8,7 +8,7 @@ from .arithmetic import bfloat16, matmul, matmuls, ordered, round_bfloat16
 from .function_tables import apply
 from .softmax import softmax
 
-__all__ = ["run_network", "run_graph", "run_stage", "patches", "first_sums", "add_term", "pool_max"]
+__all__ = ["core_input", "run_network", "run_graph", "samples_for", "run_stage", "patches", "first_sums", "add_term", "pool_max"]
 
 _BLOCK = 1 << 23  # operands copied together at a time
 _NARROW = 4  # groups with at most this number of outputs are computed together
@@ -129,7 +129,7 @@ def run_stage(stage, tensors, binary32=False):
 
 
 def _run(graph, x, keep):
-    tensors = {graph.input: graph.arrange_input(x)}
+    tensors = graph.arrange_inputs(x)
     kept = {}
     for stage in graph.stages:
         part = run_stage(stage, tensors, binary32=graph.is_wide(stage))
@@ -145,15 +145,21 @@ def _run(graph, x, keep):
     return graph.arrange_output(tensors[graph.output].astype(np.float32)), kept
 
 
+def core_input(graph, x):
+    """Returns the bfloat16 values (count, input size) that the core reads for float32 samples (count, sample size) of a
+    :class:`sim.ir.graph.Graph`; bfloat16 values are returned unchanged."""
+    x = np.asarray(x)
+    return x if x.dtype == bfloat16 else round_bfloat16(graph.fed(x))
+
+
 def run_graph(graph, x, keep=False):
-    """Runs a network, a :class:`sim.ir.graph.Graph`, on float32 or bfloat16 samples (batch, input size). Returns float32 results
-    (batch, output size).
+    """Returns results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for samples as :func:`core_input` takes
+    them.
 
     With `keep`, returns `(results, tensors)`. `tensors` has the values of every tensor, (batch, height, width, channels), by
     name.
     """
-    x = np.asarray(x)
-    x = x if x.dtype == bfloat16 else round_bfloat16(x)
+    x = core_input(graph, x)
     largest = max(
         np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms) for stage in graph.stages
     )
@@ -165,12 +171,17 @@ def run_graph(graph, x, keep=False):
     return results, {name: np.concatenate([kept[name] for _, kept in parts]) for name in parts[0][1]}
 
 
+def samples_for(graph, x):
+    """Returns samples in any shape that fits, for :func:`core_input`. Raises :class:`sim.data.digits.DataError`."""
+    x = np.asarray(x)
+    return x if graph.feeds and x.dtype == bfloat16 else as_rows(graph, x)[0]
+
+
 def run_network(graph, x):
-    """Runs a network, a :class:`sim.ir.graph.Graph`, on float32 or bfloat16 samples: (batch, input size) or (batch, *shape of a
-    sample). Returns float32 results (batch, N).
+    """Returns results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 inputs, (batch, K) or (batch, *shape of a
+    sample), or for bfloat16 values of :func:`core_input`.
 
     The network's input and the results between stages are rounded to bfloat16; the last results stay binary32. Raises
     :class:`sim.data.digits.DataError` for samples of another shape.
     """
-    values, _ = as_rows(graph, x)
-    return run_graph(graph, values)
+    return run_graph(graph, samples_for(graph, x))

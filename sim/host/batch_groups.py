@@ -17,7 +17,7 @@ from amaranth_tpu.hw.verilog.header import command
 from ..compiler.timing.model import HOST_LATENCY
 from ..data.checkpoints import Checkpoint
 from ..data.samples import as_samples
-from ..golden.arithmetic import round_bfloat16
+from ..golden.network import core_input
 from ..rtl.verilog_cache import verilog_of
 from .inference import run_samples, summarize
 from .spread import in_turn
@@ -84,7 +84,7 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
     hw.tools.process.ToolError
         If another process uses the folder.
     """
-    rows, folder = round_bfloat16(as_samples(network, samples).rows), Path(folder)
+    rows, folder = core_input(network, as_samples(network, samples).rows), Path(folder)
     memory, size = {"latency": HOST_LATENCY, **(memory or {})}, part_batches(program) * program.batch
     facts = _facts(program, rows, simulator, memory)
     places = [(first, min(first + size, len(rows))) for first in range(0, len(rows), size)]

@@ -25,10 +25,10 @@ from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..compiler.compile import compile_network
 from ..compiler.timing.model import HOST_LATENCY
-from ..data.samples import as_rows, as_samples
-from ..golden.arithmetic import bfloat16, round_bfloat16
+from ..data.samples import as_samples
+from ..golden.arithmetic import bfloat16
 from ..golden.isa_model import Machine, MachineFault
-from ..golden.network import run_network
+from ..golden.network import core_input, run_network, samples_for
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
@@ -217,7 +217,8 @@ def run_samples(
     if simulator not in SIMULATORS:
         raise ValueError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
     samples = np.asarray(samples)
-    samples = as_rows(network, samples)[0] if samples.dtype == bfloat16 else round_bfloat16(as_samples(network, samples).rows)
+    checked = samples_for(network, samples) if samples.dtype == bfloat16 else as_samples(network, samples).rows
+    samples = core_input(network, checked)
     if simulator == "golden":
         started = time.perf_counter()
         expected = run_network(network, samples)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..functions.functions import NONE, Function
 
-__all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Graph", "dense_chain", "span"]
+__all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Feed", "Graph", "dense_chain", "span"]
 
 
 def span(count, stride, kernel, dilation):
@@ -256,6 +256,30 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
+class Feed:
+    """An input tensor that the host fills from some values of a sample.
+
+    Parameters
+    ----------
+    tensor : str
+    places : int array
+        Index into the flattened sample for each (y, x, channel) of the tensor; with a table, for each position (y, x).
+    table : float array (rows, channels) or None
+        Each value at `places` is a row number of this table, and the row is stored in place of the value. Negative numbers count
+        from the end.
+    """
+
+    tensor: str
+    places: np.ndarray
+    table: np.ndarray | None = None
+
+    def of(self, samples):
+        """Returns the tensor's values (count, values) for samples (count, values of a sample)."""
+        values = samples[:, self.places]
+        return values if self.table is None else self.table[values.astype(np.int64)].reshape(len(samples), -1)
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A network of stages, in topological order.
 
@@ -265,7 +289,7 @@ class Graph:
     tensors : dict of str to Tensor
         Tensors by name: the input, and the output of every stage.
     input, output : str
-        Names of tensors. The output stays binary32, unless a product is part of it.
+        Names of tensors. The output is kept in binary32, unless a product is part of it. With `feeds`, the input is the first.
     stages : tuple of Stage
     input_order : int array (height * width * channels,), or None
         For each (y, x, channel) of the input tensor, its index in the flattened ONNX sample. None: the same order.
@@ -279,6 +303,8 @@ class Graph:
         Entry `preprocess` of the model's metadata.
     origin : sim.fusion.origin.Origin or None
         Inputs and outputs of the ONNX model. None if the graph was not read from a file.
+    feeds : tuple of Feed
+        All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
     """
 
     name: str
@@ -292,11 +318,22 @@ class Graph:
     input_shape: tuple[int, ...] = ()
     preprocess: str | None = None
     origin: object = field(default=None, repr=False)
+    feeds: tuple[Feed, ...] = field(default=(), repr=False)
+
+    @property
+    def input_names(self):
+        """Returns the names of the input tensors."""
+        return tuple(feed.tensor for feed in self.feeds) or (self.input,)
 
     @property
     def input_size(self):
-        """Returns the number of values in one sample."""
-        return int(np.prod(self.tensors[self.input].shape))
+        """Returns the number of values that the core reads for one sample: the values of all input tensors."""
+        return sum(int(np.prod(self.tensors[name].shape)) for name in self.input_names)
+
+    @property
+    def sample_size(self):
+        """Returns the number of values in one sample of the model."""
+        return int(np.prod(self.input_shape, dtype=np.int64)) if self.feeds else self.input_size
 
     @property
     def output_size(self):
@@ -309,12 +346,28 @@ class Graph:
         """Returns True if a stage computes sums at more than one position."""
         return any(stage.size != (1, 1) for stage in self.stages)
 
+    def fed(self, samples):
+        """Returns the values (count, input size) that the core reads for samples (count, sample size) of the model."""
+        return np.concatenate([feed.of(samples) for feed in self.feeds], axis=1) if self.feeds else samples
+
     def arrange_input(self, samples):
         """Arranges samples (batch, input size), in the order of the ONNX model, as the input tensor (batch, height, width,
         channels)."""
         samples = np.asarray(samples)
         ordered = samples if self.input_order is None else samples[:, self.input_order]
         return np.ascontiguousarray(ordered).reshape(-1, *self.tensors[self.input].shape)
+
+    def arrange_inputs(self, samples):
+        """Returns {tensor: values (batch, height, width, channels)} of all input tensors, for :meth:`fed` samples."""
+        if not self.feeds:
+            return {self.input: self.arrange_input(samples)}
+        samples = np.asarray(samples)
+        shapes = [self.tensors[name].shape for name in self.input_names]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+        parts = np.split(samples, ends, axis=1)
+        return {
+            name: np.ascontiguousarray(part).reshape(-1, *shape) for name, part, shape in zip(self.input_names, parts, shapes)
+        }
 
     def arrange_output(self, values):
         """Arranges the output tensor (batch, height, width, channels) as results (batch, output size), in the order of the ONNX

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..check import interpreters
 from ..check.interpreters import values_of
-from ..golden.arithmetic import round_bfloat16
+from ..golden.network import core_input
 from ..host.batch_groups import run_in_parts
 from ..host.board import run_on_board
 from ..host.inference import SIMULATORS, run_samples
@@ -103,7 +103,7 @@ class SerialBoard:
         large as the board's memory permits."""
         return run_on_board(
             network,
-            round_bfloat16(rows),
+            core_input(network, rows),
             port=self.port,
             baud=self.baud,
             batch=batch,

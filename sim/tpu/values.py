@@ -36,8 +36,8 @@ def _shape(origin, sample):
 def inputs_of(network):
     """Returns the inputs of a network, as a tuple of :class:`Value`."""
     origin = network.origin
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(origin.element))
-    return tuple(Value(one.name, _shape(origin, one.shape), dtype) for one in origin.inputs)
+    types = (np.dtype(helper.tensor_dtype_to_np_dtype(one.element)) for one in origin.inputs)
+    return tuple(Value(one.name, _shape(origin, one.shape), dtype) for one, dtype in zip(origin.inputs, types))
 
 
 def outputs_of(network):

@@ -19,54 +19,59 @@ __all__ = ["Gather", "fold"]
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """An input tensor that the host derives from the graph's input. It is a copy if `term` is None; otherwise each position has
-    the values in the window of `term`. `size` is the height and width of the term's sums."""
+    """A tensor that the host derives from the input tensor `source`: a copy (`term` None), or the windows of a term at each
+    position."""
 
+    source: str
     tensor: Tensor
     term: Term | None = None
     size: tuple[int, int] | None = None
 
     def __call__(self, values):
-        """Returns the tensor's values, bfloat16 (batch, height, width, channels). `values` are the values of the graph's input in
-        the same format."""
+        """Returns the tensor as bfloat16 (batch, height, width, channels), from the values of its source."""
         if self.term is None:
             return values
         return np.ascontiguousarray(patches(values, self.term, self.size)).reshape(len(values), *self.tensor.shape)
 
 
 def _key(term, size):
-    return term.kernel, term.stride, term.dilation, term.padding, size
+    return term.source, term.kernel, term.stride, term.dilation, term.padding, size
 
 
 def fold(graph, n, always=()):
-    """Applies im2col to the terms that read the graph's input, where this saves weight tiles. Returns `(stages, [Gather])`: the
-    new stages, and all input tensors that they read. `always` has the indices of stages whose terms are replaced in any case."""
-    shape = graph.tensors[graph.input]
-    gathers, stages = {}, []
+    """Returns `(stages, [Gather])`: terms replaced where it saves tiles, and all input tensors that the stages read. Terms of the
+    stage numbers in `always` are replaced in any case."""
+    gathers, stages, inputs = {}, [], graph.input_names
     for number, stage in enumerate(graph.stages):
         terms = []
         for term in stage.terms:
-            folded = np.prod(term.kernel) * shape.channels
-            if term.source != graph.input:
+            if term.source not in inputs:
                 terms.append(term)
-            elif (
+                continue
+            shape = graph.tensors[term.source]
+            folded = np.prod(term.kernel) * shape.channels
+            if (
                 term.data
                 or term.groups > 1
                 or (number not in always and tiles_of(folded, n) >= np.prod(term.kernel) * tiles_of(shape.channels, n))
             ):
-                gathers.setdefault(None, Gather(shape))
+                gathers.setdefault(term.source, Gather(term.source, shape))
                 terms.append(term)
             else:
                 gather = gathers.setdefault(
                     _key(term, stage.sums_size),
                     Gather(
-                        Tensor(f"{graph.input}, gathered {len(gathers)}", int(folded), *stage.sums_size), term, stage.sums_size
+                        term.source,
+                        Tensor(f"{term.source}, gathered {len(gathers)}", int(folded), *stage.sums_size),
+                        term,
+                        stage.sums_size,
                     ),
                 )
                 terms.append(
                     Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1), fixed=term.fixed, sparse=term.sparse)
                 )
-        if graph.input in (stage.times, *(term.data for term in stage.terms)):
-            gathers.setdefault(None, Gather(shape))
+        for name in inputs:
+            if name in (stage.times, *(term.data for term in stage.terms)):
+                gathers.setdefault(name, Gather(name, graph.tensors[name]))
         stages.append(replace(stage, terms=tuple(terms)))
     return tuple(stages), list(gathers.values())

@@ -20,6 +20,9 @@ __all__ = [
     "LIMIT",
     "MOST_VALUES",
     "LOWEST",
+    "hidden",
+    "hide",
+    "revealed",
     "show",
     "common",
     "reduction",
@@ -42,6 +45,8 @@ INTEGERS = (
 
 #: In an index: padding with the lowest number, which only MaxPool can read.
 LOWEST = -2
+
+_HIDDEN = -4  # in an index: _HIDDEN - i is entry i plus minus infinity, which only Softmax can read
 
 #: Limit on the number of weights of one term, and on the number of values of a repetition.
 LIMIT = 1 << 24
@@ -73,15 +78,22 @@ class SymbolicTensor:
         Reshape has moved values of a sample into this axis: they are contiguous, sample after sample.
     source : Node
     index : int array (values of a sample,)
-        Index map: for each value, its index in the node, whose order is (y, x, channel). -1 is the constant 0, LOWEST a number
-        below all values.
+        Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value; see :func:`hide`.
     batch : int or None
         The batch axis. None if the whole tensor is one sample.
     samples : int or None
         Batch size of the model; None if it is open.
+    outer : int
+        Along the batch's axis, a Reshape has moved this number of values of a sample before the samples: the axis is
+        (outer, samples, rest), so a sample's values there are not contiguous.
     bare : bool
         True if the batch axis is missing when the batch size is one, because of a Squeeze without axes.
     integer : bool
+        Has an integer type, or holds truth values.
+    truth : bool
+        Holds truth values, as the numbers 0 and 1.
+    low : bool
+        Large negative numbers may stand for minus infinity. Only a Softmax, which gives 0 for both, may compute with the tensor.
     label : str
         "" if the tensor holds values. Otherwise it is a class label, and this is its kind: "number", in the shape `dims`, or
         "name".
@@ -96,8 +108,11 @@ class SymbolicTensor:
     index: np.ndarray
     batch: int | None = None
     samples: int | None = None
+    outer: int = 1
     bare: bool = False
     integer: bool = False
+    truth: bool = False
+    low: bool = False
     label: str = ""
     formulas: dict = field(default_factory=dict, repr=False)
     woven: bool = False
@@ -233,6 +248,21 @@ def common(step, *values):
             raise ModelError(text)
         dims += sizes
     return tuple(dims), batch
+
+
+def hide(index, mask):
+    """Returns an index in which minus infinity is added to the values that a mask selects."""
+    return np.where(mask & (index > _HIDDEN + 1), _HIDDEN - index, index)
+
+
+def hidden(index):
+    """Returns a mask of the values to which minus infinity is added."""
+    return index <= _HIDDEN + 1
+
+
+def revealed(index):
+    """Returns an index without the effect of :func:`hide`."""
+    return np.where(hidden(index), _HIDDEN - index, index)
 
 
 def limited(step, *sizes):

@@ -47,12 +47,12 @@ _ROLES = (
 
 
 class Relayout(Exception):
-    """Raised to restart the reader with another layout of the input. `shape` is (height, width, channels); `order` has, for each
-    place of this layout, the index into the sample."""
+    """A restart of the reader with another layout of the input node `name`: `shape` (height, width, channels), and `order`, the
+    index into the input for each place."""
 
-    def __init__(self, shape, order):
+    def __init__(self, name, shape, order):
         super().__init__()
-        self.shape, self.order = shape, order
+        self.name, self.shape, self.order = name, shape, order
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +101,11 @@ def _relayout(tensor, index):
     there = index >= 0
     inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
     size = tensor.source.shape[2]
-    if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
-        raise Relayout((*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
     root = tensor.source
     while root.sources:
         root = root.sources[0]
+    if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
+        raise Relayout(root.name, (*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
     axes = [length for length in root.sample if length != 1]
     if len(axes) in (2, 3):  # sliced or mirrored: the model's own layout, with the channels first or last
         places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
@@ -113,7 +113,7 @@ def _relayout(tensor, index):
             shape, order = pixels.shape, pixels.reshape(-1)
             moved = np.where(there, np.argsort(order)[index], -1)
             if _apart(replace(root, shape=shape), moved) is not None:
-                raise Relayout(shape, order)
+                raise Relayout(root.name, shape, order)
 
 
 def roles_of(shape, last=None):

@@ -12,15 +12,16 @@ from ...ir.graph import Pool
 from ..index.blocks import block_select
 from ..index.narrow import narrowed
 from ..index.phases import phases_of
-from ..index.values import SymbolicTensor, common, limited, show, whole
+from ..index.values import SymbolicTensor, common, hidden, limited, revealed, show, whole
 from ..index.views import arranged, arrangement, copied, everything, select, slide, view
 from ..registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator, register
 from .shapes import concat
 
-__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
+__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "in_range", "product", "softmax"]
 
 
 _LEAST = 2.0**-126  # least normal number
+_LARGEST = 2.0**128 - 2.0**120  # largest bfloat16
 
 
 # Scales and shifts
@@ -96,9 +97,13 @@ def affine(step, tensor, scale=None, shift=None):
     if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
         raise ModelError(f"{step.title}: multiplies by less than 2^-126, a subnormal number, which the core takes for 0")
     if scale is not None:
+        scale = in_range(scale)
+        if shift is None and _is_one_factor(step, tensor, scale):
+            factor = np.full((1, 1, tensor.source.shape[2]), scale.flat[0])
+            return tensor.of(Affine(**step.titles, shape=tensor.source.shape, source=tensor.source, scale=factor))
         tensor, scale = _per_value(step, tensor, scale)
     if shift is not None:
-        dims = tensor.dims
+        shift, dims = in_range(shift), tensor.dims
         tensor, shift = _per_value(step, tensor, shift)
         if scale is not None and tensor.dims != dims:
             scale = np.broadcast_to(scale.reshape(dims), tensor.dims).reshape(-1)
@@ -120,6 +125,23 @@ def affine(step, tensor, scale=None, shift=None):
             scale=placed(scale),
             shift=placed(shift),
         )
+    )
+
+
+def in_range(constant):
+    """Returns a constant in which the largest magnitude of binary32, as masks have it, is that of bfloat16: there it is
+    infinite."""
+    return np.where(np.abs(constant) == np.finfo(np.float32).max, np.sign(constant) * _LARGEST, constant)
+
+
+def _is_one_factor(step, tensor, scale):
+    """Returns True if one number scales some values of a node, such as the queries in a common dense layer: then it may scale the
+    whole node, and no value moves."""
+    return (
+        isinstance(tensor.source, (Affine, Linear))
+        and tensor.size < np.prod(tensor.source.shape)
+        and (scale == scale.flat[0]).all()
+        and common(step, tensor, scale)[0] == tensor.dims
     )
 
 
@@ -258,18 +280,28 @@ def softmax(step, tensor, kind=None):
         )
     covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
+    mask = hidden(tensor.index).reshape(tensor.dims)
+    tensor = replace(tensor, index=revealed(tensor.index), low=False)
+    if mask.all(axis=tuple(axes)).any():
+        raise ModelError(f"{step.title}: a constant mask adds minus infinity to all {covered} values of a row")
     if covered == tensor.size:
-        tensor = everything(step, tensor)
+        tensor = _masked(step, everything(step, tensor), mask)
         return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
     if covered == tensor.dims[axis] and kind == "softmax":
-        return _sliced_shares(step, tensor, axis) or _shares(step, arrangement(step, tensor, last=axis)[0], kind)
+        sliced = _sliced_shares(step, tensor, mask, axis)
+        return sliced or _shares(step, _masked(step, arrangement(step, tensor, last=axis)[0], mask), kind)
     raise ModelError(
         f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
         f"{show(tensor)}, its axis {axis}"
     )
 
 
-def _sliced_shares(step, tensor, axis):
+def _masked(step, tensor, mask):
+    """Returns a tensor plus minus infinity where a mask is set."""
+    return affine(step, tensor, shift=np.where(mask, -np.inf, 0.0)) if mask.any() else tensor
+
+
+def _sliced_shares(step, tensor, mask, axis):
     """Computes a Softmax along `axis` separately for each slice along another axis, such as the heads of attention, if the values
     are channels of positions only within a slice. Returns None if that is not the case."""
     if next(arranged(tensor, last=axis), None):
@@ -279,7 +311,9 @@ def _sliced_shares(step, tensor, axis):
             continue
         slices = [narrowed(tensor.permuted(tensor.sample.take([place], axis=other))) for place in range(size)]
         if all(next(arranged(one, last=axis), None) for one in slices):
-            made = [_shares(step, arrangement(step, one, last=axis)[0], "softmax") for one in slices]
+            masks = [mask.take([place], axis=other) for place in range(size)]
+            ready = (_masked(step, arrangement(step, one, last=axis)[0], hides) for one, hides in zip(slices, masks))
+            made = [_shares(step, one, "softmax") for one in ready]
             return concat(replace(step, arguments=made, attributes={"axis": other}), made[0])
     return None
 

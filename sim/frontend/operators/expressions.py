@@ -67,7 +67,7 @@ def unknown(step, why=""):
     before = [tensor.source for tensor in tensors if isinstance(tensor.source, Unknown)]
     fault = next((one.fault or one for one in before if one.fault or not one.truth), None)
     source = Unknown(**step.titles, shape=(1, 1, size), truth=step.operator in TRUTHS, fault=fault)
-    tensor = SymbolicTensor(dims, source, np.arange(size), batch, tensors[0].samples)
+    tensor = SymbolicTensor(dims, source, np.arange(size), batch, tensors[0].samples, tensors[0].outer)
     formulas = formulas_of(step, tensor)
     source.why = functools.partial(_why, list(formulas.values()), why)
     return replace(tensor, formulas=formulas)

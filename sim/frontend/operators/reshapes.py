@@ -108,21 +108,19 @@ def _wanted(step, tensor, sizes):
 
 
 def _placed(step, tensor, sizes):
-    """Returns a tensor with the same values in another shape, given as pairs. The batch axis of the result is the axis with the
-    same number of values before it, so that the values of a sample stay contiguous."""
+    """Returns the same values in another shape. The batch's axis is the axis with the same number of values before it, so that a
+    sample's values stay contiguous; else the axis that joins some of these values, `outer`, and the samples."""
     values, powers = [size for size, _ in sizes], [power for _, power in sizes]
-    if tensor.batch is None:
-        batch = None
-    else:
-        before, samples = prod(tensor.dims[: tensor.batch]), tensor.samples or 1
-        batch = next(
-            (
-                axis
-                for axis in range(len(sizes))
-                if prod(values[:axis]) == before and values[axis] % samples == 0 and (powers[axis] if tensor.is_open else True)
-            ),
-            None,
-        )
+    batch, outer = None, 1
+    if tensor.batch is not None:
+        before, samples = prod(tensor.dims[: tensor.batch]) * tensor.outer, tensor.samples or 1
+        places = [(prod(values[:axis]), axis) for axis in range(len(sizes)) if powers[axis] or not tensor.is_open]
+        found = [
+            (before // first, axis)
+            for first, axis in places
+            if 0 < first <= before and before % first == 0 and values[axis] % (before // first * samples) == 0
+        ]
+        outer, batch = min(found, default=(1, None))
         if batch is not None:
             values[batch] //= samples
     if (
@@ -133,7 +131,7 @@ def _placed(step, tensor, sizes):
         or sum(powers) != tensor.is_open
     ):
         _unplaced(step, tensor, sizes)
-    return replace(tensor, dims=tuple(values), batch=batch)
+    return replace(tensor, dims=tuple(values), batch=batch, outer=outer)
 
 
 def _unplaced(step, tensor, sizes):

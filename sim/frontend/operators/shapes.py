@@ -12,6 +12,7 @@ from ..index.phases import phased_concat
 from ..index.values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
 from ..index.views import arranged, channel_taps, in_place, in_roles, roles_of, seen_through, select, slide, view
 from ..registry import SHAPES, operator
+from .lookups import looked_up
 
 __all__ = ["cast_like", "together"]
 
@@ -34,7 +35,7 @@ def keep(step, tensor):
         like = step.arguments[1]
         if isinstance(like, SymbolicTensor):
             _check_like(step, like)
-            return replace(tensor, integer=False)
+            return replace(tensor, integer=False, truth=False)
         kind = helper.np_dtype_to_tensor_dtype(like.dtype)
     else:
         kind = step.attributes["to"]
@@ -44,7 +45,7 @@ def keep(step, tensor):
         raise ModelError(f"{step.title}: a Cast to this type is not supported; use float32")
     if kind in INTEGERS and kind not in (TensorProto.INT32, TensorProto.INT64):
         raise ModelError(f"{step.title}: a Cast to small integers is not supported; use float32")
-    return replace(tensor, integer=kind in INTEGERS)
+    return replace(tensor, integer=kind in INTEGERS, truth=False)
 
 
 def _check_like(step, like):
@@ -234,11 +235,14 @@ def split(step, tensor):
     return [seen_through(tensor.permuted(part)) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
 
 
-@operator("Gather", group=SHAPES, attributes=("axis",))
+@operator("Gather", group=SHAPES, joins=True, attributes=("axis",))
 def gather(step, tensor):
-    if step.arguments[0] is not tensor or isinstance(step.arguments[1], SymbolicTensor):
-        raise ModelError(f"{step.title}: is only supported with constant indices")
-    axis, index = _own(step, tensor, step.attributes.get("axis", 0), "picks"), step.arguments[1]
+    table, index = step.arguments
+    if isinstance(index, SymbolicTensor):
+        if isinstance(table, SymbolicTensor) or step.attributes.get("axis", 0) % max(1, table.ndim) or not table.ndim:
+            raise ModelError(f"{step.title}: indices that are not constant can only select rows, along axis 0, of a constant")
+        return looked_up(step, table, index)
+    axis = _own(step, tensor, step.attributes.get("axis", 0), "picks")
     if not index.size:
         raise ModelError(f"{step.title}: picks nothing")
     limited(step, tensor.size, index.size)

@@ -125,7 +125,7 @@ def refusals():
         b.node("Pow", ["t1", b.last], name="odd")
 
     def second_input(b):
-        b.inputs.append(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [None, 12]))
+        b.inputs.append(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [2, 12]))
 
     def mask(b):
         b.nodes.append(helper.make_node("Dropout", ["t2"], ["d", "mask"], "odd"))
@@ -146,7 +146,7 @@ def refusals():
         "two makers": (edit(2, o0="t1"), "two nodes make 't1'"),
         "inconsistent shapes": (edit(2, i1="c0"), "'last'", "(batch, 8)", "(12, 8)", "do not multiply"),
         "bias of wrong size": (edit(2, i2="c1"), "'last'", "bias of the shape (8) does not fit 3 outputs"),
-        "inputs of two types": (second_input, "'x' (?, 12), 'y' (?, 12)", "different types"),
+        "inputs of two batches": (second_input, "'x' (?, 12), 'y' (2, 12)", "different batches"),
         "open size": (shape([None, "pixels"]), "(?, pixels)", "only the first size"),
         "no shape": (shape(None), "no shape"),
         "empty input": (shape([None, 0]), "empty"),
