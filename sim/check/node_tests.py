@@ -2,7 +2,8 @@
 
 A test is an ONNX model with one node, or with the nodes that define its operator, with inputs and the expected outputs. The
 reader accepts weights and shapes only as constants, but in the tests they are inputs. Each test is therefore read several times:
-once with all inputs, and once for each floating-point input, with all other inputs as constants.
+once with all inputs, once with all floating-point inputs that have the first size of the first one, and once for each
+floating-point input. The other inputs are constants.
 """
 
 import re
@@ -78,7 +79,9 @@ def readings(case):
     A model that only rearranges its input, such as a single Transpose, gets its input doubled and a node that halves it.
     """
     arrays = _arrays(case)
-    choices = dict.fromkeys([tuple(arrays), *((name,) for name, array in arrays.items() if _is_float(array))])
+    floats = [name for name, array in arrays.items() if _is_float(array)]
+    alike = tuple(name for name in floats if np.shape(arrays[name])[:1] == np.shape(arrays[floats[0]])[:1])
+    choices = dict.fromkeys([tuple(arrays), alike, *((name,) for name in floats)])
     found = []
     for inputs in choices:
         one = _reading(case, arrays, inputs)

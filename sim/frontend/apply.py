@@ -10,7 +10,7 @@ from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import unsupported
-from .operators import attention, dense, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
+from .operators import attention, dense, joins, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
 from .operators.normalization import recognise_normalisation
@@ -24,6 +24,7 @@ _ANY_ROWS = (
     *("MatMul", "Gemm", "FusedGemm", "LayerNormalization", "Add", "Sub", "Mul", "Div", "Relu", "Gelu", "Erf", "Tanh", "Sigmoid"),
     *("Identity", "Dropout", "Cast", "Shape", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
 )
+_GUARDED = ("Softmax", "Add", "Where", "IsNaN")  # their handlers set the guard of a result
 _LOGIC = ("Where", "Not", "And", "Or")  # on truth values
 #: Operators that may follow a sum with minus infinity.
 _MASKED = (
@@ -44,10 +45,25 @@ def apply(step):
     if bare:
         _check_bare(step)
     # Gemm takes two axes, so its input has a batch axis, and so have all tensors that depend on its result.
-    return [
+    results = [
         replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
         for value in _apply(step)
     ]
+    if step.operator in _GUARDED:
+        return [replace(value, shares=step.operator == "Softmax") for value in results] if step.operator != "IsNaN" else results
+    guards = _guards(step) or [None] * len(results)
+    return [
+        replace(value, guard=guard, shares=False) if isinstance(value, SymbolicTensor) else value
+        for value, guard in zip(results, guards)
+    ]
+
+
+def _guards(step):
+    """Returns the guards of the results of an operator that only moves values; None for other operators."""
+    tensor = step.arguments[0]
+    if step.operator not in _MASKED or not isinstance(tensor, SymbolicTensor) or tensor.guard is None:
+        return None
+    return _apply(replace(step, arguments=[tensor.guard, *step.arguments[1:]]))
 
 
 def _check_bare(step):

@@ -218,6 +218,6 @@ def _beside(step, repeated, tensor):
         raise ModelError(f"{step.title}: joins samples with a constant that is repeated along another axis")
     if step.operator in (*_ELEMENTWISE, *_RECURRENT):
         return values
-    if step.operator == "Concat" and values.ndim == len(tensor.dims) and not values.any():
-        return tensor.permuted(np.full(values.shape, -1))
+    if step.operator == "Concat" and values.ndim == len(tensor.dims):
+        return repeated
     raise _refused(step)

@@ -25,7 +25,6 @@ register(
         "DequantizeLinear",
         "Equal",
         "Floor",
-        "IsNaN",
         "Mod",
         "Or",
         "Range",

@@ -81,11 +81,11 @@ def _terms(tap, names, title):
 
 
 def _in_three(values, first):
-    """Returns weights as a list of three parts of the same sign, which add up exactly; None if two parts do for all from `_LARGE`
-    on. Such weights cancel a constant in a mask, and an error in their last 8 bits would exceed the result."""
+    """Returns weights as a list of three parts of the same sign, which add up exactly; None if two parts do, or if a weight is
+    below `_LARGE`. Large weights cancel a constant in a mask, and an error in their last 8 bits would exceed the result."""
     rest = (np.asarray(values - first).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     last = values - first - rest
-    if not (np.isfinite(values) & (last != 0) & (np.abs(values) >= _LARGE)).any():
+    if not (np.isfinite(values) & (last != 0)).any() or (np.abs(values[values != 0]) < _LARGE).any():
         return None
     whole, half = (rest == 0) & (np.abs(values) >= 4 * _LEAST), (rest != 0) & (last == 0)  # infinity times 0 is NaN
     first = np.where(whole, first / 2, first)

@@ -94,6 +94,12 @@ class SymbolicTensor:
         Holds truth values, as the numbers 0 and 1.
     low : bool
         Large negative numbers may stand for minus infinity. Only a Softmax, which gives 0 for both, may compute with the tensor.
+    shares : bool
+        Is the result of a Softmax.
+    undefined : bool
+        Holds the truth values of IsNaN; its node and index are those of the operand.
+    guard : SymbolicTensor or None
+        For a `low` tensor, and for the Softmax of one: in the same shape, 0 where minus infinity is added, else 1.
     label : str
         "" if the tensor holds values. Otherwise it is a class label, and this is its kind: "number", in the shape `dims`, or
         "name".
@@ -113,6 +119,9 @@ class SymbolicTensor:
     integer: bool = False
     truth: bool = False
     low: bool = False
+    shares: bool = False
+    undefined: bool = False
+    guard: object = field(default=None, repr=False)
     label: str = ""
     formulas: dict = field(default_factory=dict, repr=False)
     woven: bool = False

@@ -14,6 +14,7 @@ from ...fusion.nodes import Joint, Linear, Node, SumRegion, Tap
 from ...ir.errors import ModelError
 from ...ir.graph import Pool
 from .blocks import block_product, block_select
+from .runs import in_runs, select
 from .values import limited, show, whole
 
 __all__ = [
@@ -198,30 +199,6 @@ def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
     return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
 
 
-def select(source, channels, **geometry):
-    """Returns a tap that copies these channels of a node. -1 is the constant 0."""
-    have = source.shape[2]
-    if np.array_equal(channels, np.arange(have)):
-        return Tap(source, np.ones((1, 1, 1, have)), groups=have, exact=True, select=channels, **geometry)
-    return Tap(source, _chosen(have, channels)[None, None], exact=True, select=channels, **geometry)
-
-
-def _chosen(have, channels):
-    """Returns a matrix of zeros and ones, (have, channels), that selects channels. If all ones are on one diagonal, the matrix is
-    a strided view of a short vector, which saves memory in a Concat of many parts."""
-    there = np.flatnonzero(channels >= 0)
-    shift = int(channels[there[0]] - there[0]) if there.size else 0
-    diagonal = np.arange(max(0, -shift), min(len(channels), have - shift))
-    if np.array_equal(there, diagonal) and np.array_equal(channels[there], there + shift):
-        line = np.zeros(have + len(channels) - 1)
-        line[len(channels) - 1 + shift] = 1
-        (step,) = line.strides
-        return np.lib.stride_tricks.as_strided(line[len(channels) - 1 :], (have, len(channels)), (step, -step), writeable=False)
-    weights = np.zeros((have, len(channels)))
-    weights[channels[there], there] = 1
-    return weights
-
-
 def tap(step, seen, weights, size, groups=1, **geometry):
     """Returns the tap of a convolution over a View, or None if the View must be copied first. The weights are (kernel height,
     kernel width, channels / groups, outputs)."""
@@ -267,7 +244,7 @@ def copied(step, tensor, index):
     if seen is None:
         taps = channel_taps(tensor.source, index, channels)
         if taps is None or len(taps) > height * width:
-            return _gathered(step, tensor.source, index)
+            return in_runs(step, tensor.source, index) or _gathered(step, tensor.source, index)
         limited(step, tensor.source.shape[2], channels)
         return Linear(**step.titles, shape=(height, width, channels), parts=(SumRegion(tuple(taps), (height, width)),))
     limited(step, tensor.source.shape[2], channels)
@@ -421,5 +398,8 @@ def everything(step, tensor):
     ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
     if not ways:
         raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
-    node = copied(step, tensor, in_roles(tensor.sample, ways[0]))
-    return tensor.of(node, in_place(whole(node), tensor.sample.shape, ways[0]))
+    roles = ways[0]
+    if next(arranged(tensor), None) is None:  # if a whole position can be copied at a time, its channels must be an axis
+        roles = next((one for one in ways if in_runs(step, tensor.source, in_roles(tensor.sample, one))), roles)
+    node = copied(step, tensor, in_roles(tensor.sample, roles))
+    return tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))

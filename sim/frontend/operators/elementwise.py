@@ -267,8 +267,13 @@ def _bounded(step, tensor):
 
 
 @operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
+def shares_of(step, tensor):
+    """Handles Softmax and LogSoftmax."""
+    return replace(softmax(step, tensor), shares=step.operator == "Softmax", guard=tensor.guard)
+
+
 def softmax(step, tensor, kind=None):
-    """Handles Softmax and LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
+    """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
     the operator's kind. No stage computes a softmax over several positions at once, so such a softmax must be at the end, where
     it can be removed."""
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)

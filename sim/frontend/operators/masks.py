@@ -27,9 +27,28 @@ _LOW = -(2.0**127)
 _STAND_IN = -(2.0**120)
 
 
+@operator("IsNaN", group=ELEMENTWISE, counts_from_end=True)
+def not_a_number(step, tensor):
+    """Handles IsNaN of a Softmax, with which models replace the shares of rows that are masked completely."""
+    if not tensor.shares:
+        raise ModelError(f"{step.title}: is only supported for the result of Softmax")
+    if tensor.guard is None:  # a constant mask leaves a value in each row
+        return np.zeros((1,) * len(tensor.dims), bool)
+    return replace(tensor, integer=True, truth=True, undefined=True)
+
+
+def _defined(step, condition, one, two):
+    """Returns Where of :func:`not_a_number`: 0 in place of a share that is not a number, else the share. Shares of masked values
+    are 0 in any other row, so 0 for all masked values has the same effect."""
+    same = isinstance(two, SymbolicTensor) and two.source is condition.source and np.array_equal(two.index, condition.index)
+    if not same or isinstance(one, SymbolicTensor) or np.any(one) or two.dims != condition.dims:
+        raise ModelError(f"{step.title}: after IsNaN, only 0 in place of the Softmax itself is supported")
+    return replace(product(step, replace(two, guard=None), condition.guard), guard=None)
+
+
 def _number(step, tensor):
     """Returns truth values as numbers; refuses other values as a condition."""
-    if not tensor.truth:
+    if not tensor.truth or tensor.undefined:
         raise ModelError(f"{step.title}: its conditions must be constant, or truth values of an input")
     return replace(tensor, integer=False, truth=False)
 
@@ -79,6 +98,8 @@ def where(step, tensor):
     if any(isinstance(side, SymbolicTensor) and (side.integer or side.truth) for side in sides):
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
     if isinstance(condition, SymbolicTensor):
+        if condition.undefined:
+            return _defined(step, condition, *sides)
         if not condition.truth:
             return unknown(step)
         return _chosen(step, _number(step, condition), *sides)
@@ -103,7 +124,10 @@ def _chosen(step, condition, one, two):
     inverted, (low, one, two) = _inverted(step, condition), _stood_in(one, two)
     tensors = [side for side in (one, two) if isinstance(side, SymbolicTensor)]
     if not tensors:
-        return replace(affine(step, condition, scale=one - two, shift=two), low=low)
+        result = affine(step, condition, scale=one - two, shift=two)
+        alone = low and (one != two).all() and (np.maximum(one, two) > _STAND_IN).all() and (one.size, two.size) == (1, 1)
+        guard = (inverted if one < two else condition) if alone else None
+        return replace(result, low=low, guard=guard and broadcast(step, guard, result.dims, result.batch))
     if len(tensors) == 2:
         if any(side.low or hidden(side.index).any() for side in tensors):
             raise ModelError(f"{step.title}: chooses between two tensors, and minus infinity has been added to one")
@@ -156,7 +180,10 @@ def masked_sum(step, tensors, constants):
     result = broadcast(step, _behind_masks(step, tensors, plain), dims, batch)
     for mask in masks:
         result = result.permuted(hide(result.sample, np.broadcast_to(mask, dims)))
-    return replace(result, low=any(value.low for value in tensors))
+    lows = [value for value in tensors if value.low]
+    guards = [value.guard and broadcast(step, value.guard, dims, batch) for value in lows]
+    guard = guards[0] if len(guards) == 1 else product(step, *guards) if len(guards) == 2 and None not in guards else None
+    return replace(result, low=bool(lows), guard=guard)
 
 
 def _behind_masks(step, tensors, make):

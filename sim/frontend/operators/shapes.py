@@ -14,7 +14,7 @@ from ..index.views import arranged, channel_taps, in_place, in_roles, roles_of, 
 from ..registry import SHAPES, operator
 from .lookups import looked_up
 
-__all__ = ["cast_like", "together"]
+__all__ = ["cast_like", "concat", "own_axis", "together"]
 
 #: An end of a Slice that means the end of any axis; exporters write this number or the largest 64-bit integer.
 _NO_END = (1 << 31) - 1
@@ -184,7 +184,7 @@ def _factors(step, tensor):
 # Selection of values
 
 
-def _own(step, tensor, axis, what):
+def own_axis(step, tensor, axis, what):
     """Returns an axis as an index from 0 on. Refuses the batch axis; `what` is the verb for the message."""
     axis %= len(tensor.dims)
     if axis == tensor.batch:
@@ -206,7 +206,7 @@ def cut(step, tensor):
     for axis, start, end, stride in zip(axes, starts, ends, steps):
         if axis % rank == tensor.batch and _whole_batch(tensor, start, end, stride):
             continue
-        axis = _own(step, tensor, axis, "cuts")
+        axis = own_axis(step, tensor, axis, "cuts")
         size = tensor.dims[axis]
         places = range(size)[slice(start, end if end >= -size or stride > 0 else None, stride)]
         if not places:
@@ -224,7 +224,7 @@ def _whole_batch(tensor, start, end, stride):
 
 @operator("Split", group=SHAPES, shaped_by_constants=True, attributes=("axis", "split", "num_outputs"))
 def split(step, tensor):
-    axis = _own(step, tensor, step.attributes.get("axis", 0), "splits")
+    axis = own_axis(step, tensor, step.attributes.get("axis", 0), "splits")
     size, parts = tensor.dims[axis], len(step.node.output)
     sizes = step.integers("split", 1)
     if sizes is None:
@@ -242,12 +242,24 @@ def gather(step, tensor):
         if isinstance(table, SymbolicTensor) or step.attributes.get("axis", 0) % max(1, table.ndim) or not table.ndim:
             raise ModelError(f"{step.title}: indices that are not constant can only select rows, along axis 0, of a constant")
         return looked_up(step, table, index)
-    axis = _own(step, tensor, step.attributes.get("axis", 0), "picks")
+    axis = own_axis(step, tensor, step.attributes.get("axis", 0), "picks")
     if not index.size:
         raise ModelError(f"{step.title}: picks nothing")
     limited(step, tensor.size, index.size)
     batch = tensor.batch if tensor.batch is None or tensor.batch < axis else tensor.batch + index.ndim - 1
     return seen_through(tensor.permuted(tensor.sample.take(index, axis=axis), batch))
+
+
+@operator("GatherND", group=SHAPES, shaped_by_constants=True, attributes=("batch_dims",))
+def gather_places(step, tensor):
+    """Handles GatherND with constant indices, of one sample."""
+    index = step.arguments[1]
+    if isinstance(index, SymbolicTensor) or step.attributes.get("batch_dims", 0) or tensor.batch is not None:
+        raise ModelError(f"{step.title}: is only supported with constant indices, a batch of one, and batch_dims of 0")
+    if not index.size or index.shape[-1] > tensor.sample.ndim:
+        raise ModelError(f"{step.title}: indices of {show(index.shape)} do not fit {show(tensor)}")
+    limited(step, index.size, tensor.size)
+    return tensor.permuted(tensor.sample[tuple(np.moveaxis(index, -1, 0))])
 
 
 @operator("Pad", group=SHAPES, shaped_by_constants=True, attributes=("mode", "pads", "value"))
@@ -266,7 +278,7 @@ def pad(step, tensor):
     for axis, before, after in zip(axes, pads, pads[len(axes) :]):
         if (before, after) == (0, 0):
             continue
-        axis = _own(step, tensor, axis, "pads")
+        axis = own_axis(step, tensor, axis, "pads")
         size = sample.shape[axis]
         if mode != "constant" and min(before, after) < 0:
             raise ModelError(f"{step.title}: mode {mode} with negative pads is not supported; cut with a Slice")
@@ -279,13 +291,10 @@ def pad(step, tensor):
     return tensor.permuted(np.pad(sample, widths, mode=mode, **options))
 
 
-@operator("Concat", group=SHAPES, joins=True, attributes=("axis",))
 def concat(step, tensor):
+    """Returns tensors side by side along the axis of the step."""
     tensors = list(step.arguments)
-    inside = _own(step, tensor, step.attributes["axis"], "joins")
-    for position, value in enumerate(tensors):
-        if not isinstance(value, SymbolicTensor):
-            tensors[position] = _zeros(step, tensor, value)
+    inside = own_axis(step, tensor, step.attributes["axis"], "joins")
     rest = {(one.batch, *np.delete(one.dims, inside)) for one in tensors if len(one.dims) == len(tensor.dims)}
     if len(rest) > 1 or any(len(one.dims) != len(tensor.dims) for one in tensors):
         raise ModelError(f"{step.title}: shapes {', '.join(show(one) for one in tensors)} do not fit")
@@ -318,18 +327,6 @@ def _in_phases(step, tensors, inside):
         view(one, one.sample[0])  # raises Relayout if the layout of the input is not known yet
     found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
     return found and tensors[0].of(found[0], found[1][None])
-
-
-def _zeros(step, tensor, constant):
-    """Returns a constant, which must be 0, as a symbolic tensor with the batch of `tensor`. Its index map is -1 everywhere."""
-    if constant.any():
-        raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
-    dims = list(constant.shape)
-    if tensor.batch is not None and len(dims) > tensor.batch:
-        if dims[tensor.batch] != tensor.dims[tensor.batch] * (tensor.samples or 0):
-            raise ModelError(f"{step.title}: shapes {show(tensor)} and {show(dims)} do not fit: the constant has its own batch")
-        dims[tensor.batch] //= tensor.samples
-    return tensor.permuted(np.full(dims, -1))
 
 
 def _joined(step, seen, role):

@@ -71,7 +71,7 @@ def image_refusals():
         "the largest channel": (operator("ReduceMax", np.array([1])), "not part of a function"),
         "other shapes": (lambda b: b.node("Add", ["x", b("MaxPool", kernel_shape=[2, 2])], name="odd"), "do not fit"),
         "joined shapes": (lambda b: b.node("Concat", ["x", b("MaxPool", kernel_shape=[2, 2])], axis=1, name="odd"), "do not fit"),
-        "joined constant": (lambda b: b.node("Concat", ["x", ones(1, 1, 6, 5)], axis=1, name="odd"), "constant that is not 0"),
+        "joined constant": (lambda b: b.node("Concat", ["x", ones(1, 1, 6, 5)], axis=1, name="odd"), "its own batch"),
         "normalised by the batch": (operator("BatchNormalization", *[ones(2)] * 4, training_mode=1), "for inference"),
         "lowest": (
             lambda b: [b("Pad", np.array([0] * 6 + [1, 1]), np.array(-np.inf, np.float32)), b("Relu", name="odd")],
