@@ -28,7 +28,22 @@ _GUARDED = ("Softmax", "Add", "Where", "IsNaN")  # their handlers set the guard 
 _LOGIC = ("Where", "Not", "And", "Or")  # on truth values
 #: Operators that may follow a sum with minus infinity.
 _MASKED = (
-    *("Softmax", "Add", "Where", "Identity", "Dropout", "Cast", "CastLike", "Transpose", "Slice", "Split", "Flatten", "Reshape"),
+    *(
+        "Softmax",
+        "Add",
+        "Mul",
+        "Div",
+        "Where",
+        "Identity",
+        "Dropout",
+        "Cast",
+        "CastLike",
+        "Transpose",
+        "Slice",
+        "Split",
+        "Flatten",
+        "Reshape",
+    ),
     *("Squeeze", "Unsqueeze", "Expand", "Shape", "Size"),
 )
 
@@ -108,7 +123,7 @@ def _apply(step):
     if step.operator != "MaxPool" and any((value.index == LOWEST).any() for value in tensors):
         raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
     if step.operator not in _MASKED and any(value.low or hidden(value.index).any() for value in tensors):
-        raise ModelError(f"{step.title}: minus infinity has been added to its input, so only Softmax may follow")
+        raise ModelError(f"{step.title}: works on infinite values of a mask; a mask must be added directly before a Softmax")
     outer = {value.outer for value in tensors if value.batch is not None}
     if len(outer) > 1 or outer - {1} and step.operator not in _ANY_ROWS:
         raise ModelError(f"{step.title}: a Reshape before it joins an axis of {show(tensor)} with the samples, as its first part")

@@ -240,7 +240,7 @@ class _Reader:
         if (tensor.index == LOWEST).any():
             raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
         if tensor.low or hidden(tensor.index).any():
-            raise ModelError(f"{text}: minus infinity has been added to the result, which only Softmax can read")
+            raise ModelError(f"{text}: the result has infinite values of a mask; a mask must be added directly before a Softmax")
 
     def _result(self, step, tensor):
         """Returns the result as all values of a single node, without constant zeros. `step` is the last node's."""

@@ -286,9 +286,9 @@ def softmax(step, tensor, kind=None):
     covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
     mask = hidden(tensor.index).reshape(tensor.dims)
+    if tensor.low and mask.all(axis=tuple(axes)).any():
+        raise ModelError(f"{step.title}: a mask adds infinite or very low values to all {covered} values of a row")
     tensor = replace(tensor, index=revealed(tensor.index), low=False)
-    if mask.all(axis=tuple(axes)).any():
-        raise ModelError(f"{step.title}: a constant mask adds minus infinity to all {covered} values of a row")
     if covered == tensor.size:
         tensor = _masked(step, everything(step, tensor), mask)
         return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)

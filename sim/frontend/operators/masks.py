@@ -110,9 +110,10 @@ def where(step, tensor):
     mask, constant = (condition, sides[0]) if isinstance(sides[1], SymbolicTensor) else (~condition, sides[1])
     mask, constant = np.broadcast_to(mask, dims), np.broadcast_to(constant, dims).astype(np.float64)
     low = mask & (constant <= _LOW)
-    if low.any() and (np.isinf(constant[mask]).any() or not low.all(axis=-1).any()):
+    finite = low & np.isfinite(constant)
+    if low.any() and not (finite.any() and any(low.all(axis=axis).any() for axis in (-1, -2)[: low.ndim])):
         tensor = broadcast(step, tensor, dims, batch)
-        tensor = tensor.permuted(hide(tensor.sample, low))
+        tensor = replace(tensor.permuted(hide(tensor.sample, low)), low=tensor.low or bool(finite.any()))
         mask = mask & ~low
     if not mask.any():
         return broadcast(step, tensor, dims, batch)
@@ -153,7 +154,7 @@ def _stood_in(*sides):
 
 def added_masks(step):
     """Returns Add with minus infinity among its constants, or added to one of its tensors before; None for any other Add."""
-    if step.operator != "Add":
+    if step.operator not in ("Add", "Mul", "Div"):
         return None
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     constants = [value.astype(np.float64) for value in step.arguments if not isinstance(value, SymbolicTensor)]
@@ -161,7 +162,18 @@ def added_masks(step):
     infinite = any(np.isneginf(value).any() for value in constants)
     if not (infinite or low or any(hidden(value.index).any() for value in tensors)):
         return None
+    if step.operator != "Add":
+        return _scaled(step, tensors, constants)
     return masked_sum(step, tensors, constants)
+
+
+def _scaled(step, tensors, constants):
+    """Returns a tensor with minus infinity times a positive constant."""
+    scale = constants[0] if constants and step.arguments[0] is tensors[0] else np.zeros(1)
+    if not (scale > 0).all() or tensors[0].low:
+        raise ModelError(f"{step.title}: works on infinite values of a mask; a mask must be added directly before a Softmax")
+    scale = 1 / scale if step.operator == "Div" else scale
+    return _behind_masks(step, tensors, lambda one: affine(step, one, scale=scale))
 
 
 def masked_sum(step, tensors, constants):
