@@ -184,6 +184,7 @@ _SIMILAR = {
     "a factor for each position": lambda b: b.node("Mul", [_written(b), np.arange(1, 9, dtype=np.float32).reshape(8, 1)]),
     "another factor for each value": lambda b: b.node("Mul", [_written(b), np.eye(8, dtype=np.float32) + 1]),
     "an epsilon for each position": lambda b: _written(b, epsilon=np.arange(1, 9, dtype=np.float32).reshape(8, 1)),
+    "means of rows for columns": lambda b: _written(b, keep=0, shape=(-1, 1, 8)),
     "epsilon 0": lambda b: _written(b, epsilon=None),
     "a negative epsilon": lambda b: _written(b, epsilon=np.array(-1e-3, np.float32)),
 }

@@ -5,6 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.frontend.load import load_network
 from onnx_models import Builder, check_graph, integers, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
@@ -43,6 +44,17 @@ def test_several_tensors(rng, tmp_path, operator):
     few = b.node("MatMul", ["x", integers(rng, 6, 1)])
     b.node(operator, [few, one, two, np.array(1, np.float32)])
     exact(b, tmp_path, integers(rng, 3, 4, 6))
+
+
+def test_a_factor_for_each_position_is_not_copied_to_all_channels(rng, tmp_path):
+    """The product of an image, after Relu, with one number for each position equals onnxruntime."""
+    b = Builder(["n", 3, 4, 5])
+    image, factor = (b.node("Conv", ["x", integers(rng, count, 3, 1, 1, limit=1)]) for count in (6, 1))
+    b.node("Mul", [factor, b.node("Relu", [image])])
+    exact(b, tmp_path, integers(rng, 2, 3, 4, 5, limit=2))
+    network = load_network(b.save(tmp_path))
+    (product,) = (stage for stage in network.stages if stage.times)
+    assert network.tensors[product.times].channels == 1
 
 
 @pytest.mark.parametrize("operator", ["Max", "Min"])
