@@ -28,7 +28,8 @@ class SoftmaxUnit(wiring.Component):
 
     Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, with t < `rows1`. The last of these
     accumulator rows holds values in `lanes` lanes. The result is stored in lane c of vector `row + t buffer_stride + r`. A
-    binary32 result is stored at the place of lane c in the two vectors from `row + t buffer_stride + 2 r` on. Pad lanes become
+    binary32 result is stored at the place of lane c in the two vectors starting at `row + t buffer_stride + 2 r`. Pad lanes
+    become
     +0.
 
     Throughput is one element a cycle in each of three passes over a row: the maximum, the sum of exp(x - maximum), the results.

@@ -298,7 +298,7 @@ class StepCandidate:
 
     def _update(self, first, transposed, parts, places=1):
         """Emits gradients and updates of parameters, block by block. `parts` is the name of the :class:`.GradientCode` method
-        that yields the blocks. The `transposed` vectors of the unified buffer from `first` on are for transposed operands.
+        that yields the blocks. The `transposed` vectors of the unified buffer starting at `first` are for transposed operands.
         `places` is the number of accumulator areas for the sums of updates."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)

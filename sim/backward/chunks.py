@@ -190,8 +190,8 @@ class ChunkCode:
         yield
 
     def _sums(self, chunk, number, column, count, acc):
-        """Emits the computation of a stage's sums, for `count` column tiles from `column` on. The sums are then in the
-        accumulators from row `acc` on."""
+        """Emits the computation of a stage's sums, for `count` column tiles starting at `column`. The sums are then in the
+        accumulators starting at row `acc`."""
         bias = self.memory.planes_of(number, None)
         row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)

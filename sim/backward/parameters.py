@@ -119,7 +119,7 @@ class Planes:
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
     def stretches(self, first, count):
-        """Returns the ranges of rows that contain `count` rows of a bias from row `first` on, as a list of `(first row,
+        """Returns the ranges of rows that contain `count` rows of a bias starting at row `first`, as a list of `(first row,
         rows)`."""
         return [(first, count)]
 

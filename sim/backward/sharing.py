@@ -123,8 +123,8 @@ GATHERED_TOGETHER = 4
 
 @dataclass
 class _Bucket:
-    """A bucket: sums of `tiles` k tiles from tile `first` on, at address `place` of the unified buffer. `ring` is the free space
-    after them."""
+    """A bucket: sums of `tiles` k tiles starting at tile `first`, at address `place` of the unified buffer. `ring` is the free
+    space after them."""
 
     planes: object
     first: int
@@ -244,7 +244,8 @@ class SharedRule:
             yield
 
     def _update(self, bucket, part, staging, first, rows):
-        """Applies the optimizer's rule to `rows` rows from `first` on, with the sums at vector `staging` of region SCRATCH."""
+        """Applies the optimizer's rule to `rows` rows starting at `first`, with the sums at vector `staging` of region SCRATCH.
+        """
         emitter = self.emitter
         bias, acc = emitter.take_bias(rows), self.rule.acc.take(rows)
         emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, staging, rows, bias=bias)

@@ -24,7 +24,7 @@ _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 
 
 def from_rows(bias):
-    """Returns instruction fields with which sums start from bias rows: one bias row per row of sums, from row `bias` on."""
+    """Returns instruction fields with which sums start from bias rows: one bias row per row of sums, starting at row `bias`."""
     return {"start": 1, "bias_rows": 1, "bias": bias}
 
 
@@ -133,7 +133,7 @@ class StepEmitter(Emitter):
     flat_stages : int
         Number of the first dense stage, in the numbering of `stage`.
     zero_rows : int
-        Number of bias rows that are zero, from row 0 on. Sums of at most this number of column tiles can start from +0.
+        Number of bias rows that are zero, starting at row 0. Sums of at most this number of column tiles can start from +0.
     table_ring : Ring or None
         Circular buffer in the unified buffer through which function tables are loaded.
     """
@@ -224,7 +224,8 @@ class StepEmitter(Emitter):
 
     def group(self, tiles, count, acc, rows, bias=None):
         """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles with `rows` sums each. `tiles` are the
-        weight tiles, in the order of passes, then columns. Sums start from bias row `bias` on, or from +0 if it is None."""
+        weight tiles, in the order of passes, then columns. Sums start from the bias rows starting at `bias`, or from +0 if it is
+        None."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()

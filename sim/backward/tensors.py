@@ -74,7 +74,7 @@ class Flat:
         return self._firsts[-1] * self.size
 
     def at(self, region, first):
-        """Returns the same tensor at another address: from vector `first` of a region on."""
+        """Returns the same tensor at another address: starting at vector `first` of a region."""
         return replace(self, region=region, first=first)
 
     def vector(self, tile, sample):
@@ -84,8 +84,8 @@ class Flat:
         return self.first + (self._firsts[stretch] + position) * self.size
 
     def tile(self, tile, sample, transpose=0):
-        """Returns the weight :class:`Tile` that consists of the vectors of n samples, from `sample` on, in tile `tile` of the
-        channels."""
+        """Returns the weight :class:`Tile` that consists of the vectors of n samples, starting at `sample`, in tile `tile` of
+        the channels."""
         return Tile(self.region, self.vector(tile, sample), transpose)
 
     def pack(self, values):

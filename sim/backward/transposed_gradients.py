@@ -35,7 +35,7 @@ class TransposedGradient:
     vector: int | None = None
 
     def write(self, emitter, tiles, block, acc, ring):
-        """Transposes the gradient's tiles, and writes the blocks from number `block` on."""
+        """Transposes the gradient's tiles, and writes the blocks starting at number `block`."""
         rows = len(tiles) * self.rows
         place = ring.take(rows) if self.place is None else self.place + block * self.rows
         for _ in transposing(emitter, tiles, place, acc):
@@ -45,8 +45,8 @@ class TransposedGradient:
 
     def read(self, emitter, first, size, ring):
         """Yields lists of addresses in the unified buffer, for several blocks at a time. Each address is the first of `size` rows
-        of a block, from the block's row `first` on. If the gradient is in SCRATCH, its rows are first loaded into the circular
-        buffer `ring`."""
+        of a block, starting at the block's row `first`. If the gradient is in SCRATCH, its rows are first loaded into the
+        circular buffer `ring`."""
         if self.place is not None:
             yield [self.place + block * self.rows + first for block in range(self.blocks)]
             return
@@ -63,8 +63,9 @@ class TransposedGradient:
 
 
 def transposing(emitter, tiles, place, acc):
-    """Transposes tiles into the unified buffer from address `place` on. `tiles` has the tiles of each block. It is a generator
-    that yields after each group of tiles; the size of a group is limited by `acc`, a circular buffer of accumulator rows."""
+    """Transposes tiles into the unified buffer starting at address `place`. `tiles` has the tiles of each block. It is a
+    generator that yields after each group of tiles; the size of a group is limited by `acc`, a circular buffer of accumulator
+    rows."""
     flat = [tile for block in tiles for tile in block]
     if emitter.config.transpose:
         for tile, count in runs_of(flat, emitter.n):

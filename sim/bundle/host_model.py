@@ -38,7 +38,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class VectorSlice:
-    """One of several inputs or outputs that form one vector: `values` values, from index `first` of the vector on."""
+    """One of several inputs or outputs that form one vector: `values` values, starting at index `first` of the vector."""
 
     name: str
     shape: tuple[int, ...]

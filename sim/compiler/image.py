@@ -75,7 +75,7 @@ class HostMemory:
         return BiasImage(self.batched.stages, self.n).rows().astype("<f4").tobytes()
 
     def weights(self, number, column, count):
-        """Returns the weight tiles of `count` column tiles of stage `number`, from `column` on: uint16, [pass, column tile,
+        """Returns the weight tiles of `count` column tiles of stage `number`, starting at `column`: uint16, [pass, column tile,
         column, row]."""
         stage, n = self.batched.stages[number], self.n
         if count > 1 and not stage.is_uniform:
@@ -90,8 +90,8 @@ class HostMemory:
 
 
 def dense_weights(term, column, count, n):
-    """Returns a term's weights for `count` column tiles from `column` on, with an entry for each channel of the source: bfloat16
-    bits as uint16, (ky, kx, rows, columns). Padding and weights between groups are -0."""
+    """Returns a term's weights for `count` column tiles starting at `column`, with an entry for each channel of the source:
+    bfloat16 bits as uint16, (ky, kx, rows, columns). Padding and weights between groups are -0."""
     inputs, channels = term.weights.shape[2:]
     outputs = channels // term.groups
     first, end = column * n, (column + count) * n

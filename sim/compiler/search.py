@@ -334,8 +334,8 @@ def _overlaps(batched, host, config, depth, share=1):
 
 def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
     """Divides the consecutive stages `numbers` into runs, with as many stages per run as fit, and returns their RunPlans. The
-    runs use the unified buffer from row `first` on, and up to `depth` accumulator rows per stage. `share` : only the first 1 /
-    `share` of the buffer is used. `tight` : True to give each stage only one staging area for results if more stages then
+    runs use the unified buffer starting at row `first`, and up to `depth` accumulator rows per stage. `share` : only the first 1
+    / `share` of the buffer is used. `tight` : True to give each stage only one staging area for results if more stages then
     overlap. Raises NothingFits."""
     end = config.unified_buffer_depth // share
     space, fits = end - first, partial(_fit, batched, config, first, end)

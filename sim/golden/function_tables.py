@@ -116,7 +116,7 @@ def table_of(function):
 
 
 def _table(values, slopes, **settings):
-    """Returns the Table of entries with these values and slopes, [sign, binade, fraction], in the memory from binade 0 on."""
+    """Returns the Table of entries with these values and slopes, [sign, binade, fraction], in the memory starting at binade 0."""
     words = np.zeros((2, BINADES, values.shape[2], 2), np.uint16)
     words[:, : values.shape[1]] = np.stack([values, slopes], axis=-1).astype(np.uint16)
     words = words.reshape(TABLE_WORDS)

@@ -15,8 +15,8 @@ t = 0. If bit s of `linear_low` (below) or `linear_high` (above) is 1, the expon
 it, or by the negative of either. `scale` selects the power. This suffices for every function that is constant or a multiple of
 the power at each end of each side. A power of x has the same entries in all pairs of binades, so two binades suffice.
 
-The function uses 16 - `spare` binades of each sign, from binade `base` of the memory on, modulo 16. So several functions with few
-binades can share the memory.
+The function uses 16 - `spare` binades of each sign, starting at binade `base` of the memory, modulo 16. So several functions
+with few binades can share the memory.
 """
 
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ def run_batches(
     simulation : Simulation
         Simulation from :meth:`Simulation.of_core`.
     image : bytes, or list of bytes
-        Host memory from address 0 on. For a ring: one image per core.
+        Host memory starting at address 0. For a ring: one image per core.
     batches : list of dict
         For each batch: `regions`, a dict from a region's name to `[base, size]`, which needs only the regions that change; and
         `pc`, the start address in region MODEL (default 0).

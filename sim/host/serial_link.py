@@ -85,7 +85,7 @@ class SerialLink:
         return found
 
     async def read(self, address, size, progress=None):
-        """Reads `size` bytes of the board's memory from `address` on, both multiples of 4. `progress` is called with `(done,
+        """Reads `size` bytes of the board's memory starting at `address`, both multiples of 4. `progress` is called with `(done,
         total)` bytes."""
         data = b""
         while len(data) < size:
@@ -98,7 +98,7 @@ class SerialLink:
         return data
 
     async def write(self, address, data, progress=None, again=True):
-        """Writes `data` to the board's memory from `address` on. Address and size must be multiples of 4. `again` tells if
+        """Writes `data` to the board's memory starting at `address`. Address and size must be multiples of 4. `again` tells if
         repeating the write is safe."""
         step = 4 * self._words
         for first in range(0, len(data), step):

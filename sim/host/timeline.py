@@ -58,8 +58,8 @@ class TracedInstruction:
 
 @dataclass(frozen=True)
 class Fetch:
-    """A fetch of `count` consecutive instructions from offset `pc` on. The request was sent in cycle `asked`, and its last beat
-    arrived in cycle `came`."""
+    """A fetch of `count` consecutive instructions starting at offset `pc`. The request was sent in cycle `asked`, and its last
+    beat arrived in cycle `came`."""
 
     pc: int
     count: int

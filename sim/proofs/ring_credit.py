@@ -65,7 +65,7 @@ class _State:
         return f"(|dut_n {name}| run.{self.cycle})"
 
     def field(self, name, low, width):
-        """Returns the term for `width` bits of a register or port, from bit `low` on."""
+        """Returns the term for `width` bits of a register or port, starting at bit `low`."""
         return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
 
     def whole(self, name, width):

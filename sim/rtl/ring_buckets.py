@@ -118,7 +118,7 @@ def _job(config, bucket, latency, stall, busy, late, seed, limit):
 
 
 def exhaustive_links(size, start, cycles):
-    """Returns `links` for :func:`run_buckets` in which links stall only in the `cycles` cycles from `start` on. There is one
+    """Returns `links` for :func:`run_buckets` in which links stall only in the `cycles` cycles starting at `start`. There is one
     entry for every pattern of stalls in these cycles."""
     assert size * cycles <= 32
     return [{"stall": 2.0, "late": start, "seed": pattern} for pattern in range(1 << size * cycles)]

@@ -23,7 +23,7 @@ class Net:
     first : int
         Index of the lowest bit.
     width : int or None
-        Number of bits. None: all bits from `first` on.
+        Number of bits. None: all bits starting at `first`.
     """
 
     path: str

@@ -73,8 +73,8 @@ class _HostImage:
         return place
 
     def found(self, data, **rest):
-        """Decodes the results of the steps. `data` has the final memory of each core, from SCRATCH on; `rest` are further fields
-        of :class:`CoreSteps`."""
+        """Decodes the results of the steps. `data` has the final memory of each core, starting at SCRATCH; `rest` are further
+        fields of :class:`CoreSteps`."""
 
         def regions(place):
             return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]

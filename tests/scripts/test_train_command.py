@@ -389,7 +389,7 @@ def test_too_small_core_is_refused(command, model, data, option, depths):
 
 
 def test_steps_on_the_core_model(command, model, data):
-    """The steps that `tpu train` runs on the instruction-level model equal the golden model in every bit. The output has
+    """The steps that `tpu train` runs on the instruction-level model match the golden model in every bit. The output has
     estimated cycles, but no measured ones."""
     core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4)
     figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 16, *core)

@@ -30,7 +30,7 @@ class Registers:
     ----------
     config : Config
     memory : ctypes array of bytes
-        Memory that the core sees from address `base` on.
+        Memory that the core sees starting at address `base`.
     polls : int
         Status reads during which a run is active.
     quiet_after : int

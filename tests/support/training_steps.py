@@ -88,7 +88,7 @@ def differences(training, found, wanted):
 
 
 def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None):
-    """Runs `steps` steps on all cores, and checks that every parameter, slot and logit has the golden model's bits."""
+    """Runs `steps` steps on all cores, and checks that every parameter, slot and logit matches the golden model bit for bit."""
     state, cores = started_state(training, optimizer, rng), program.cores
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
     for rank, regions in enumerate(memories):

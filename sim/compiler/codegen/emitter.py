@@ -98,7 +98,7 @@ class Emitter:
 
     def put_table(self, key, table, vector, operands):
         """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
-        hold yet. The packed table is stored from vector `vector` of region MODEL on. `operands` is the :class:`.Ring` that
+        hold yet. The packed table is stored starting at vector `vector` of region MODEL. `operands` is the :class:`.Ring` that
         allocates rows of the unified buffer for the transfer.
 
         The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
@@ -121,8 +121,8 @@ class Emitter:
             self.emit(Opcode.LOAD_TABLE, {**settings, "rows": rows, "buffer": buffer, "word": word})
 
     def load_zeros(self, buffer, count):
-        """Loads `count` vectors of zeros into the unified buffer, from row `buffer` on. Region MODEL holds the zeros at the start
-        of its constants."""
+        """Loads `count` vectors of zeros into the unified buffer, starting at row `buffer`. Region MODEL holds the zeros at the
+        start of its constants."""
         for first in range(0, count, ZEROS):
             self.transfer(Opcode.LOAD, Region.MODEL, 0, min(ZEROS, count - first), buffer=buffer + first)
 

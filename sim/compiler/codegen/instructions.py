@@ -72,8 +72,8 @@ class LastUse:
         self.read = np.zeros((UNITS, rows), np.int64)
 
     def access(self, unit, number, first, count, write):
-        """Records that instruction `number` of the unit reads or writes `count` rows from `first` on. Returns an array: for each
-        unit, the number of its instructions that must have completed before the access."""
+        """Records that instruction `number` of the unit reads or writes `count` rows starting at `first`. Returns an array: for
+        each unit, the number of its instructions that must have completed before the access."""
         span = slice(first, first + count)
         needs = self.written[:, span].max(axis=1)
         if write:

@@ -125,9 +125,9 @@ class Group:
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):
-        """Emits one MATMUL for `count` column tiles from index `c` of the group on. `loops` are loops over passes, `rows` loops
-        over the rows of a pass. `start` is 1 for the first pass, which begins with the bias. `keep` is 1 if the array keeps its
-        tile of weights."""
+        """Emits one MATMUL for `count` column tiles starting at index `c` of the group. `loops` are loops over passes, `rows`
+        loops over the rows of a pass. `start` is 1 for the first pass, which begins with the bias. `keep` is 1 if the array
+        keeps its tile of weights."""
         first, count0, stride0, count1, stride1 = loops
         (rows1, rows1_stride), (rows0, rows0_stride) = rows
         fields = {

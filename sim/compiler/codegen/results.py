@@ -91,8 +91,8 @@ class Results:
         return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):
-        """Emits SOFTMAX over the channels of all column tiles. Each column tile has `sums` accumulator rows, from `acc` on. One
-        instruction handles one row of positions, or all positions if one column tile holds all channels."""
+        """Emits SOFTMAX over the channels of all column tiles. Each column tile has `sums` accumulator rows, starting at `acc`.
+        One instruction handles one row of positions, or all positions if one column tile holds all channels."""
         samples, rows, columns = rectangle.sums
         tiles, parts, pitch = tiles_of(self.stage.channels, self.n), samples * rows, result.area.pitch
         if tiles == 1 and (pitch == columns or parts == 1):

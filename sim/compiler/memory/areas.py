@@ -186,7 +186,7 @@ def whole_area(layout, samples):
 
 @dataclass
 class Placed:
-    """An area that has been allocated in the unified buffer, from row `place` on.
+    """An area that has been allocated in the unified buffer, starting at row `place`.
 
     `size` is the number of vectors per position. `loads` has the transfers that have not been emitted yet, as :meth:`Area.loads`
     returns them. `extras` are the areas of the job's additional results.

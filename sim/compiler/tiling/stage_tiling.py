@@ -202,8 +202,8 @@ class StagePlan:
         return areas
 
     def _area(self, layout, rectangle, origin, window):
-        """Returns the area of a tensor that has `window` (rows, columns) positions for each result of the rectangle, from
-        position `origin` on."""
+        """Returns the area of a tensor that has `window` (rows, columns) positions for each result of the rectangle, starting at
+        position `origin`."""
         rows, columns = (
             (start + edges[0] * size, start + edges[1] * size)
             for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)

@@ -261,9 +261,9 @@ def copied(step, tensor, index):
 
 
 def channel_taps(source, index, total, first=0):
-    """Returns taps that copy the values of an index map (channel, y, x) to the channels from `first` on, of `total`. Channels
-    with the same positions share a tap, for example each block of a SpaceToDepth. Returns None if a channel's positions do not
-    form a View, or if there would be too many taps."""
+    """Returns taps that copy the values of an index map (channel, y, x) to the channels starting at `first`, of `total`.
+    Channels with the same positions share a tap, for example each block of a SpaceToDepth. Returns None if a channel's positions
+    do not form a View, or if there would be too many taps."""
     groups = {}
     for channel, one in enumerate(index):
         seen = _apart(source, one[None])

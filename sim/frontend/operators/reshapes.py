@@ -135,7 +135,7 @@ def _placed(step, tensor, sizes):
 
 
 def _unplaced(step, tensor, sizes):
-    """Refuses a shape that has another number of values, or that would mix samples."""
+    """Refuses a shape that has a different number of values, or that would mix samples."""
     total, power = _product(sizes)
     text = f"{step.title}: shape {show(tensor)} cannot become {_shown(sizes)}"
     if tensor.is_open and not power and total > 0 and total % tensor.size == 0:

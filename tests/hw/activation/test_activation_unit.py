@@ -125,7 +125,8 @@ def test_cycles_per_vector_of_functions(table_lanes, pooling):
 
 
 def select(rows, rows1=1, **changes):
-    """Returns the fields of a SELECT of `rows` x `rows1` rows whose operands are stored consecutively from buffer row 100 on."""
+    """Returns the fields of a SELECT of `rows` x `rows1` rows whose operands are stored consecutively starting at buffer row
+    100."""
     strides = {"operand_stride": rows, "buffer_stride": rows, "rows1_stride": 1}
     return {"select": 1, "rows": rows, "rows1": rows1, "operand": 100, "single": ones(rows, rows1), **strides, **changes}
 
@@ -159,7 +160,7 @@ PACES = [(1, 1), (1, 0.6), (2, 1), (4, 1), (4, 0.3), (8, 0.6)]
 
 
 def multiply(rows, **changes):
-    """Returns the fields of a MULTIPLY of `rows` rows whose operands are stored consecutively from buffer row 100 on."""
+    """Returns the fields of a MULTIPLY of `rows` rows whose operands are stored consecutively starting at buffer row 100."""
     return {"task": Task.MULTIPLY, "rows": rows, "operand": 100, "single": ones(rows), **changes}
 
 

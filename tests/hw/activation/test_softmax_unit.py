@@ -46,7 +46,7 @@ def test_amaranth(n, widest, count):
 
 
 def test_results_near_zero():
-    """Results that are barely above 0 equal the golden model, where exponent, product and rounding together decide between 0 and
+    """Results that are barely above 0 match the golden model, where exponent, product and rounding together decide between 0 and
     a number."""
     config = Config(**sizes(4))
     simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, draw=least_results)

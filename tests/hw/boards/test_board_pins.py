@@ -57,8 +57,8 @@ def run(board, config, simulator, model, samples, folder, *, batch=None, timeout
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_small_network(tmp_path, simulator, rng):
-    """A small network runs three samples in two batches of two, the second one incomplete, and its logits equal the golden
-    model's."""
+    """A small network runs three samples in two batches of two, the second one incomplete, and its logits match the golden
+    model's results."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
     samples = rng.standard_normal((3, 16))
     result = run(board, SMALL, simulator, write_model(tmp_path / "m.onnx"), samples, tmp_path, batch=2, quick=True)

@@ -37,7 +37,7 @@ def test_sizes(rng, sizes):
 @pytest.mark.parametrize("simulator", Simulators)
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
 def test_the_size_of_the_array_does_not_show(n, simulator):
-    """The logits equal the golden model's bits for every array size n, memory latency and stall pattern."""
+    """The logits match the golden model bit for bit for every array size n, memory latency and stall pattern."""
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
@@ -61,7 +61,7 @@ def without_initial_values(config):
 
 @pytest.mark.slow
 def test_reset_is_complete(rng):
-    """Networks give the golden model's bits if registers and memories have no initial values, as in an ASIC."""
+    """Networks match the golden model bit for bit if registers and memories have no initial values, as in an ASIC."""
     config = Config(**{**TINY, **SIZES[1]})
     host = MemoryBuilder(rng)
     runs, check = network_runs(rng, config, host, 2, most=16)

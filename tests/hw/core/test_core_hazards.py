@@ -48,8 +48,8 @@ def test_hazards_in_volume(rng, memory, config):
 
 
 def test_softmax_of_a_layer(rng):
-    """MATMUL, ACTIVATE and SOFTMAX of a layer wider than the array give the golden model's bits, with bfloat16 and binary32
-    results."""
+    """MATMUL, ACTIVATE and SOFTMAX of a layer wider than the array match the golden model bit for bit, with bfloat16 and
+    binary32 results."""
     batch, outputs = 4, 11
     config, tile = FULL, dict(rows=batch, lanes=outputs % FULL.n, tiles=3, acc_stride=batch)
     host, machine = MemoryBuilder(rng), Machine(FULL)

@@ -59,8 +59,8 @@ def test_mlp(host, interrupts):
 
 @pytest.mark.parametrize("number", range(3))
 def test_random_graphs_give_golden_bits(rng, number, tmp_path):
-    """Random convolutional graphs give the golden model's bits through the C driver, with gathered windows, padding, strides,
-    pooling and an incomplete batch."""
+    """Random convolutional graphs match the golden model bit for bit through the C driver, with gathered windows, padding,
+    strides, pooling and an incomplete batch."""
     graph = random_graph(rng, stages=2, channels=6, size=8)
     config = Config(n=4, unified_buffer_depth=1024, accumulator_depth=256)
     host = host_of(graph, config, rng.normal(size=(2, graph.input_size)).astype(np.float32), tmp_path, batch=3)

@@ -64,8 +64,8 @@ def on_this_cpu(graph, samples, folder):
 
 
 def test_network_of_the_cpu(rng, tmp_path):
-    """The firmware's binary32 results equal the golden model's bits. Its integer results equal numpy's, and correlate with the
-    golden model's by over 0.99."""
+    """The firmware's binary32 results match the golden model bit for bit. Its integer results equal numpy's, and correlate with
+    the golden model's by over 0.99."""
     graph = random_chain(rng, [37, 50, 21, 9])
     samples = rng.standard_normal((12, 37)).astype(np.float32)
     samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # halfway between two bfloat16 values

@@ -31,8 +31,8 @@ def is_output_right(after, memories, regions):
 
 @pytest.mark.parametrize("mode", [RingMode.ALL_GATHER, *slow(*RingMode)])
 def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
-    """If a RING leaves vectors in the other core's link FIFO, the next RING faults after a mere reset. After a flush it gives the
-    machine model's bits."""
+    """If a RING leaves vectors in the other core's link FIFO, the next RING faults after a mere reset. After a flush it matches
+    the machine model bit for bit."""
     good = [LOAD, ring(mode=mode), STORE, HALT]
     runs = [[(good, TIMEOUT), ([HALT], TIMEOUT)], [(good, TIMEOUT)] * 2, [(good, TIMEOUT)] * 2]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "flush", "flush"], apart=True)
@@ -123,8 +123,8 @@ def misfit(rng, size):
 
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
-    """A core that ends with DONE has the machine model's bits. If no core ends with the fault RING, all cores' faults equal the
-    model's."""
+    """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, all cores' faults
+    equal the model's."""
     drawn = [misfit(rng, size) for _ in range(4)]
     runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, link_latency=link_latency, apart=True)

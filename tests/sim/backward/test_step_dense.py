@@ -1,4 +1,4 @@
-"""Tests that training steps of dense layers give the golden model's bits on the instruction-level model."""
+"""Tests that training steps of dense layers match the golden model bit for bit on the instruction-level model."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_without_biases(rng):
 
 @pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
 def test_steps_with_table_functions(rng, n, batch, optimizer, share):
-    """A step of layers with table functions equals the golden model's step, with batches of several chunks, with Adam, and with
+    """A step of layers with table functions matches the golden model's step, with batches of several chunks, with Adam, and with
     dropout."""
     graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
     training, dropout = differentiate(graph), Dropout(share)

@@ -1,5 +1,5 @@
-"""Tests that training steps of networks with convolutions, pooling, averages and residual sums give the golden model's bits on
-the instruction-level model."""
+"""Tests that training steps of networks with convolutions, pooling, averages and residual sums match the golden model bit for
+bit on the instruction-level model."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_steps_with_table_functions(rng, kind):
 
 def test_a_function_of_averages(rng):
     """With a function after a 2 x 2 average of stride 2, the gradient is multiplied by the derivative before zeros are inserted.
-    The step equals the golden model's step."""
+    The step matches the golden model's step."""
     weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
     share = np.full((2, 2, 1, 5), 0.25, bfloat16)
     stages = (

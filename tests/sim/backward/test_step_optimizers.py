@@ -1,4 +1,5 @@
-"""Tests that training steps with Adam, weight decay and dropout give the golden model's bits on the instruction-level model."""
+"""Tests that training steps with Adam, weight decay and dropout match the golden model bit for bit on the instruction-level
+model."""
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_dropout(rng, optimizer):
 
 
 def test_dropout_behind_convolutions(rng):
-    """Without hidden dense layers, dropout masks the operands of the last layer, and the step equals the golden model's step."""
+    """Without hidden dense layers, dropout masks the operands of the last layer, and the step matches the golden model's step."""
     graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
     while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
         graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
@@ -73,8 +74,8 @@ def test_cycles_of_adam(rng):
 
 @pytest.mark.slow
 def test_cycles_of_adam_with_dropout(rng):
-    """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and equals the
-    golden model's step."""
+    """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and matches
+    the golden model's step."""
     training, cycles = differentiate(chain(rng, FIRST)), []
     for optimizer in (Sgd(), Adam()):
         program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))

@@ -1,4 +1,4 @@
-"""Tests that training steps on the cores of a ring give the golden model's bits on every core's instruction-level model."""
+"""Tests that training steps on the cores of a ring match the golden model bit for bit on every core's instruction-level model."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,8 @@ def test_segments_without_outputs(rng, cores):
 @pytest.mark.parametrize("cores", [2, 3])
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01)], ids=["sgd", "decay", "adam"])
 def test_sharded_and_unsharded_updates(rng, cores, optimizer):
-    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) give the golden model's bits."""
+    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) match the golden model bit for
+    bit."""
     graph = chain(rng, (9, 11, 5))
     programs = [check(graph, rng, cores, optimizer=optimizer, sharded=sharded, steps=1) for sharded in (True, False)]
     modes = [{op.fields["mode"] for op in one.ops if op.opcode is Opcode.RING} for one in programs]

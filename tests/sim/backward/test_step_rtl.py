@@ -1,5 +1,5 @@
-"""Tests that several training steps in one RTL simulation give the golden model's bits in every parameter, optimizer state and
-logit."""
+"""Tests that several training steps in one RTL simulation match the golden model bit for bit in every parameter, optimizer state
+and logit."""
 
 from dataclasses import replace
 

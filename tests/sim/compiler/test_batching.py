@@ -50,8 +50,8 @@ def test_a_product_is_flat_with_its_factor(rng):
 
 
 def test_unused_tensor_of_one_position(rng):
-    """A network with an unused tensor of one position compiles and gives the golden model's bits, although nothing writes that
-    tensor."""
+    """A network with an unused tensor of one position compiles and matches the golden model bit for bit, although nothing writes
+    that tensor."""
     tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
     check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
 
@@ -73,8 +73,8 @@ def test_runs_are_neighbours_with_flat_results(rng):
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
 def test_sums_and_products_of_dense_branches(rng, batch):
-    """Branches of dense layers, joined by sums and products, give the golden model's bits whether or not their tensors fit the
-    unified buffer together."""
+    """Branches of dense layers, joined by sums and products, match the golden model bit for bit whether or not their tensors fit
+    the unified buffer together."""
     sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}
     tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
 

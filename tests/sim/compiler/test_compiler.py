@@ -1,4 +1,4 @@
-"""Tests that compiled programs give the golden model's bits, for networks and configurations of every shape."""
+"""Tests that compiled programs match the golden model bit for bit, for networks and configurations of every shape."""
 
 import random
 
@@ -69,8 +69,8 @@ def check(net, config, batch, rng, samples=None, varied=True):
 
 @pytest.mark.parametrize("case", [*range(4), *slow(*range(4, 60))])
 def test_random_networks(case):
-    """Random dense networks of 1 to 5 layers give the golden model's bits with odd sizes, tiny buffers and any batch. The fast
-    cases take at most a second each."""
+    """Random dense networks of 1 to 5 layers match the golden model bit for bit with odd sizes, tiny buffers and any batch. The
+    fast cases take at most a second each."""
     choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
     n = choice.choice([2, 4, 4, 8, 16])
     widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)])) for _ in range(choice.randint(2, 6))]

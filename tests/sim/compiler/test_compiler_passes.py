@@ -106,7 +106,7 @@ def test_pruned_tilings_are_not_cheaper(rng, depth, monkeypatch):
 
 
 def _places(first, *loops):
-    """Returns the rows that nested loops of (count, stride), outermost first, visit from row `first` on."""
+    """Returns the rows that nested loops of (count, stride), outermost first, visit starting at row `first`."""
     places = [first]
     for count, stride in loops:
         places = [place + index * stride for place in places for index in range(count)]

@@ -18,7 +18,7 @@ FAST = ("one vector", "no padding", "rows in blocks")
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
 def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
-    """Networks with depthwise convolutions mapped with positions in the lanes give the golden model's bits on the
+    """Networks with depthwise convolutions mapped with positions in the lanes match the golden model bit for bit on the
     instruction-level model, using transposing loads."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 3
@@ -32,8 +32,8 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
-    """Networks whose depthwise convolutions have positions in the lanes give the golden model's bits on the RTL, within 300
-    cycles of the prediction."""
+    """Networks whose depthwise convolutions have positions in the lanes match the golden model bit for bit on the RTL, within
+    300 cycles of the prediction."""
     _, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 2
     turn_all(monkeypatch, graph, 4, batch)

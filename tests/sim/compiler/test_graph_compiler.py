@@ -1,4 +1,4 @@
-"""Tests that programs of random graphs give the golden model's bits on the instruction-level model."""
+"""Tests that programs of random graphs match the golden model bit for bit on the instruction-level model."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,8 @@ FULL = {"table_lanes": 2}
 
 @pytest.mark.parametrize("part", [*range(3), *slow(*range(3, 6))])
 def test_random_graphs_in_buffers_of_any_size(rng, part):
-    """Random graphs give the golden model's bits for buffers of all sizes, so that stages are split in every possible way."""
+    """Random graphs match the golden model bit for bit for buffers of all sizes, so that stages are split in every possible way.
+    """
     for _ in range(10):
         graph = random_graph(rng)
         config = Config(
@@ -37,8 +38,8 @@ def test_random_graphs_in_buffers_of_any_size(rng, part):
 
 
 def test_without_pooling_hardware(rng):
-    """On a core without pooling hardware, padded tensors are written row by row and random graphs give the golden model's
-    bits."""
+    """On a core without pooling hardware, padded tensors are written row by row and random graphs match the golden model bit for
+    bit."""
     for _ in range(5):
         check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, rng)
 
@@ -103,7 +104,7 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
 
 
 def test_convolutions_of_the_same_tensor():
-    """Two convolutions that read the same tensor give the golden model's bits, although their weights are first needed
+    """Two convolutions that read the same tensor match the golden model bit for bit, although their weights are first needed
     alternately."""
     random = np.random.default_rng(13)
     tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
@@ -120,8 +121,8 @@ def test_convolutions_of_the_same_tensor():
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
 def test_softmax(width, channels, rng):
-    """Softmax over the channels, in one tile or several, of one position or several, gives the golden model's bits on the core
-    and before another layer."""
+    """Softmax over the channels, in one tile or several, of one position or several, matches the golden model bit for bit on the
+    core and before another layer."""
     graph = _stage_graph(rng, width=width, channels=channels, softmax=True)
     program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
     assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)

@@ -26,7 +26,7 @@ def _same_bits(one, other):
 
 
 def test_folded_stages_compute_the_same_bits(rng):
-    """Each folded stage equals the golden model of the original graph, and the padding around a tensor has no effect."""
+    """Each folded stage matches the golden model of the original graph, and the padding around a tensor has no effect."""
     folded_tensors = 0
     while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
@@ -75,8 +75,8 @@ def test_passes_of_a_depthwise_convolution(rng):
 
 
 def test_folded_networks_on_the_core(rng):
-    """Networks with folded columns give the golden model's bits on the instruction-level model, with odd widths and tiles without
-    weights."""
+    """Networks with folded columns match the golden model bit for bit on the instruction-level model, with odd widths and tiles
+    without weights."""
     for graph, config in ((_depthwise(rng, 4, 9, 0), Config(n=8)), (_depthwise(rng, 8, 8, 1), Config(n=16))):
         program = check(graph, config, 2, rng, samples=2)
         assert any(term.sparse for stage in program.memory.batched.stages for term in stage.terms)

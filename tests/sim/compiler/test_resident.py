@@ -36,7 +36,7 @@ def residents(monkeypatch):
 
 @pytest.mark.parametrize("n", [4, *slow(8)])
 def test_random_graphs(rng, n, residents):
-    """With all eligible tensors resident, random graphs give the golden model's bits on the instruction-level model."""
+    """With all eligible tensors resident, random graphs match the golden model bit for bit on the instruction-level model."""
     for _ in range(12):
         graph = random_graph(rng, stages=int(rng.integers(2, 6)), size=int(rng.integers(4, 9)), functions=(RELU,))
         check(graph, Config(n=n, accumulator_depth=512), int(rng.integers(1, 5)), rng)
@@ -45,7 +45,8 @@ def test_random_graphs(rng, n, residents):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_with_positions_in_lanes(rng, name, residents, monkeypatch):
-    """Resident tensors give the golden model's bits in networks whose depthwise convolutions have positions in the lanes."""
+    """Resident tensors match the golden model bit for bit in networks whose depthwise convolutions have positions in the lanes.
+    """
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 4
     turn_all(monkeypatch, graph, n, batch)

@@ -29,8 +29,8 @@ def chain(*nodes, width=1):
 
 
 def check(path, x, stages):
-    """Checks that a model has `stages` stages and equals onnxruntime within each stage's bfloat16 rounding, unless an
-    intermediate value is subnormal."""
+    """Checks that a model has `stages` stages and gives the same results as onnxruntime within each stage's bfloat16 rounding,
+    unless an intermediate value is subnormal."""
     network = load_network(path)
     made = getattr(network, "stages", None) or network.layers
     assert len(made) == stages, [stage.name for stage in made]
@@ -75,8 +75,8 @@ def test_large_scale_of_a_difference(tmp_path, scaled):
 
 
 def test_small_scales_beside_others(tmp_path):
-    """A scale that needs two bfloat16 parts equals onnxruntime within rounding, beside a scale whose second part would be
-    subnormal."""
+    """A scale that needs two bfloat16 parts gives the same results as onnxruntime within rounding, beside a scale whose second
+    part would be subnormal."""
     check(chain(("Mul", [1.0075 * 2.0**-126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 

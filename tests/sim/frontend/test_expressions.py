@@ -336,7 +336,7 @@ def test_clips_in_a_row(rng):
     ids=str,
 )
 def test_pooling_after_decreasing_functions(rng, tmp_path, operator, attributes):
-    """Max-pooling after a decreasing function equals onnxruntime, where pooling first would be wrong."""
+    """Max-pooling after a decreasing function gives the same results as onnxruntime, where pooling first would be wrong."""
     b = Builder(["n", 1, 6, 6], opset=18)
     b("Conv", np.ones((1, 1, 1, 1), np.float32))
     b(operator, **attributes)

@@ -15,7 +15,8 @@ def images(rng, count=3, channels=1, size=28):
 
 
 def test_pytorch_export(rng, tmp_path):
-    """A network as torch.onnx exports it, with explicit pads, Flatten and Gemm with transB, equals onnxruntime."""
+    """A network as torch.onnx exports it, with explicit pads, Flatten and Gemm with transB, gives the same results as
+    onnxruntime."""
     b = Builder(["batch", 1, 28, 28], opset=17)
     b(
         "Conv",
@@ -61,8 +62,8 @@ def test_pytorch_export(rng, tmp_path):
 
 
 def test_cntk_export(rng, tmp_path):
-    """A network as CNTK exports it, with a batch of 1, SAME padding, biases as Add and weights reshaped in the graph, equals
-    onnxruntime."""
+    """A network as CNTK exports it, with a batch of 1, SAME padding, biases as Add and weights reshaped in the graph, gives the
+    same results as onnxruntime."""
     b = Builder([1, 1, 28, 28], opset=8)
     b("Conv", weights(rng, 8, 1, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[1, 1], dilations=[1, 1], group=1)
     b("Add", weights(rng, 8, 1, 1))
@@ -82,7 +83,7 @@ def test_cntk_export(rng, tmp_path):
 
 def test_tf2onnx_export(rng, tmp_path):
     """A Keras network as tf2onnx exports it, with NHWC input, Transposes around NCHW operators and a channels-last Flatten,
-    equals onnxruntime."""
+    gives the same results as onnxruntime."""
     b = Builder(["unk__1", 28, 28, 1], opset=13)
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
@@ -117,7 +118,7 @@ def test_tf2onnx_two_channels_in(rng, tmp_path):
 
 
 def test_pytorch_view(rng, tmp_path):
-    """A PyTorch export of x.view(x.size(0), -1), whose shape is computed in the graph, equals onnxruntime."""
+    """A PyTorch export of x.view(x.size(0), -1), whose shape is computed in the graph, gives the same results as onnxruntime."""
     b = Builder(["batch", 1, 12, 12], opset=11)
     values = b("Conv", weights(rng, 3, 1, 3, 3), weights(rng, 3), kernel_shape=[3, 3], strides=[3, 3])
     b("Shape")
@@ -131,8 +132,8 @@ def test_pytorch_view(rng, tmp_path):
 
 
 def test_mxnet_export(rng, tmp_path):
-    """A network as MXNet exports it, with BatchNormalization on the input and after convolutions, Flatten and Gemm, equals
-    onnxruntime."""
+    """A network as MXNet exports it, with BatchNormalization on the input and after convolutions, Flatten and Gemm, gives the
+    same results as onnxruntime."""
 
     def normalised(channels):
         b(
@@ -163,7 +164,7 @@ def test_mxnet_export(rng, tmp_path):
 
 def test_paddle_export(rng, tmp_path):
     """A network as Paddle exports it, with padded pools, dense layers as Reshape, MatMul and Add, and Identity and Constant
-    nodes, equals onnxruntime."""
+    nodes, gives the same results as onnxruntime."""
     b = Builder([-1, 1, 16, 16], opset=11)
 
     def constant(array):
@@ -206,8 +207,8 @@ def test_input_without_batch(rng, tmp_path, shape):
 
 
 def test_channels_last_of_one_sample(rng, tmp_path):
-    """Channels-last samples with a batch of 1 and one channel equal onnxruntime, although only two axes have more than one
-    element."""
+    """Channels-last samples with a batch of 1 and one channel give the same results as onnxruntime, although only two axes have
+    more than one element."""
     b = Builder([1, 12, 11, 1])
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), strides=[2, 2])
@@ -310,7 +311,8 @@ def test_flattened_branches(rng, tmp_path):
 
 
 def test_squeeze_and_excitation(rng, tmp_path):
-    """A squeeze-and-excitation block, which multiplies all positions of a channel by one number, equals onnxruntime."""
+    """A squeeze-and-excitation block, which multiplies all positions of a channel by one number, gives the same results as
+    onnxruntime."""
     b = Builder(["n", 3, 6, 5])
     x = b("Conv", weights(rng, 4, 3, 3, 3), weights(rng, 4))
     b("GlobalAveragePool")
@@ -361,7 +363,7 @@ def test_wide_concat(rng, tmp_path, monkeypatch):
 
 
 def test_mean_image(rng, tmp_path):
-    """Subtracting a mean image before a padded convolution equals onnxruntime."""
+    """Subtracting a mean image before a padded convolution gives the same results as onnxruntime."""
     b = Builder(["n", 1, 9, 9])
     b("Sub", rng.random((1, 9, 9), dtype=np.float32))
     b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
@@ -369,7 +371,8 @@ def test_mean_image(rng, tmp_path):
 
 
 def test_global_pools_of_keras(rng, tmp_path):
-    """ReduceMean and ReduceMax over height and width of NHWC, as Keras writes global pools, equal onnxruntime."""
+    """ReduceMean and ReduceMax over height and width of NHWC, as Keras writes global pools, give the same results as
+    onnxruntime."""
     for operator in ("ReduceMean", "ReduceMax"):
         b = Builder(["n", 1, 9, 9])
         b("Conv", weights(rng, 4, 1, 3, 3))
@@ -391,7 +394,7 @@ def test_average_pool_of_borders(rng, tmp_path):
 
 
 def test_dense_layer_on_rows(rng, tmp_path):
-    """A dense layer on each row of an image equals onnxruntime, with the channels on the last axis."""
+    """A dense layer on each row of an image gives the same results as onnxruntime, with the channels on the last axis."""
     b = Builder(["n", 6, 12])
     b("MatMul", weights(rng, 12, 5))
     b("Add", weights(rng, 5))

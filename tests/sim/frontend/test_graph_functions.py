@@ -110,7 +110,8 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("pooled", [False, True])
 def test_functions(rng, tmp_path, name, pooled):
-    """A convolution, a function and a pool become one stage if the function is increasing, and equal onnxruntime."""
+    """A convolution, a function and a pool become one stage if the function is increasing, and give the same results as
+    onnxruntime."""
     wanted, build = FUNCTIONS[name]
     b = Builder(["n", 2, 6, 5], opset=22)
     x = b("Conv", 2 * weights(rng, 3, 2, 3, 3), weights(rng, 3), name="conv")

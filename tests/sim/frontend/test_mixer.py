@@ -36,8 +36,8 @@ def mixer(rng, positions, channels, hidden, make=weights):
 
 @pytest.mark.parametrize("positions, channels, hidden", [(4, 6, 5), (16, 100, 8)])
 def test_mixer(rng, tmp_path, positions, channels, hidden):
-    """An MLP-Mixer equals onnxruntime. Each layer is one stage, plus a stage per position where a layer needs its operand
-    transposed."""
+    """An MLP-Mixer gives the same results as onnxruntime. Each layer is one stage, plus a stage per position where a layer needs
+    its operand transposed."""
     x = rng.normal(size=(3, positions, channels)).astype(np.float32)
     check_graph(mixer(rng, positions, channels, hidden).save(tmp_path), x, stages=9 + 2 * positions)
     assert tpu.load(tmp_path / "model.onnx").compare(x).error is None
@@ -63,7 +63,7 @@ def test_integers_are_exact(rng, tmp_path):
 
 
 def test_layers_on_patches_of_an_image(rng, tmp_path):
-    """Dense layers on channels and then on pixels of a convolution's patches equal onnxruntime."""
+    """Dense layers on channels and then on pixels of a convolution's patches give the same results as onnxruntime."""
     b = Builder(["n", 2, 4, 4])
     b("Conv", weights(rng, 6, 2, 2, 2), strides=[2, 2])
     b("Reshape", np.array([0, 6, 4]))

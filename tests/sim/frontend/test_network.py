@@ -47,7 +47,7 @@ def test_pytorch(rng, tmp_path):
 
 
 def test_pytorch_view_of_shape(rng, tmp_path):
-    """A PyTorch export of x.view(x.size(0), -1), whose shape is computed in the graph, equals onnxruntime."""
+    """A PyTorch export of x.view(x.size(0), -1), whose shape is computed in the graph, gives the same results as onnxruntime."""
     b = Builder(["batch", 1, 3, 4], opset=11)
     b("Shape")
     b("Gather", np.array(0), axis=0)
@@ -60,8 +60,8 @@ def test_pytorch_view_of_shape(rng, tmp_path):
 
 
 def test_pytorch_functional_linear(rng, tmp_path):
-    """An export of torch.nn.functional.linear, with weights through a Transpose and the bias as first operand of Add, equals
-    onnxruntime."""
+    """An export of torch.nn.functional.linear, with weights through a Transpose and the bias as first operand of Add, gives the
+    same results as onnxruntime."""
     b = Builder(["batch", 12])
     turned = b.node("Transpose", [integers(rng, 7, 12)], perm=[1, 0])
     b.node("MatMul", ["x", turned])
@@ -71,7 +71,8 @@ def test_pytorch_functional_linear(rng, tmp_path):
 
 
 def test_keras_export(rng, tmp_path):
-    """A Keras export with NHWC input, Reshape to (-1, 12), MatMul, Add and a final Softmax equals onnxruntime."""
+    """A Keras export with NHWC input, Reshape to (-1, 12), MatMul, Add and a final Softmax gives the same results as
+    onnxruntime."""
     b = Builder(["unk__6", 4, 3, 1], opset=15)
     b("Reshape", np.array([-1, 12]))
     b("MatMul", integers(rng, 12, 8))
@@ -95,8 +96,8 @@ def test_keras_transposes_to_nchw_and_back(rng, tmp_path):
 
 
 def test_sklearn_export(rng, tmp_path):
-    """A skl2onnx export of a classifier, with Cast, a bias of shape (1, N), probabilities and a label by ArgMax, equals
-    onnxruntime."""
+    """A skl2onnx export of a classifier, with Cast, a bias of shape (1, N), probabilities and a label by ArgMax, gives the same
+    results as onnxruntime."""
     b = Builder([None, 12], opset=12, kind=TensorProto.INT64)
     b("Cast", to=TensorProto.FLOAT)
     b("MatMul", integers(rng, 12, 8), name="MatMul")
@@ -139,8 +140,8 @@ def test_opsets(rng, tmp_path, opset):
 
 
 def test_cntk_export(rng, tmp_path):
-    """A CNTK export with weights reshaped in the graph, a batch of 1, and initialisers that are also inputs equals
-    onnxruntime."""
+    """A CNTK export with weights reshaped in the graph, a batch of 1, and initialisers that are also inputs gives the same
+    results as onnxruntime."""
     b = Builder([1, 1, 4, 4], opset=8)
     b("Reshape", np.array([1, 16]))
     flat = b.last

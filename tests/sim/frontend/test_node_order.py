@@ -51,7 +51,7 @@ def test_ordered_nodes_stay_in_place(rng):
 @pytest.mark.parametrize("operator, gates", [("GRU", 3), ("LSTM", 4)])
 @pytest.mark.parametrize("outputs", [["", "Y_h"], ["Y", ""], ["", "", "Y_c"]])
 def test_first_output_left_out(rng, tmp_path, operator, gates, outputs):
-    """An unnamed GRU or LSTM without a name for its first output equals onnxruntime."""
+    """An unnamed GRU or LSTM without a name for its first output gives the same results as onnxruntime."""
     if operator == "GRU" and len(outputs) > 2:
         outputs = ["", "Y_h"]
     hidden = 5

@@ -217,8 +217,8 @@ def test_fused_operator_of_onnxruntime(tmp_path, attribute, why):
 
 
 def test_unusual_valid_models(tmp_path):
-    """Unusual models that ONNX accepts equal onnxruntime: bounds of shape (1,), a Max of one tensor, sums of several, a repeated
-    operand."""
+    """Unusual models that ONNX accepts give the same results as onnxruntime: bounds of shape (1,), a Max of one tensor, sums of
+    several, a repeated operand."""
     b = Builder(["n", 4])
     first = b("Gemm", integers(np.random.default_rng(seed()), 4, 4))
     second = b("Clip", np.array([-3], np.float32), np.array([3], np.float32))

@@ -55,7 +55,8 @@ def test_quotients_of_any_size(rng, tmp_path):
 
 
 def test_divisions_in_models(rng, tmp_path):
-    """Divisions of image channels by one number each, of rows by their sums, and between layers equal onnxruntime."""
+    """Divisions of image channels by one number each, of rows by their sums, and between layers give the same results as
+    onnxruntime."""
     b = Builder(["n", 3, 4, 5])
     image = b("Conv", weights(rng, 6, 3, 2, 2))
     b.node("Add", [b.node("Abs", [b.node("GlobalAveragePool", [image])]), np.array(0.1, np.float32)])
@@ -135,7 +136,8 @@ def test_layer_normalization(rng, tmp_path, written_out):
 
 
 def test_normalized_images(rng, tmp_path):
-    """LayerNormalization over the last one, two or three axes equals onnxruntime, and over the batch axis it is refused."""
+    """LayerNormalization over the last one, two or three axes gives the same results as onnxruntime, and over the batch axis it
+    is refused."""
     for axis in (-1, 2, 1):
         b = Builder(["n", 3, 4, 5], opset=17)
         b("LayerNormalization", weights(rng, *(3, 4, 5)[axis - 1 if axis > 0 else axis :]), axis=axis)

@@ -37,7 +37,7 @@ def agrees(rng, path, *shape, count=3):
 @pytest.mark.parametrize("operator, extra", [("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})])
 @pytest.mark.parametrize("direction, ways", [("forward", 1), ("reverse", 1), ("bidirectional", 2)])
 def test_outputs_of_all_steps(rng, tmp_path, operator, extra, direction, ways):
-    """The outputs of all steps equal onnxruntime, for GRU and LSTM in each direction."""
+    """The outputs of all steps give the same results as onnxruntime, for GRU and LSTM in each direction."""
     b = layer(rng, operator, ways, direction=direction, **extra)
     b("Transpose", perm=[2, 0, 1, 3])
     agrees(rng, b.save(tmp_path), STEPS, INPUTS)
@@ -45,7 +45,8 @@ def test_outputs_of_all_steps(rng, tmp_path, operator, extra, direction, ways):
 
 @pytest.mark.parametrize("operator", GATES)
 def test_last_state_of_stacked_layers(rng, tmp_path, operator):
-    """Two stacked layers with only the last state as output equal onnxruntime, and no state is copied between the layers."""
+    """Two stacked layers with only the last state as output give the same results as onnxruntime, and no state is copied between
+    the layers."""
     b = layer(rng, operator)
     b("Squeeze", np.array([1]))
     b.node(operator, [b.last, *parameters(rng, operator, inputs=HIDDEN)], hidden_size=HIDDEN)
@@ -59,8 +60,8 @@ def test_last_state_of_stacked_layers(rng, tmp_path, operator):
 @pytest.mark.parametrize("operator", GATES)
 @pytest.mark.parametrize("on", ["golden", pytest.param("icarus", marks=pytest.mark.slow)])
 def test_single_steps(rng, tmp_path, operator, on):
-    """Single steps of a GRU or LSTM equal onnxruntime, with the state as input and output and each step starting from the
-    preceding state."""
+    """Single steps of a GRU or LSTM give the same results as onnxruntime, with the state as input and output and each step
+    starting from the preceding state."""
     b, names = Builder([1, 1, INPUTS], opset=14), ["h", "c"][: GATES[operator] - 2]
     for name in names:
         b.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, HIDDEN]))

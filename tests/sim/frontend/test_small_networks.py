@@ -1,5 +1,5 @@
-"""Tests that small networks of common kinds are near onnxruntime within bfloat16 rounding, and have the golden model's bits on
-the instruction-level model and the RTL."""
+"""Tests that small networks of common kinds are near onnxruntime within bfloat16 rounding, and match the golden model bit for
+bit on the instruction-level model and the RTL."""
 
 import numpy as np
 import pytest

@@ -74,8 +74,8 @@ def attention(rng, positions, channels, heads, depth, factor=None):
 
 @pytest.mark.parametrize("positions, channels, heads, depth", [(6, 8, 2, 4), (5, 4, 1, 3)])
 def test_attention(rng, tmp_path, positions, channels, heads, depth):
-    """Attention needs five stages per head plus one, because heads are columns of weights, and gives the golden model's bits on
-    the instruction-level model."""
+    """Attention needs five stages per head plus one, because heads are columns of weights, and matches the golden model bit for
+    bit on the instruction-level model."""
     x = rng.normal(size=(2, positions, channels)).astype(np.float32)
     path = attention(rng, positions, channels, heads, depth).save(tmp_path)
     check_graph(path, x, stages=5 * heads + 1)
@@ -105,7 +105,7 @@ def _exact(path, x):
 
 
 def test_products_of_pixels(rng, tmp_path):
-    """A softmax over the products of each pair of pixels of an image equals onnxruntime."""
+    """A softmax over the products of each pair of pixels of an image gives the same results as onnxruntime."""
     b = Builder(["n", 2, 3, 3])
     flat = b("Reshape", np.array([0, 3, 9])) if b("Conv", weights(rng, 3, 2, 1, 1)) else None
     b.node("MatMul", [b.node("Transpose", [flat], perm=[0, 2, 1]), flat])
@@ -131,7 +131,7 @@ def test_refused(rng, tmp_path):
 
 @pytest.mark.slow
 def test_attention_on_the_rtl(rng, tmp_path):
-    """Attention on the RTL gives the golden model's bits."""
+    """Attention on the RTL matches the golden model bit for bit."""
     model, x = tpu.load(attention(rng, 3, 4, 2, 2).save(tmp_path)), rng.normal(size=(2, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(model.predict(x, "icarus", core=CORE, batch=2), model.predict(x))
 

@@ -1,4 +1,4 @@
-"""Tests that Max, Min and Mean of several tensors equal onnxruntime where no result is rounded."""
+"""Tests that Max, Min and Mean of several tensors give the same results as onnxruntime where no result is rounded."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,8 @@ def exact(b, folder, x):
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_two_tensors(rng, tmp_path, operator):
-    """Max, Min and Mean of two images, of two vectors, and of a tensor and its permutation equal onnxruntime."""
+    """Max, Min and Mean of two images, of two vectors, and of a tensor and its permutation give the same results as onnxruntime.
+    """
     x = integers(rng, 3, 2, 4, 5)
     b = Builder(["n", 2, 4, 5])
     one, two = (b.node("Conv", ["x", integers(rng, 3, 2, 2, 2)]) for _ in range(2))
@@ -38,7 +39,8 @@ def test_two_tensors(rng, tmp_path, operator):
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_several_tensors(rng, tmp_path, operator):
-    """Max, Min and Mean of several tensors with broadcasting and constants equal onnxruntime; a mean of four is exact."""
+    """Max, Min and Mean of several tensors with broadcasting and constants give the same results as onnxruntime; a mean of four
+    is exact."""
     b = Builder(["n", 4, 6])
     one, two = (b.node("MatMul", ["x", integers(rng, 6, 5)]) for _ in range(2))
     few = b.node("MatMul", ["x", integers(rng, 6, 1)])
@@ -73,7 +75,7 @@ def test_numbers_of_any_size(tmp_path, operator):
 
 @pytest.mark.slow
 def test_min_of_max_on_the_rtl(rng, tmp_path):
-    """A Min of a Max gives the golden model's bits on the RTL, although Min negates its operands."""
+    """A Min of a Max matches the golden model bit for bit on the RTL, although Min negates its operands."""
     b = Builder(["n", 3])
     one, two = (b.node("MatMul", ["x", weights(rng, 3, 3)]) for _ in range(2))
     b.node("Min", [b.node("Max", [one, two]), "x"])

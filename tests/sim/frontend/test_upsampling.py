@@ -51,8 +51,8 @@ def upsample(rng, b, channels):
 
 
 def test_random_geometries(rng, tmp_path):
-    """Random upsampling networks equal onnxruntime exactly, or are refused with the node at fault, because a border is not a
-    whole block of pixels."""
+    """Random upsampling networks give exactly the same results as onnxruntime, or are refused with the node at fault, because a
+    border is not a whole block of pixels."""
     accepted = draws = 0
     while accepted < 20:  # of about 45 draws
         draws += 1
@@ -138,7 +138,8 @@ def test_residual_of_pixels(rng, tmp_path):
 
 
 def test_sizes_of_a_resize(rng, tmp_path):
-    """Resize with sizes instead of scales, its predecessor Upsample, and a Resize of only some axes equal onnxruntime."""
+    """Resize with sizes instead of scales, its predecessor Upsample, and a Resize of only some axes give the same results as
+    onnxruntime."""
     x = integers(rng, 2, 2, 3, 4)
     for opset, shape, inputs, attributes in [
         (13, [2, 2, 3, 4], ["", "", np.array([2, 2, 6, 12])], {}),

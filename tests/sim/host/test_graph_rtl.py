@@ -45,7 +45,7 @@ def test_random_graph(rng, config, number):
 
 @pytest.mark.slow
 def test_product(rng):
-    """x * sigmoid(x), computed as two stages, gives the golden model's bits on the RTL."""
+    """x * sigmoid(x), computed as two stages, matches the golden model bit for bit on the RTL."""
     graph = random_graph(rng, stages=1, pooling=False, split=False)
     first = graph.stages[0]
     tensor = graph.tensors[first.output]

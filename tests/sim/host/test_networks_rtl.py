@@ -116,7 +116,7 @@ def draw_sizes(rng, n):
 
 
 def check(rng, config, widths, batch, specials, memory, simulator="verilator", count=None):
-    """Asserts that the RTL equals the golden model bit for bit, on `count` samples. Default: one batch."""
+    """Asserts that the RTL matches the golden model bit for bit, on `count` samples. Default: one batch."""
     memory = {"pause_seed": int(rng.integers(1, 1 << 24)), **memory}
     print(f"widths {widths}, batch {batch}, specials {specials}, memory {memory}")
     network = make_network(rng, widths, specials)

@@ -1,4 +1,4 @@
-"""Small networks with each normalisation on the RTL give the golden model's bits."""
+"""Small networks with each normalisation on the RTL match the golden model bit for bit."""
 
 import numpy as np
 import pytest

@@ -101,7 +101,7 @@ def test_trace(saved, x):
 
 
 def test_predict_on_the_rtl(dense, rows):
-    """The RTL gives the golden model's bits, and the estimated cycles are within 6 % of the RTL's for small runs."""
+    """The RTL matches the golden model bit for bit, and the estimated cycles are within 6 % of the RTL's for small runs."""
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
     np.testing.assert_array_equal(run.output, dense.predict(rows))
     assert estimate.cycles == pytest.approx(run.result.cycles, rel=0.06)

@@ -1,4 +1,4 @@
-"""Tests that training steps on the RTL give the golden model's bits in every parameter, momentum and logit, for any bus
+"""Tests that training steps on the RTL match the golden model bit for bit in every parameter, momentum and logit, for any bus
 stalls."""
 
 from dataclasses import replace
@@ -39,14 +39,14 @@ def compared(rng, n, simulator, memory, together=None):
 
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_on_the_instruction_level_model(rng, n):
-    """Training steps on the instruction-level model equal the golden model, each starting from the golden model's state, or
+    """Training steps on the instruction-level model match the golden model, each starting from the golden model's state, or
     several from the core's own state."""
     for together in (1, 3):
         compared(rng, n, "model", {}, together)
 
 
 def test_convolutions_by_adam_with_dropout(rng):
-    """Adam steps with convolutions and dropout equal the golden model, although rate, update number and masks differ in each
+    """Adam steps with convolutions and dropout match the golden model, although rate, update number and masks differ in each
     step."""
     kernel, inner = random_values(rng, (3, 3, 1, 3), 0.5), random_values(rng, (2, 2, 3, 5), 0.5)
     outer = random_values(rng, (1, 1, 5, CLASSES), 0.5)
