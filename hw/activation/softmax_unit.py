@@ -36,7 +36,7 @@ class SoftmaxUnit(wiring.Component):
     A row of N elements takes 2 N + n tiles + `row_latency` cycles. An operation takes `end_latency` cycles more at its end. Three
     things cost more cycles:
 
-    - the sum of a row, one cycle for each factor of two from 2 on;
+    - the sum of a row, one cycle for each factor of two if the sum is 2 or more;
     - a maximum of 8,192 or more, one cycle for each element and binade in the last two passes (:class:`.RowDistance`);
     - `grant` at 0, which stalls the unit.
 

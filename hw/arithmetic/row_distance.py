@@ -36,7 +36,7 @@ class RowDistance(wiring.Component):
     advance : 1, in
         Must be 0 while `busy` is 1.
     busy : 1, out
-        A distance from a maximum of 8,192 or more is being shifted: one cycle for each binade from 8,192 on.
+        A distance from a maximum of 8,192 or more is being shifted: one cycle for each binade, starting at 8,192.
     busy_next : 1, out
         The value of `busy` in the next cycle.
     maximum : Binary32, out

@@ -98,7 +98,7 @@ class SpanExtents(wiring.Component):
     -------
     word : 256, in
     match : match_layout, in
-        An instruction, and its decoded opcode. Both are stable from `start` on.
+        An instruction, and its decoded opcode. The instruction and the opcode are stable from the cycle of `start`.
     start : 1, in
     cores : 4, in
         Number of cores in the ring. Only in a core with a ring.

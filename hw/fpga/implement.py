@@ -104,7 +104,7 @@ def _ways_to_fit(report, config, lacks):
 
 
 def advice(report, config, target):
-    """Returns a list of texts: remedies for a core that does not fit, or is slower than the target clock."""
+    """Returns a list of suggestions, as texts, if the core does not fit the target or is slower than the target clock."""
     found = []
     if lacks := _lacks(report["total"], target):
         ways = _ways_to_fit(report, config, lacks)

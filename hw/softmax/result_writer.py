@@ -97,7 +97,8 @@ class ResultWriter(wiring.Component):
         return top
 
     def _issue(self, top, m):
-        """Drives the read of groups. Returns the flags of the group that is read, and its quotient."""
+        """Reads groups of exponentials from the memory. Returns the flags of the group that is being read, and the quotient of
+        its row."""
         op, wide = self.op, self.op.format == Format.BINARY32
         m.submodules.counter = counter = GroupCounter(groups=self.groups, tiles=op.rows1.shape())
         layout = data.StructLayout({"valid": 1, "upper": 1, "keep": self.lanes, "tile": 1, "row": 1, "done": 1})

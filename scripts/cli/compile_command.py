@@ -64,8 +64,8 @@ def compile_model(
 
     The folder contains `model.bin` (region MODEL), `model.h` (for the C driver in hw/driver) and `layout.json`. The test vectors
     of one batch are `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same
-    command writes the same bytes. Exits with 0 if the instruction-level model runs the image with the golden model's bits, and
-    the results agree with an ONNX interpreter within rounding error.
+    command writes the same bytes. Exits with 0 if the instruction-level model runs the image and its results match the golden
+    model bit for bit, and if these results agree with an ONNX interpreter within rounding error.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES
     from amaranth_tpu.sim.bundle.c_words import is_taken

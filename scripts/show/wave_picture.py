@@ -28,7 +28,7 @@ class _Token:
     """A value that moves through the picture.
 
     `points` are the `(cycle, row, column)` of its positions in order; some are outside the array. `texts` are `(cycle, text)`;
-    each is shown from that cycle on. The token disappears at cycle `end`.
+    each text is shown in that cycle and later. The token disappears at cycle `end`.
     """
 
     kind: str

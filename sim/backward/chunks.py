@@ -287,8 +287,9 @@ class ChunkCode:
             yield
 
     def _keep(self, chunk, tensor, stage, column, count, acc, place):
-        """Writes sums of a gradient's column tiles to `place`, or to SCRATCH if it is None. The sums are multiplied by the slopes
-        of a function by table, or masked by ReLU or dropout."""
+        """Multiplies a gradient's sums by the derivative of the activation function, and writes the products to `place`, or to
+        SCRATCH if `place` is None. The derivative is a tensor of slopes for table functions, and a mask for ReLU. The dropout
+        mask is applied too."""
         masked = flat_name(stage.output) if place is None else stage.output
         if place is not None and stage.function.is_table:
             if masked in self.memory.masks:

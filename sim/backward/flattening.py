@@ -106,8 +106,8 @@ class Mover:
                     self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
 
     def _parts(self, layout, count=2):
-        """Divides a tensor into portions for which operands, results and masks fit the unified buffer: `count` times the size of
-        a portion. Yields `(samples, first row y, rows)`."""
+        """Divides a tensor into portions small enough that `count` copies of a portion (operands, results, masks) fit the
+        unified buffer together. Yields `(samples, first row y, rows)`."""
         tensor, batch = layout.tensor, self.memory.batch
         each = layout.tiles * self.n * (layout.pitch + (count - 1) * tensor.width)
         rows = min(tensor.height, self.ring.size // each)

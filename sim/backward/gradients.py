@@ -79,8 +79,8 @@ class GradientCode:
             yield from self._spatial(planes, one)
 
     def _parameters(self, flat):
-        """Yields `(planes, gradient)` for each parameter: its planes, and the gradient of its stage's sums. Stages are in order
-        from last to first. The bias precedes the weights."""
+        """Yields `(planes, gradient)` for each parameter: the planes of the parameter, and the gradient of the sums of its
+        stage. The stages are in order from last to first. In each stage the bias precedes the weights."""
         stages = len(self.memory.training.graph.stages)
         for one in self.memory.training.gradients:
             if (one.stage in self.memory.lowered.flat) == flat:

@@ -97,8 +97,8 @@ class Gatherer:
             self.gathered += 1
 
     def together(self, tile):
-        """Returns the number of tiles, from this one on, that are gathered together. Returns None if the tile is not in a range
-        still to be read."""
+        """Returns the number of tiles, starting at `tile`, that are gathered together. Returns None if the tile is not in a
+        range still to be read."""
         number = self._number(tile)
         return None if number is None else (self.pieces[number].end - tile.vector) // self.emitter.n
 

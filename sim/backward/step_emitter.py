@@ -133,7 +133,7 @@ class StepEmitter(Emitter):
     flat_stages : int
         Number of the first dense stage, in the numbering of `stage`.
     zero_rows : int
-        Number of bias rows that are zero, starting at row 0. Sums of at most this number of column tiles can start from +0.
+        Number of bias rows, starting at row 0, that are zero. Sums of at most this number of column tiles can start from +0.
     table_ring : Ring or None
         Circular buffer in the unified buffer through which function tables are loaded.
     """

@@ -74,7 +74,7 @@ class Flat:
         return self._firsts[-1] * self.size
 
     def at(self, region, first):
-        """Returns the same tensor at another address: starting at vector `first` of a region."""
+        """Returns the same tensor at a different address, starting at vector `first` of a region."""
         return replace(self, region=region, first=first)
 
     def vector(self, tile, sample):

@@ -146,7 +146,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
 
 
 async def runs(ports, rng, *, count, part=1, **sizes):
-    """Tests the unit at full throughput, which is one row per cycle from the second row on. Then tests it with stalls on both
+    """Tests the unit at full throughput, which is one row per cycle after the first row. Then tests it with stalls on both
     sides, and with a reset."""
     config = Config(**sizes)
     model, total = ActivationModel(rng, config), 0

@@ -52,7 +52,7 @@ def least_results(rng, count):
 
 
 def chosen_rows(rng, count):
-    """Draws the sums of one row, as bits: ties, infinities, a NaN, no number at all, or a maximum from 8,192 on."""
+    """Draws the sums of one row, as bits: ties, infinities, a NaN, no number at all, or a maximum of 8,192 or more."""
     kind = rng.randrange(9)
     row = np.array([rng.gauss(0, 3) for _ in range(count)], np.float32).view(np.uint32)
     somewhere = rng.choice((0, count - 1, rng.randrange(count)))

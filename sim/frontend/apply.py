@@ -82,8 +82,9 @@ def _guards(step):
 
 
 def _check_bare(step):
-    """Refuses operators whose meaning depends on whether there is a batch axis. A Squeeze without axes removes the batch axis if
-    the batch size is one, which changes the index of all other axes, counted from the front."""
+    """Raises an error for operators whose meaning depends on the presence of a batch axis, if that axis may be missing. A
+    Squeeze without axes removes the batch axis if the batch size is one. This changes the index of all later axes, counted from
+    the front."""
     rank = max(len(value.dims) for value in step.arguments if isinstance(value, SymbolicTensor))
     axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
     copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
@@ -95,8 +96,8 @@ def _check_bare(step):
 
 
 def _check_attributes(step, known):
-    """Refuses attributes that the operator's handler does not read, unless they have ONNX' default value. `known` is the
-    operator's entry in the registry."""
+    """Raises an error if a node has an attribute that the handler of its operator does not read, unless the attribute has ONNX'
+    default value. `known` is the entry of the operator in the registry."""
     for name, value in step.attributes.items():
         if name not in known.attributes and value != default_of(step.operator, known.domain, step.opset, name):
             shown = printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, 60)
@@ -148,8 +149,8 @@ def _apply(step):
 
 
 def _element(step, tensor, known):
-    """Evaluates an operator that may be part of a function written in several operators. Returns the result as a recognised
-    function if there is one, else as the operator alone."""
+    """Evaluates an operator that may be part of a function written in several operators. If such a function is recognised,
+    returns its result. Otherwise returns the result of the operator alone."""
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
     inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor

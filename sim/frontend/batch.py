@@ -1,9 +1,9 @@
 """Constant folding of values that depend on an open batch size.
 
 Exporters read the batch size from a tensor (Shape), select it (Gather), combine it with other numbers, and pass it to a Reshape.
-The batch size is therefore a symbol here: an entry of :class:`Sizes` is a number times a power of the batch size. Operators that
-move entries are computed, and so are arithmetic operations whose result is known for every batch size. Any use of the batch size
-as data, as an index or in a condition is refused.
+In this module the batch size is therefore a symbol: an entry of :class:`Sizes` is a number times a power of the batch size. Two
+kinds of operators are evaluated: operators that move entries, and arithmetic operations whose result is known for every batch
+size. Any use of the batch size as data, as an index or in a condition is refused.
 """
 
 from dataclasses import dataclass, replace
@@ -50,8 +50,8 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """A constant array that is repeated along the batch axis. `values` is one repetition: its size along the axis `batch` is
-    1."""
+    """A constant array that is repeated along the batch axis. `values` is one repetition. It has size 1 along the axis `batch`.
+    """
 
     values: np.ndarray
     batch: int
@@ -65,7 +65,7 @@ def _refused(step, why=""):
 
 
 def _settled(values, powers):
-    """Returns `values` as a plain array if no entry depends on the batch size, else :class:`Sizes`."""
+    """Returns `values` as a plain array if no entry depends on the batch size. Otherwise returns :class:`Sizes`."""
     powers = np.where(values == 0, 0, np.broadcast_to(powers, values.shape))
     return Sizes(values, powers) if powers.any() else values
 
@@ -75,7 +75,7 @@ def _parts(value):
 
 
 def fold_open_constants(step, folder):
-    """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant, some of them :class:`Sizes` or
+    """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant. Some inputs are :class:`Sizes` or
     :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data.
 
     Raises
@@ -141,7 +141,7 @@ def _cast(step, folded):
 
 
 def _both(step, one, two):
-    """Returns `(values, powers, values, powers)` of two constants, broadcast to one shape."""
+    """Broadcasts two constants to one shape. Returns `(values of one, powers of one, values of two, powers of two)`."""
     (a, p), (b, q) = _parts(one), _parts(two)
     if prod(np.broadcast_shapes(a.shape, b.shape)) > LIMIT:
         raise ModelError(f"{step.title}: makes more than {LIMIT} values of constants, which is too large")
@@ -166,8 +166,8 @@ def _arithmetic(step, one, two):
 
 
 def _order(step, one, two):
-    """Compares two constants entry by entry. Returns an array: -1, 0 or 1 if the entry of `one` is smaller, equal or larger for
-    every batch size. Refuses entries whose order depends on the batch size."""
+    """Compares two constants entry by entry. Returns an array with -1, 0 or 1 where the entry of `one` is smaller, equal or
+    larger for every batch size. Raises an error if an order depends on the batch size."""
     a, p, b, q = _both(step, one, two)
     one_larger = (p > q) & (a > 0) & (a > b) | (q > p) & (b < 0) & (b < a)
     two_larger = (q > p) & (b > 0) & (b > a) | (p > q) & (a < 0) & (a < b)
@@ -201,7 +201,7 @@ def checked(step):
     Raises
     ------
     ModelError
-        If the batch size would be data, or an index.
+        If the batch size would be used as data or as an index.
     """
     operator, arguments = step.operator, step.arguments
     tensor = next(value for value in arguments if isinstance(value, SymbolicTensor))

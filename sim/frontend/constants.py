@@ -99,7 +99,7 @@ def fold_constants(step, folder):
 
 
 def _check_size(step, arguments):
-    """Refuses a node with constant inputs if its result would be much larger than the file."""
+    """Raises an error if the result of a node with constant inputs would be much larger than the file."""
     size, operator = 0, step.operator
     if operator in ("ConstantOfShape", "Expand", "Tile"):
         size = prod(int(value) for value in arguments[-1].reshape(-1))
@@ -121,7 +121,7 @@ def _check_size(step, arguments):
 
 def _dequantized(step, values, scale, zero=None):
     """Returns (values - zero) * scale, as DequantizeLinear defines it. `scale` and `zero` are single numbers, or have one number
-    for each index along an axis. The package `onnx` can compute this only from opset 19 on."""
+    for each index along an axis. The package `onnx` can compute this only for opset 19 or later."""
     axis, rank = step.attributes.get("axis", 1), values.ndim
     along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
     if step.attributes.get("block_size", 0) or scale.ndim > 1 or scale.size != 1 and len(scale) != along:
@@ -137,6 +137,6 @@ def _dequantized(step, values, scale, zero=None):
 
 
 def _plain(array):
-    """Returns the array, converted to float32 if its type is float16 or bfloat16. The conversion is exact, and some numpy
-    functions do not accept the small types."""
+    """Returns the array, converted to float32 if its type is float16 or bfloat16. The conversion is exact. It is needed because
+    some numpy functions do not accept the small types."""
     return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array

@@ -13,8 +13,8 @@ _MOST_NODES = 20_000  # of the inlined graph
 
 
 def without_functions(model):
-    """Returns the model with its local functions inlined. Refuses recursive functions, and functions whose expansion would make
-    the graph much larger than the file."""
+    """Returns the model with its local functions inlined. Raises an error if a function is recursive, or if the inlined
+    functions would make the graph much larger than the file."""
     _count(model)
     from onnx.inliner import inline_local_functions
 
@@ -27,7 +27,8 @@ def without_functions(model):
 
 
 def _check_opsets(model, inlined):
-    """Refuses functions whose operator set differs from the model's. The library does not inline these."""
+    """Raises an error if the operator set of a function differs from the operator set of the model. The library does not inline
+    such functions."""
     opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
     functions = {_key(function.domain, function.name, function.overload): function for function in model.functions}
     for node in inlined.graph.node:
@@ -50,8 +51,8 @@ def _key(domain, name, overload):
 
 
 def _count(model):
-    """Checks the local functions without inlining them. Refuses duplicate names, recursion, and an inlined graph with too many
-    nodes."""
+    """Checks the local functions before they are inlined. Raises an error for duplicate names, for recursion, and if the inlined
+    graph would have too many nodes."""
     functions = {}
     for function in model.functions:
         key = _key(function.domain, function.name, function.overload)

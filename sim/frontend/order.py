@@ -38,8 +38,8 @@ def in_order(graph):
 
 
 def _on_cycle(waiting):
-    """Returns the index of a node on a cycle. `waiting` has, for each node, the indices of the nodes that it still waits for; the
-    function follows these until a node occurs again."""
+    """Returns the index of a node on a cycle. `waiting` has, for each node, the indices of the nodes that it still waits for.
+    The function follows these indices until a node occurs again."""
     place, seen = next(place for place, needed in enumerate(waiting) if needed), set()
     while place not in seen:
         seen.add(place)
@@ -48,8 +48,8 @@ def _on_cycle(waiting):
 
 
 def sort_nodes(model):
-    """Returns an `onnx.ModelProto` with its nodes in topological order. This is the model itself if its nodes are in order, else
-    a copy."""
+    """Returns an `onnx.ModelProto` with its nodes in topological order. If the nodes of `model` are already in order, `model`
+    itself is returned. Otherwise a copy is returned."""
     order = in_order(model.graph)
     if order == sorted(order):
         return model

@@ -104,7 +104,7 @@ def _network(model, path, keep_softmax):
 
 def _in_order(node, order):
     """Permutes the outputs of the last layer into the order of the result, if the layer has one position and its outputs can be
-    permuted. Returns the new `(node, order)`, or the old ones."""
+    permuted. Returns the new `(node, order)`. If the outputs cannot be permuted, returns the arguments."""
     natural = np.arange(node.shape[2])
     if (
         node.shape[:2] != (1, 1)
@@ -148,8 +148,8 @@ def _read(model, folder, keep_softmax):
 
 
 def _check_operators(graph):
-    """Refuses operators that are not supported for any input. The message names the first node, in the file's order, on which an
-    output depends."""
+    """Raises an error if the graph has an operator that is not supported for any input. The message names the first such node,
+    in the order of the file, on which an output depends."""
     needed = {entry.name for entry in graph.output}
     wanted = []
     for node in reversed(graph.node):
@@ -169,15 +169,15 @@ class _Reader:
     """One evaluation of a graph.
 
     A model whose input has a batch of one takes one sample. If the batch is larger, the model may run on any number of samples:
-    each result depends on one sample alone, and equals ONNX' result for that sample in a full batch.
+    each result depends on one sample alone, and is the result that ONNX defines for that sample in a full batch.
 
     Parameters
     ----------
     layouts : dict of str to Relayout
         Layouts of inputs, other than a vector.
     samples : int or None
-        Batch size to assume if the model's input leaves it open. NO_BATCH: the input has no batch axis, and is one sample as a
-        whole.
+        Batch size to assume if the batch size of the model's input is open. NO_BATCH: the input has no batch axis, and the whole
+        input is one sample.
     """
 
     def __init__(self, model, folder, layouts, samples):
@@ -243,7 +243,7 @@ class _Reader:
             raise ModelError(f"{text}: the result has infinite values of a mask; a mask must be added directly before a Softmax")
 
     def _result(self, step, tensor):
-        """Returns the result as all values of a single node, without constant zeros. `step` is the last node's."""
+        """Returns the result as all values of a single node, without constant zeros. `step` is the step of the last node."""
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def fixed_by(self, error):
@@ -265,8 +265,8 @@ class _Reader:
     # Values, by name
 
     def _evaluate(self, name):
-        """Evaluates the value `name` and everything that it depends on, and returns it. The function is not recursive, as graphs
-        may be deep."""
+        """Evaluates the value `name`, and all values on which it depends. Returns the value `name`. The function is not
+        recursive, because graphs may be deep."""
         stack = [name]
         while stack:
             name = stack[-1]
@@ -332,8 +332,8 @@ class _Reader:
 
 
 def _name(tensor, name):
-    """Gives an ONNX tensor's name to its node, if the values of the tensor are exactly the outputs of the node. Sets `node.value`
-    and `node.view` if they are in the order of the node, and only `node.view` if they are in another order."""
+    """Gives the name of an ONNX tensor to its node, if the values of the tensor are exactly the outputs of the node. If the
+    values are in the order of the node, sets `node.value` and `node.view`. Otherwise sets only `node.view`."""
     if not isinstance(tensor, SymbolicTensor) or tensor.label:
         return
     if tensor.source.value is None:
@@ -352,8 +352,8 @@ def _name(tensor, name):
 
 
 def _without_softmax(tensor, keep):
-    """Returns `(the input of a Softmax at the end, True)` if the Softmax covers all values of the result; else `(tensor, False)`.
-    `keep` is True to keep a Softmax."""
+    """Removes a Softmax at the end if it covers all values of the result. Returns `(the input of the Softmax, True)`. If there
+    is no such Softmax, or if `keep` is True, returns `(tensor, False)`."""
     node = tensor.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return tensor, False

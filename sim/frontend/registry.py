@@ -44,8 +44,9 @@ class Operator:
     Parameters
     ----------
     handler : function or None
-        Takes a :class:`sim.frontend.index.values.Step` and the first of its symbolic tensors; returns the node's outputs, one
-        value or a list. None: the operator is supported only on constants, or as part of a function that is recognised.
+        Function that takes a :class:`sim.frontend.index.values.Step` and the first symbolic tensor of the step. It returns the
+        outputs of the node, as one value or a list. None: the operator is supported only on constants, or as part of a function
+        that is recognised.
     group : str
         Group of the operator in lists for users, one of the constants above.
     domain : str
@@ -81,8 +82,8 @@ OPERATORS = {}
 
 
 def register(names, handler, group, **facts):
-    """Registers operators by name. `facts` are further members of :class:`Operator`. An operator with a handler replaces one
-    without, in either order of registration."""
+    """Registers operators by name. `facts` are further members of :class:`Operator`. A registration with a handler replaces a
+    registration without a handler, in either order."""
     OPERATORS.update((name, Operator(handler, group, **facts)) for name in names if handler or name not in OPERATORS)
 
 
@@ -102,7 +103,7 @@ def operators_of(group):
 
 
 def supported_operators():
-    """Returns {group: names of its operators}, for users. An operator belongs to one group for symbolic tensors, and may also
+    """Returns {group: names of its operators}, for users. An operator belongs to one group for symbolic tensors. It may also
     belong to the group of operators on constants."""
     groups = {group: operators_of(group) for group in (LINEAR, POOLS, FUNCTIONS, ELEMENTWISE, SHAPES, FINAL, PARTS)}
     groups[CONSTANTS] = tuple(sorted(name for name, known in OPERATORS.items() if known.on_constants and not known.domain))

@@ -10,10 +10,10 @@ operations one by one in binary32, as ONNX does. This error may be large where t
 digits for gelu at -6. The error must be small relative to the function's values at 1 and -1; otherwise ONNX's own result is
 meaningless.
 
-If a computation in binary32 overflows to infinity, the exact value is compared: x * clip(x + 3, 0, 6) / 6 overflows from 5.7e37
-on. If it overflows to NaN, as x * exp(x) / (1 + exp(x)) does from 89 on, the exact value is compared where binary64 can represent
-it, and any value is accepted beyond. A NaN without an overflow, such as log(x) below 0, is a value that no function has;
-:mod:`sim.functions.domains` finds it. Subnormal numbers are not compared, because the core flushes them.
+If a computation in binary32 overflows to infinity, the exact value is compared: x * clip(x + 3, 0, 6) / 6 overflows for x of
+5.7e37 or more. If it overflows to NaN, as x * exp(x) / (1 + exp(x)) does for x of 89 or more, the exact value is compared where
+binary64 can represent it, and any value is accepted beyond. A NaN without an overflow, such as log(x) below 0, is a value that
+no function has; :mod:`sim.functions.domains` finds it. Subnormal numbers are not compared, because the core flushes them.
 """
 
 import numpy as np

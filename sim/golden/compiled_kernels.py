@@ -293,7 +293,8 @@ def added(one, two, out, first, last):
 @_compiled
 def looked_up(sums, start, linear_low, linear_high, scale, base, binades, words, always, never, out, first, last):
     """Applies a function table to a flat array of binary32 bit patterns, as defined by :func:`sim.golden.table_lookup.lookup`.
-    The function has `binades` binades starting at `start`, stored starting at binade `base`."""
+    The table covers `binades` binades. The first one has the biased exponent `start`, and is stored in binade `base` of the
+    table memory."""
     half, inverse = scale & 1, scale >> 1
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)

@@ -116,7 +116,8 @@ def table_of(function):
 
 
 def _table(values, slopes, **settings):
-    """Returns the Table of entries with these values and slopes, [sign, binade, fraction], in the memory starting at binade 0."""
+    """Returns the Table of entries with these values and slopes, [sign, binade, fraction]. The table starts at binade 0 of the
+    memory."""
     words = np.zeros((2, BINADES, values.shape[2], 2), np.uint16)
     words[:, : values.shape[1]] = np.stack([values, slopes], axis=-1).astype(np.uint16)
     words = words.reshape(TABLE_WORDS)

@@ -311,8 +311,8 @@ class Machine:
             self._write_results(values, FunctionCode.NONE, format, n, places)
 
     def _results(self, sums, function, lanes):
-        """Applies the activation function to sums (rows, n), and sets lanes starting at `lanes` to +0. Returns binary32 bit
-        patterns."""
+        """Applies the activation function to sums (rows, n), and sets lane `lanes` and all later lanes to +0. Returns binary32
+        bit patterns."""
         if function is FunctionCode.TABLE:
             values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:

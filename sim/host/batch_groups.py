@@ -160,7 +160,8 @@ def _result(program, logits, expected, batches, **rest):
 
 
 def _without_gap(results):
-    """Yields the consecutive results from the first group on. Stops after a result with a fault, or before a missing result."""
+    """Yields the consecutive results, starting at the first group. Stops after a result with a fault, or before a missing
+    result."""
     index = 0
     while index in results:
         yield results[index]

@@ -30,7 +30,8 @@ class StepTensor:
     samples : bool
         Each sample has its own numbers. False: a parameter, its gradient, its optimizer state, or a constant.
     wide : bool
-        Binary32. An operand of a term is the upper half, truncated.
+        True: binary32. False: bfloat16. A term that reads a binary32 tensor uses only the upper 16 bits of each number
+        (truncation to bfloat16).
     """
 
     name: str

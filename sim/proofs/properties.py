@@ -182,7 +182,8 @@ def _cell_properties(stages, first):
     factors = f"run.x_i.{x}", f"run.w_i.{first}"
 
     def after_one_more(cycles):
-        """Returns the inputs of the run, delayed by one cycle from cycle `first` on, as given inputs of the other run."""
+        """Returns the inputs of the run, as given inputs of the other run. They are delayed by one cycle, starting at cycle
+        `first`."""
         return {(port, cycle + 1): f"other.{port}.{cycle}" for port in inputs for cycle in range(first, cycles + 1)}
 
     def unless_reset(port, *cycles):

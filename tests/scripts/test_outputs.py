@@ -15,8 +15,8 @@ from onnx_models import Builder
 
 @pytest.fixture
 def files(tmp_path, rng, monkeypatch):
-    """Makes a folder with a model, samples and labels, and links to the model and the samples, and makes it the current
-    folder."""
+    """Creates a folder with a model, samples and labels, and with links to the model and to the samples. Changes the current
+    folder to it."""
     write_model(tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", rng.normal(size=(8, 16)).astype(np.float32))
     np.save(tmp_path / "labels.npy", rng.integers(0, 3, 8))

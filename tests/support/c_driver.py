@@ -74,7 +74,7 @@ def objects_of(folder):
 
 
 def build_library(folder, header):
-    """Compiles the driver as a library with the text `header` of a model.h, and loads it."""
+    """Writes `header` to a file model.h, compiles the C driver with this file as a shared library, and loads the library."""
     folder.mkdir(exist_ok=True)
     (folder / "model.h").write_text(header)
     compile_c("gcc", "-shared", *objects_of(folder), "-o", folder / "driver.so")

@@ -110,8 +110,8 @@ class RingLoop:
         return {name for name, now in events.items() if now}
 
     async def run(self, fields, rank, *, start=0, length=None, limit=2000, pc=0):
-        """Runs one operation, offered from cycle `start` on, until it ends or for `length` cycles. Returns True if the operation
-        ended."""
+        """Runs one operation, which is offered in cycle `start` and later, until it ends or for `length` cycles. Returns True if
+        the operation ended."""
         op = pack(ring_layout(self.config), tag={"slot": 1, "pc": pc}, **fields)
         waits = True
         for cycle in range(limit if length is None else length):

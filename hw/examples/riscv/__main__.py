@@ -1,4 +1,5 @@
-"""`python -m amaranth_tpu.hw.examples.riscv`: a RISC-V CPU with the core, simulated; its firmware classifies digits on both."""
+"""`python -m amaranth_tpu.hw.examples.riscv`: simulates a RISC-V CPU with the core. The firmware classifies digits twice: on the
+CPU, and on the core."""
 
 import json
 import re

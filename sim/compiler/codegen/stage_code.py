@@ -62,8 +62,8 @@ class StageCode:
         return Ring(self.operands.base + self.operands.size, size)
 
     def prepare(self):
-        """Emits the instructions that precede all jobs: the load of the function's table, and zeros in the columns after the
-        staged results."""
+        """Emits the instructions that precede all jobs. They load the table of the stage's function, and write zeros to the
+        columns after the staged results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
         if self.stage.output in self.homes:

@@ -1,10 +1,10 @@
 """Packing of tensors with few channels: neighbouring positions share a vector.
 
 A tensor of c channels leaves n - c lanes of every vector idle, and a sliding window takes one pass for each column of the kernel.
-With p columns per vector, position X of the packed tensor holds the p columns from p X - offset on, as [column][channel]. One
-pass then serves p columns of the kernel and p results. The stage becomes one with fewer positions and more channels. Most of its
-weights are structural zeros (-0). Sums keep their order of kernel rows, columns and channels, so no bit of a result changes. The
-pass does for tensors that the core writes what im2col does for the graph's input.
+With p columns per vector, position X of the packed tensor holds p columns, starting at column p X - offset, as
+[column][channel]. One pass then serves p columns of the kernel and p results. The stage becomes one with fewer positions and
+more channels. Most of its weights are structural zeros (-0). Sums keep their order of kernel rows, columns and channels, so no
+bit of a result changes. The pass does for tensors that the core writes what im2col does for the graph's input.
 """
 
 from contextlib import suppress

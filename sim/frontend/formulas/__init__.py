@@ -1,4 +1,4 @@
 """Formulas of tensors, which express chains of elementwise operators.
 
-For its terms, see :mod:`sim.frontend`.
+The terms are defined in :mod:`sim.frontend`.
 """

@@ -11,8 +11,8 @@ _DEEPEST = 16
 
 
 def least(node, depth=_DEEPEST):
-    """Returns a lower bound of all values of a node in exact arithmetic; -infinity if none is known. At most `depth` nodes in a
-    chain are examined."""
+    """Returns a lower bound of all values of a node in exact arithmetic. Returns -infinity if no bound is known. At most `depth`
+    nodes in a chain are examined."""
     if depth and isinstance(node, Affine) and (node.scale is None or (node.scale >= 0).all()):
         low = least(node.source, depth - 1)
         low = low if node.scale is None or low == 0 else low * float(np.min(node.scale) if low > 0 else np.max(node.scale))

@@ -16,8 +16,8 @@ __all__ = ["normalisation"]
 
 
 def normalisation(formula, shape):
-    """Returns `(axes, epsilon, True if the mean is subtracted)` if a formula is a normalisation of its variable, else None.
-    `shape` is the shape of the variable."""
+    """Recognises a formula that is a normalisation of its variable. Returns `(axes, epsilon, True if the mean is subtracted)`,
+    or None for any other formula. `shape` is the shape of the variable."""
     if formula.operation == "divide":
         return _quotient(formula.arguments[0], formula.arguments[1], None, shape)
     if formula.operation == "multiply":
@@ -62,7 +62,8 @@ def _is_number(formula):
 
 
 def _centred_over(formula, shape):
-    """Returns the axes if a formula is its variable minus the variable's mean over these axes, else None."""
+    """Returns the axes if a formula is its variable minus the mean of the variable over these axes. Returns None for any other
+    formula."""
     if formula.operation != "add":
         return None
     for one, two in (formula.arguments, formula.arguments[::-1]):
@@ -74,8 +75,8 @@ def _centred_over(formula, shape):
 
 
 def _mean(formula, given, shape):
-    """Returns `(operand, axes)` if a formula is the mean of an operand over these axes, else `(None, None)`. The operand must
-    have the shape `shape`, and the mean must keep its axes, with the size 1."""
+    """Returns `(operand, axes)` if a formula is the mean of an operand over these axes. Returns `(None, None)` for any other
+    formula. The operand must have the shape `shape`. The mean must keep the reduced axes, with size 1."""
     formula, given = _unshaped(formula, given, shape)
     if formula.operation != "ReduceMean" or formula.parameter[1] != shape:
         return None, None
@@ -87,8 +88,8 @@ def _mean(formula, given, shape):
 
 
 def _unshaped(formula, given, shape):
-    """Removes the Reshapes from the end of a formula, and an Expand after them. Returns `(formula, shape that the last Reshape
-    gives)`; the shape is `given` if that is not None."""
+    """Removes the Reshapes at the end of a formula, and an Expand after the Reshapes. Returns `(formula, shape)`. The shape is
+    `given` or, if `given` is None, the result of the last Reshape."""
     if given is None and formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments
     while formula.operation == "reshape":

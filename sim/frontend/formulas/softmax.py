@@ -3,8 +3,8 @@
     e = exp(x - max(x)),   e / sum(e)   or   e * (1 / sum(e)),   (x - max(x)) - log(sum(e)),   x - logsumexp(x)
 
 max, sum and logsumexp are over one axis. A tiny number may be added to the sum, which is at least 1. The form without the
-subtraction of the maximum is not recognised: its exp overflows from 89 on, and a sum of a few exponentials overflows earlier.
-ONNX then returns zeros, where the softmax of the core would return probabilities.
+subtraction of the maximum is not recognised: its exp overflows for operands of 89 or more, and a sum of a few exponentials
+overflows earlier. ONNX then returns zeros, where the softmax of the core would return probabilities.
 """
 
 from ...functions.formulas import VARIABLE
@@ -16,8 +16,8 @@ _NOTHING = 2.0**-12
 
 
 def shares(formula, shape):
-    """Returns `("softmax" or "log", axis)` if a formula is a softmax or its logarithm, else None. `shape` is the shape of the
-    formula's variable."""
+    """Returns `("softmax", axis)` if a formula is a softmax, and `("log", axis)` if it is the logarithm of a softmax. Returns
+    None for any other formula. `shape` is the shape of the formula's variable."""
     arguments = formula.arguments
     if formula.operation == "divide":
         return _shares(arguments[0], arguments[1], shape)
@@ -61,8 +61,8 @@ def _logarithms(one, two, shape):
 
 
 def _total_axis(exponential, total, shape):
-    """Returns the axis over which the formula `total` is the sum of the formula `exponential`, or None if it is not such a
-    sum."""
+    """Returns the axis over which the formula `total` is the sum of the formula `exponential`. Returns None if `total` is not
+    such a sum."""
     if total.operation == "add":
         for one, two in (total.arguments, total.arguments[::-1]):
             if two.operation == "constant" and 0 <= two.parameter <= _NOTHING:
@@ -91,8 +91,8 @@ def _reduced_of(formula):
 
 
 def _row(formula, reduction, of, shape):
-    """Returns the axis if `formula` is the reduction of `of` by the operator `reduction`, broadcast so that it has the shape of
-    `of` and each number meets the result of its own row. Returns None otherwise."""
+    """Checks that `formula` is the reduction of `of` by the operator `reduction`, broadcast back to the shape of `of`, so that
+    each number is combined with the result of its own row. Returns the axis of the reduction, or None if the check fails."""
     given = None
     if formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments

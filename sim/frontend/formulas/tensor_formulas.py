@@ -19,12 +19,13 @@ _HIGHEST_POWER = 32
 
 
 def shape_of(tensor):
-    """Returns `(dims, batch axis)`. Two tensors for which this is equal have their values in the same places."""
+    """Returns `(dims, batch axis)`. If the results for two tensors are equal, the values of the two tensors are in the same
+    order."""
     return tensor.dims, tensor.batch
 
 
 def reduced(shape, *axes):
-    """Returns the shape after a reduction along axes with keepdims; None if the batch axis is among them."""
+    """Returns the shape after a reduction along axes with keepdims. Returns None if one of the axes is the batch axis."""
     dims, batch = shape
     return None if batch in axes else (tuple(1 if place in axes else size for place, size in enumerate(dims)), batch)
 
@@ -68,8 +69,8 @@ def _power(step, base, exponent):
 
 
 def _function(step, one):
-    """Returns the formula of an operator that is one activation function, applied to the formula `one`; None if it is not
-    known."""
+    """Returns the formula of an operator that is one activation function, applied to the formula `one`. Returns None if the
+    function is not known."""
     definition = of_operator(step.operator, step.attributes)
     parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
     try:
@@ -111,8 +112,8 @@ ELEMENTS = (*_NUMBERS, "Where", "Not", *REDUCTIONS, *_SAME, *_SHAPES)
 
 
 def formulas_of(step, result):
-    """Returns the formulas of the symbolic tensor `result`, which a step computes: {SymbolicTensor that is the variable:
-    Formula}."""
+    """Returns the formulas of the symbolic tensor `result`, which a step computes, as {variable: Formula}. Each variable is an
+    earlier SymbolicTensor."""
     # The other inputs of these operators give a shape or a type.
     inputs = step.arguments[:1] if step.operator in (*_SAME, *_SHAPES, *REDUCTIONS) else step.arguments
     tensors = [_roots(value) for value in inputs if isinstance(value, SymbolicTensor)]
@@ -135,13 +136,13 @@ def formulas_of(step, result):
 
 
 def _roots(tensor):
-    """Returns the formulas of an input tensor. They include the tensor as a formula of itself, that is, as the variable."""
+    """Returns the formulas of an input tensor. One of the formulas is the tensor itself, as the variable."""
     is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
     return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
 
 
 def _number(value):
-    """Returns a constant tensor as a formula, if all of its elements are equal; else None."""
+    """Returns a constant tensor as a formula if all elements of the tensor are equal. Otherwise returns None."""
     numbers = np.asarray(value)
     same = numbers.dtype.kind in "fiu" and numbers.size > 0 and (numbers == numbers.flat[0]).all()
     return constant(numbers.flat[0]) if same else None

@@ -1,4 +1,4 @@
 """Symbolic tensors, which record the node, row, column and channel of each value.
 
-For its terms, see :mod:`sim.frontend`.
+The terms are defined in :mod:`sim.frontend`.
 """

@@ -1,8 +1,8 @@
-"""Block products: dense layers along an axis of positions, computed separately for blocks of channels. They occur if a model has
-a Transpose between dense layers along different axes.
+"""Block products: dense layers along an axis of positions, computed separately for blocks of channels. Block products occur if a
+model has a Transpose between dense layers along different axes.
 
-The values of a sample are not moved. A dense layer along positions is a grouped convolution whose kernel has the size of its
-source: each group reads its own channels at all positions, and computes a block of outputs.
+The values of a sample are not moved. A dense layer along positions is a grouped convolution whose kernel is as large as its
+input node. Each group reads its own channels at all positions, and computes a block of outputs.
 """
 
 from math import gcd, prod

@@ -13,7 +13,8 @@ __all__ = ["narrowed"]
 
 
 def narrowed(tensor):
-    """Returns the same values from a smaller node that computes only these values, if there is one; else the tensor itself."""
+    """Returns the same values as a tensor of a smaller node that computes only these values. If there is no such node, returns
+    the tensor itself."""
     while True:
         node = tensor.source
         if isinstance(node, Joint) or tensor.index.min() < 0 or tensor.size == prod(node.shape):
@@ -47,8 +48,8 @@ def _of_affine(tensor, node):
 
 
 def _of_sums(tensor, node):
-    """Returns the tensor as the result of a dense layer with only the weight columns of its channels. The tensor must cover all
-    positions; otherwise it is returned unchanged."""
+    """Returns the tensor as the result of a dense layer with only the weight columns of its channels. If the tensor does not
+    cover all positions, it is returned unchanged."""
     height, width, depth = node.shape
     channels, positions = np.unique(tensor.index % depth), tensor.index // depth
     (part,) = node.parts

@@ -1,10 +1,11 @@
 """Phases: tensors with more pixels than their node has positions. With a factor f, pixel (f * y + a, f * x + b) is stored at
 position (y, x), in the channels of its phase (a, b).
 
-No stage can write every second pixel. Results of DepthToSpace, Resize and ConvTranspose therefore stay where they are computed,
-as channels of coarse positions. There is one block of channels for each phase (a, b); for a Resize, one block serves all phases.
-A convolution that reads such a tensor becomes a convolution over the coarse positions. Its weights define, for each output phase,
-the input phases that it sums. If phases are separate blocks, most weights are 0, which multiplies the number of multiplications.
+No stage can write every second pixel. Results of DepthToSpace, Resize and ConvTranspose are therefore not moved: they remain
+channels of coarse positions. There is one block of channels for each phase (a, b). A Resize has one block for all phases. A
+convolution that reads such a tensor becomes a convolution over the coarse positions. The weights define the input phases that
+are summed for each output phase. If phases are separate blocks, most weights are 0, so the core multiplies several times as many
+numbers.
 """
 
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ class Phases:
 
 
 def phases_of(source, index):
-    """Returns the :class:`Phases` of an index map (channel, y, x) into the node `source`, or None if the map does not have this
-    form."""
+    """Returns the :class:`Phases` of an index map (channel, y, x) into the node `source`. Returns None if the map has no phases.
+    """
     height, width, depth = source.shape
     if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
         return None
@@ -73,7 +74,7 @@ def _in_pixels(index, factor, size):
 
 
 def _links(factor, kernel, stride, dilation, before, transposed):
-    """Describes a convolution of a tensor with phases along one axis. Returns `(phases of the result, stride over the node,
+    """Describes, along one axis, a convolution of a tensor with phases. Returns `(phases of the result, stride over the node,
     links)`. A link (p, k, a, offset) is one product: phase p of the result adds kernel element k times phase a of the node. The
     operand is `offset` positions after the start of the window. `before` is the padding; `transposed` is True for a transposed
     convolution."""
@@ -88,7 +89,7 @@ def _links(factor, kernel, stride, dilation, before, transposed):
 
 def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=False):
     """Returns the node of a convolution over a tensor that has :class:`Phases`. The result may have phases too. If `transposed`
-    is True, it is a transposed convolution.
+    is True, the convolution is transposed.
 
     Parameters
     ----------
@@ -143,8 +144,8 @@ def _without_groups(weights, groups):
 
 
 def phased_concat(step, indices, taps_of):
-    """Concatenates tensors along channels, if at least one of them has more pixels than its node has positions. Returns `(node,
-    index)`, or None if this is not possible.
+    """Concatenates tensors along channels if at least one tensor has more pixels than its node has positions. Returns `(node,
+    index)`, or None if the tensors cannot be concatenated in this way.
 
     Parameters
     ----------

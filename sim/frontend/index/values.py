@@ -56,9 +56,9 @@ MOST_VALUES = 1 << 23
 
 
 class BatchFixed(ModelError):
-    """The error about a node that ONNX accepts only for the batch size `batch`, although the input leaves the batch size open. If
-    `certain` is False, ONNX accepts other batch sizes at this `node` too, and the nodes that read its output decide which of them
-    are valid."""
+    """The error about a node that ONNX accepts only for the batch size `batch`, although the batch size of the input is open. If
+    `certain` is False, ONNX also accepts other batch sizes at this `node`. The nodes that read its output then decide which
+    batch sizes are valid."""
 
     def __init__(self, message, batch, node=None, certain=True):
         super().__init__(message)
@@ -69,13 +69,13 @@ class BatchFixed(ModelError):
 class SymbolicTensor:
     """A tensor that depends on the input. It is represented by the node that holds its values and by an index map into that node.
 
-    The batch axis is tracked from the input on. It is never inferred from sizes.
+    The batch axis is tracked through the graph, starting at the input. It is never inferred from sizes.
 
     Parameters
     ----------
     dims : tuple of int
-        Shape of one sample's part. It has all axes of the tensor. Along the batch axis, the size is usually 1. It is larger if a
-        Reshape has moved values of a sample into this axis: they are contiguous, sample after sample.
+        Shape of the part of one sample, with all axes of the tensor. The size of the batch axis is usually 1. It is larger if a
+        Reshape has moved values of a sample into this axis; the values of each sample are then contiguous.
     source : Node
     index : int array (values of a sample,)
         Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value; see :func:`hide`.
@@ -101,12 +101,14 @@ class SymbolicTensor:
     guard : SymbolicTensor or None
         For a `low` tensor, and for the Softmax of one: in the same shape, 0 where minus infinity is added, else 1.
     label : str
-        "" if the tensor holds values. Otherwise it is a class label, and this is its kind: "number", in the shape `dims`, or
-        "name".
+        "": the tensor holds values. "number": it is a class label, as a number, in the shape `dims`. "name": it is the name of a
+        class.
     formulas : dict of SymbolicTensor to sim.functions.formulas.Formula
-        The tensor as formulas of earlier tensors, if it may be part of a function written in several operators.
+        Formulas that express the tensor by earlier tensors, if the tensor may be part of a function written in several
+        operators.
     woven : bool
-        True if branches of the graph have reconverged in the tensor, so that it may be such a function.
+        True if branches of the graph have reconverged in the tensor. Only then may the tensor be the result of a function
+        written in several operators.
     """
 
     dims: tuple[int, ...]
@@ -146,15 +148,15 @@ class SymbolicTensor:
         return tuple(size * samples if axis == self.batch else size for axis, size in enumerate(self.dims))
 
     def permuted(self, sample, batch=-1):
-        """Returns a tensor with the same node and another index map, given in its new shape. `batch` is the batch axis in this
-        shape. Default: the axis number does not change."""
+        """Returns a tensor with the same node and the index map `sample`, an array in the new shape. `batch` is the batch axis
+        in the new shape. Default: the axis number does not change."""
         return replace(
             self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1), batch=self.batch if batch == -1 else batch
         )
 
     def of(self, node, sample=None):
-        """Returns a tensor with the same batch and another node. `sample` is its index map, in its new shape. Default: this
-        tensor's index map."""
+        """Returns a tensor with the same batch and the node `node`. `sample` is the index map into `node`, in the new shape.
+        Default: the index map of this tensor."""
         return replace(self, source=node) if sample is None else replace(self.permuted(sample), source=node)
 
 
@@ -173,8 +175,8 @@ class Step:
 
     @property
     def name(self):
-        """Returns the node's name for reports. It is never empty: if the node has no name, it is the name of the first output
-        that is not left out."""
+        """Returns the name of the node for reports. If the node has no name, returns the name of its first output that is not
+        left out. The result is never empty."""
         return printable(self.node.name or first_output(self.node) or self.operator, 80)
 
     @property
@@ -191,8 +193,8 @@ class Step:
         return self.arguments[index] if len(self.arguments) > index else None
 
     def integers(self, name, index=None):
-        """Returns a list of integers that is an attribute, `name`, in some operator sets and an input, number `index`, in others.
-        Returns None if it is left out."""
+        """Returns a list of integers that is the attribute `name` in some operator sets, and input number `index` in other
+        operator sets. Returns None if the list is left out."""
         value = self.attributes.get(name)
         if value is None and index is not None:
             value = self.argument(index)
@@ -202,8 +204,8 @@ class Step:
 
 
 def show(shape):
-    """Returns a shape as text for messages. In the shape of a SymbolicTensor, the batch axis is named; in other shapes, None is
-    an open batch size."""
+    """Returns a shape as text for messages. If `shape` is a SymbolicTensor, the text names the batch axis. In other shapes, None
+    is an open batch size."""
     if not isinstance(shape, SymbolicTensor):
         return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
     batch = "batch" if shape.is_open else f"batch of {shape.samples}"
@@ -218,8 +220,8 @@ def show(shape):
 
 
 def reduction(step, tensor):
-    """Returns `(axes, dims, batch)` of a Reduce operator: the set of reduced axes, and the result's shape as SymbolicTensor has
-    it."""
+    """Returns `(axes, dims, batch)` of a Reduce operator: the set of reduced axes, and the members `dims` and `batch` of the
+    result."""
     rank, axes, keep = len(tensor.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
     axes = {axis % rank for axis in axes or range(rank)}
     if tensor.batch in axes:
@@ -275,7 +277,7 @@ def revealed(index):
 
 
 def limited(step, *sizes):
-    """Refuses a tensor, or weights, if the product of these sizes is implausibly large."""
+    """Raises an error if the product of the sizes of a tensor or of weights is implausibly large."""
     if prod(int(size) for size in sizes) > LIMIT:
         raise ModelError(f"{step.title}: makes {show(sizes)} values, which is too large")
 

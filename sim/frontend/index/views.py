@@ -58,8 +58,8 @@ class Relayout(Exception):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A tensor (channel, y, x) whose index map splits by axes. The value at (c, y, x) is the node's value of channel
-    `channels[c]` at (`rows[y]`, `columns[x]`); it is 0 if one of these three is -1."""
+    """A tensor (channel, y, x) whose index map splits by axes. The value at (c, y, x) is the value of the node in channel
+    `channels[c]` at (`rows[y]`, `columns[x]`). It is 0 if one of these three indices is -1."""
 
     source: Node
     channels: np.ndarray
@@ -78,7 +78,7 @@ class View:
 
 
 def _apart(source, index):
-    """Returns the View of an index map (channel, y, x) into the node `source`, or None if the map does not split."""
+    """Returns the View of an index map (channel, y, x) into the node `source`. Returns None if the map does not split by axes."""
     _, width, channels = source.shape
     there = index >= 0
     parts = [np.where(there, part, -1) for part in (index % channels, index // (width * channels), index // channels % width)]
@@ -89,8 +89,8 @@ def _apart(source, index):
 
 
 def view(tensor, index):
-    """Returns the View of an index map (channel, y, x) into a tensor's node, or None. Raises :class:`Relayout` if the node is the
-    input, and another layout of the input permits a View."""
+    """Returns the View of an index map (channel, y, x) into the node of a tensor, or None if there is no View. Raises
+    :class:`Relayout` if the node is the input, and a different layout of the input permits a View."""
     result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
     if result is None and tensor.source.loose:
         _relayout(tensor, index)
@@ -98,7 +98,7 @@ def view(tensor, index):
 
 
 def _relayout(tensor, index):
-    """Raises :class:`Relayout` if the index map would be a View in another layout of the input."""
+    """Raises :class:`Relayout` if the index map would be a View in a different layout of the input."""
     there = index >= 0
     inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
     size = tensor.source.shape[2]
@@ -128,7 +128,7 @@ def roles_of(shape, last=None):
 
 
 def arranged(tensor, last=None):
-    """Yields the ways to view a sample as (channel, y, x): pairs of a View and the axes of the sample in these roles, as
+    """Yields the ways to view a sample as (channel, y, x). Each is a View, and the axes of the sample in these three roles, as
     :func:`roles_of` returns them."""
     ways = [] if isinstance(tensor.source, Joint) else roles_of(tensor.sample.shape, last)
     found = False
@@ -142,8 +142,8 @@ def arranged(tensor, last=None):
 
 
 def arrangement(step, tensor, last=None):
-    """Returns `(tensor, View, roles)` for a tensor that has all values of its node. If its index map is no View, the values are
-    first copied into a new node."""
+    """Returns `(tensor, View, roles)` for a tensor that has all values of its node. If the index map of the tensor is not a
+    View, the values are first copied into a new node."""
     tensor = everything(step, tensor)
     for seen, roles in arranged(tensor, last):
         return tensor, seen, roles
@@ -171,9 +171,9 @@ def in_place(index, sample_shape, roles):
 
 
 def _fit(have, places, count, stride, kernel, dilation, before):
-    """Returns (stride, dilation, padding) of windows along one axis of a node that read the same values as given windows over a
-    view of this axis; None if there are none. The view has the positions `places` of the node's `have` positions, and the other
-    arguments are the windows over it."""
+    """Converts windows over a view of one axis to windows along the axis of the node that read the same values. Returns
+    `(stride, dilation, padding)`, or None if there are no such windows. The view has the positions `places` of the `have`
+    positions of the node. The other arguments are the windows over the view."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
     there = np.flatnonzero(places >= 0)
@@ -222,7 +222,8 @@ def tap(step, seen, weights, size, groups=1, **geometry):
 
 
 def _runs(have, places):
-    """Divides the positions `places` of an axis into ranges that one tap can read each. Yields (first, end)."""
+    """Divides the positions `places` of an axis into ranges, so that one tap can read each range. Yields the `(first, end)` of
+    each range."""
     first = 0
     while first < len(places):
         end, step = first + 1, 1 << len(places).bit_length()
@@ -235,7 +236,8 @@ def _runs(have, places):
 
 
 def copied(step, tensor, index):
-    """Returns a new node that holds the values of an index map (channel, y, x) into a tensor's node, in this order."""
+    """Returns a new node with a copy of the values that an index map (channel, y, x) selects from the node of a tensor. The
+    values are in the order of the index map."""
     seen = view(tensor, index)
     channels, height, width = index.shape
     if isinstance(tensor.source, Joint):
@@ -261,9 +263,9 @@ def copied(step, tensor, index):
 
 
 def channel_taps(source, index, total, first=0):
-    """Returns taps that copy the values of an index map (channel, y, x) to the channels starting at `first`, of `total`.
-    Channels with the same positions share a tap, for example each block of a SpaceToDepth. Returns None if a channel's positions
-    do not form a View, or if there would be too many taps."""
+    """Returns taps that copy the values of an index map (channel, y, x) to consecutive channels, starting at `first`, of a
+    result with `total` channels. Channels with the same positions share a tap, for example the channels of a block of a
+    SpaceToDepth. Returns None if a channel's positions do not form a View, or if there would be too many taps."""
     groups = {}
     for channel, one in enumerate(index):
         seen = _apart(source, one[None])
@@ -298,8 +300,8 @@ def _repeated(step, seen, repeated):
 
 
 def _gathered(step, source, index):
-    """Returns a new node that holds the values of any index map. It has a separate sum for each position, which selects its
-    values from the whole source."""
+    """Returns a new node that holds the values of any index map. For each position, a separate sum selects the values from the
+    whole source."""
     channels, height, width = index.shape
     if height * width > _MOST_GATHERS or index.max() < 0:
         raise ModelError(
@@ -320,9 +322,9 @@ def _gathered(step, source, index):
 
 
 def product_in_blocks(step, tensor, weights, exact=False):
-    """Returns the result of :func:`sim.frontend.index.blocks.block_product`. If it is None, the tensor is copied so that each
-    value of a row has its own position, and the product is tried again. The copy is made only if a row has fewer values than
-    there are rows."""
+    """Returns the result of :func:`sim.frontend.index.blocks.block_product` for a tensor. If the result is None, the tensor is
+    copied so that each value of a row has its own position, and the function is called again for the copy. The tensor is copied
+    only if a row has fewer values than there are rows."""
     found = block_product(step, tensor, weights, exact)
     rows = tensor.index.reshape(-1, 1, len(weights))
     if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
@@ -347,8 +349,8 @@ def _as_vector(step, tensor):
 
 
 def seen_through(tensor):
-    """Returns the tensor as values of the node from which they were copied, if its node is a concatenation and all values come
-    from one copied node. Otherwise returns the tensor itself."""
+    """If the node of a tensor is a concatenation and all values come from one of the concatenated nodes, returns the tensor as
+    values of that node. Otherwise returns the tensor itself."""
     node = tensor.source
     if (
         not isinstance(node, Linear)
@@ -370,8 +372,8 @@ def seen_through(tensor):
 
 
 def _seen_in(tensor, node, part, places):
-    """Returns the tensor as values of the node that one tap of a part copies, or the tensor itself if there is none. `places` are
-    the positions of the values in the part, as arrays (y, x, channel)."""
+    """Returns the tensor as values of the node that one tap of a part copies. Returns the tensor itself if no tap copies all of
+    its values. `places` are the positions of the values in the part, as arrays (y, x, channel)."""
     if node.bias is not None:
         return tensor
     rows, columns, channels = places
@@ -389,8 +391,8 @@ def _seen_in(tensor, node, part, places):
 
 
 def everything(step, tensor):
-    """Returns a tensor that has all values of its node exactly once, in any order. This is the tensor itself or, if it does not
-    have this property, a copy."""
+    """Returns a tensor that has all values of its node exactly once, in any order. If `tensor` has this property, it is
+    returned. Otherwise a copy is returned."""
     if isinstance(tensor.source, Joint):
         return _as_vector(step, tensor)
     if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):

@@ -87,8 +87,8 @@ def _at_one_position(tensor):
 
 
 def _along_batch(step, tensor, weights):
-    """Refuses a matrix product that sums over samples. If the batch size is open, raises BatchFixed with the only batch size that
-    fits the weights."""
+    """Raises the error for a matrix product that sums over samples. If the batch size is open, the error is BatchFixed with the
+    only batch size that fits the weights."""
     text = f"{step.title}: adds up values of different samples: {show(tensor)} times weights of {show(weights.shape)}"
     if tensor.is_open and len(weights) % tensor.dims[-1] == 0:
         raise BatchFixed(text, len(weights) // tensor.dims[-1])
@@ -96,7 +96,8 @@ def _along_batch(step, tensor, weights):
 
 
 def _of_sample(step, tensor, weights):
-    """Returns a dense layer over all values of a sample. Its node has one position, and a kernel as large as the source."""
+    """Returns a dense layer over all values of a sample. The node of the layer has one position, and a kernel as large as the
+    source."""
     sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
     taps, first = [], 0
     for source in sources:
@@ -162,8 +163,8 @@ def fused(step, tensor):
 
 @operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
-    """Handles an Einsum that is a matrix product with a constant matrix, such as bk,kn->bn. The operands may be in either
-    order."""
+    """Handles an Einsum that is a matrix product with a constant matrix, such as bk,kn->bn. The matrix may be the first or the
+    second operand."""
     equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
     left, arrow, result = equation.partition("->")
     if not arrow:  # Default of ONNX: letters that occur once, in alphabetical order.

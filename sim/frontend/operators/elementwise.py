@@ -81,7 +81,7 @@ def _folded_batch_norm(step, tensor):
 
 
 def _per_value(step, tensor, constant):
-    """Broadcasts a tensor and a constant against each other. Returns the tensor in the shape of their sum, and the constant as an
+    """Broadcasts a tensor and a constant against each other. Returns the tensor in the common shape, and the constant as an
     array with one number for each value of a sample."""
     dims, batch = common(step, tensor, constant)
     tensor = broadcast(step, tensor, dims, batch)
@@ -174,7 +174,7 @@ _STEEPEST = 1  # largest slope for a sum of two terms that partly cancel: neithe
 
 
 def _sloped(step, tensor):
-    """Handles PRelu: returns the tensor with values below 0 multiplied by constant slopes."""
+    """Handles PRelu. Returns the tensor with the values below 0 multiplied by constant slopes."""
     slope = step.arguments[1]
     if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: its slope must be constant")
@@ -200,7 +200,8 @@ def _sloped(step, tensor):
 
 
 def apply_operator(step, tensor, operator):
-    """Applies the activation function of the ONNX operator `operator` to a tensor. Its parameters are the step's attributes."""
+    """Applies the activation function of the ONNX operator `operator` to a tensor. The attributes of the step are the parameters
+    of the function."""
     try:
         function = _function_of(step, operator)
     except ModelError:
@@ -339,8 +340,8 @@ def broadcast(step, tensor, dims, batch):
 
 
 def _in_blocks(step, one, two, operator):
-    """Computes the sum or difference of two tensors with a grouped tap: one tensor has a single position, and the values of the
-    other are gathered there. Returns None if they do not split into groups."""
+    """Computes the sum or difference of two tensors, of which one has a single position. A grouped tap gathers the values of the
+    other tensor at this position. Returns None if these values do not split into groups."""
     for fixed, moved in ((one, two), (two, one)):
         if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
             continue
@@ -358,8 +359,8 @@ def _in_blocks(step, one, two, operator):
 
 
 def _is_finer(tensor):
-    """Returns True if a tensor has more pixels than its node has positions. A result in its layout can then be computed only by a
-    tap that reads this node."""
+    """Returns True if a tensor has more pixels than its node has positions. Then only a tap that reads this node can compute a
+    result in the layout of the tensor."""
     if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
         return False
     found = phases_of(tensor.source, tensor.sample[0])
@@ -390,7 +391,7 @@ def _extremum(step, tensors):
 
 def _places(one, two):
     """Arranges the values of tensor `two` in the layout of the node of tensor `one`. Returns the index map of `two` in this
-    layout, as (channel, y, x). `one` must have all values of its node."""
+    layout, as (channel, y, x). Tensor `one` must have all values of its node."""
     height, width, channels = one.source.shape
     places = np.empty_like(two.index)
     places[one.index] = two.index

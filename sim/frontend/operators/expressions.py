@@ -35,8 +35,8 @@ _known = {}  # cache: ranges of formulas at the probes
 
 
 class _Share:
-    """The proof budget of one model: the work that is left (`left`), and the formulas whose work has been subtracted from it
-    (`paid`), whether they were proved for this model or found in the cache."""
+    """The proof budget of one model. `left` is the remaining work. `paid` has the formulas whose work has been subtracted from
+    `left`. These formulas were proved for this model or found in the cache."""
 
     def __init__(self):
         self.left, self.paid = MOST_PROOFS, set()
@@ -54,8 +54,9 @@ def limited_proofs():
 
 
 def unknown(step, why=""):
-    """Returns a tensor with a known shape and unknown values for a node that no stage computes. It may be part of a function that
-    is recognised later. `why` is the reason for a later error message, if the formulas of the tensor give none."""
+    """Returns a tensor with a known shape and unknown values for a node that no stage computes. The tensor may be part of a
+    function that is recognised later. `why` is the reason in a later error message if the formulas of the tensor give no reason.
+    """
     values = [value for value in step.arguments if value is not None]
     tensors = [value for value in values if isinstance(value, SymbolicTensor)]
     if step.operator.startswith("Reduce"):
@@ -75,7 +76,7 @@ def unknown(step, why=""):
 
 def _why(formulas, why):
     """Returns the reason, for an error message, why a tensor with these formulas is not a function of the core. Returns `why` if
-    none is found."""
+    no reason is found."""
     if _share.left <= 0:
         return "the model has too many different expressions to prove each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
@@ -90,8 +91,8 @@ def _why(formulas, why):
 
 
 def recognise(step, tensor):
-    """Searches for an earlier tensor of which a step's tensor is one activation function or a softmax. Returns the result as this
-    function of the earlier tensor, or None if there is none."""
+    """Tries to express the result of a step as one activation function, or as a softmax, of an earlier tensor. Returns this
+    function of the earlier tensor. Returns None if there is no such function."""
     for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # longest formula first
         if shape_of(root) != shape_of(tensor) or formula.truth:
             continue
@@ -108,8 +109,8 @@ def recognise(step, tensor):
 
 
 def _affordable(formula):
-    """Returns the activation function that an elementwise formula equals. Returns None if there is none, or if the proof budget
-    is used up."""
+    """Returns the activation function that an elementwise formula computes. Returns None if there is no such function, or if the
+    proof budget is used up."""
     if _share.left <= 0:
         return None
     function, work = _function(formula)
@@ -121,8 +122,8 @@ def _affordable(formula):
 
 @functools.lru_cache(maxsize=4096)
 def _function(formula):
-    """Returns `(function, work)`: the activation function that an elementwise formula equals, or None, and the work of the proofs
-    in the unit of `MOST_PROOFS`."""
+    """Returns `(function, work)`. `function` is the activation function that an elementwise formula computes, or None. `work` is
+    the work of the proofs, in the unit of `MOST_PROOFS`."""
     found, total = _at_probes(formula), 0
     if (np.isnan(found.low) & (np.abs(PROBES) <= _ALWAYS)).any():
         return None, total

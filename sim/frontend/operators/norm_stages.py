@@ -5,7 +5,8 @@
 N is the number of values, divided by a power of two. Sums of values therefore have exact weights. An offset that all values of x
 have in common cancels in binary32, before any rounding to bfloat16. Without subtraction of the mean, c = x.
 
-A mean is over all channels of a position, or over a group of channels. A group is at one position or at all positions.
+A mean is over all channels of a position, or over a group of channels. The channels of a group are taken at one position or at
+all positions.
 """
 
 from dataclasses import replace
@@ -48,8 +49,8 @@ def normalised(step, tensor, axes, epsilon, centred):
 
 
 def _groups(rows):
-    """Returns the arguments `(same, everywhere)` of :class:`_Norm` if each row of values is a group of channels, at one position
-    or at all positions. Returns None otherwise."""
+    """Returns the arguments `(same, everywhere)` of :class:`_Norm`. Returns None if a row of values is not a group of channels
+    at one position or at all positions."""
     channels = rows.source.shape[2]
     index = rows.index.reshape(-1, rows.dims[-1])
     own, positions = index % channels, index // channels
@@ -71,7 +72,7 @@ class _Norm:
     same : float array (channels, channels)
         1 for two channels of the same group, else 0.
     everywhere : bool
-        True if a mean is over all positions. False: it is over one position.
+        True: a mean is over all positions. False: a mean is over one position.
     """
 
     def __init__(self, step, rows, same, everywhere):
@@ -82,7 +83,7 @@ class _Norm:
         limited(step, *same.shape)
 
     def stages(self, epsilon, centred):
-        """Returns the node of the result."""
+        """Returns the node of the normalised tensor."""
         if centred:
             self.source, epsilon = self._centred(), epsilon * (self.count * self.unit) ** 2
         values = self._values(self.source)
@@ -129,7 +130,7 @@ class _Norm:
 
     def _mean(self, node, weight, channels=None):
         """Returns the node of the sums over the groups of channels and positions, times `weight`. `channels` is the number of
-        channels of the result, which are all equal. Default: the channels of `node`."""
+        channels of the result. If it is given, all channels of the result are equal. Default: the channels of `node`."""
         if not self.everywhere:
             return self._linear(self._dense(node, self.same[:, :channels] * weight), size=node.shape[:2])
         for kernel in self._windows(*node.shape[:2]):
@@ -140,8 +141,8 @@ class _Norm:
         return node if self.of_channel else self._linear(self._dense(node, self.same * weight), size=(1, 1))
 
     def _windows(self, height, width):
-        """Returns the sizes of one or two windows. Sums over the windows of the first size, then over those sums, add up all
-        positions in the fewest estimated cycles."""
+        """Returns the sizes of one or two windows with which all positions are added up in the fewest estimated cycles. Windows
+        of the first size add up positions; windows of the second size add up the sums."""
         divisors = [[part for part in range(1, size + 1) if size % part == 0] for size in (height, width)]
 
         def cycles(kernel):
@@ -154,8 +155,8 @@ class _Norm:
         return [kernel] if rest == (1, 1) else [kernel, rest]
 
     def _centred(self):
-        """Returns the node of N (x - mean(x)). The mean is represented as a sum of two numbers, as a single bfloat16 number is
-        too short for it, except for few channels."""
+        """Returns the node of N (x - mean(x)). The mean is represented as a sum of two bfloat16 numbers, because one bfloat16
+        number is not precise enough. For few channels, one dense layer subtracts the mean without computing it separately."""
         node, size, factor = self.source, self.source.shape[:2], self.count * self.unit
         if self.everywhere:
             near = self._linear(self._own(node, factor), self._spread(self._mean(node, self.unit), -1), size=size)

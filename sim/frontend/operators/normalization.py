@@ -43,7 +43,7 @@ def normalization(step, tensor):
 
 
 def _parameters(step, tensor):
-    """Returns the constant scale and bias of a normalisation as float64 arrays; None if one is left out."""
+    """Returns the constant scale and bias of a normalisation as float64 arrays. A parameter that is left out is None."""
     values = (*step.arguments[1:], None, None)[:2]
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in values):
         raise ModelError(f"{step.title}: its scale and bias must be constant")
@@ -90,8 +90,8 @@ def group_normalization(step, tensor):
 
 
 def recognise_normalisation(step, tensor):
-    """Searches for an earlier tensor of which a step's tensor is a normalisation. Returns the result as the normalised earlier
-    tensor, or None if there is none."""
+    """Tries to express the result of a step as the normalisation of an earlier tensor. Returns the normalised earlier tensor.
+    Returns None if there is no such tensor."""
     for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # longest formula first
         found = normalisation(formula, shape_of(root)) if shape_of(root) == shape_of(tensor) else None
         if found:

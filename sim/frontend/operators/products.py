@@ -65,8 +65,8 @@ def _product(step, one, two):
 
 def _operand(step, tensor, axes, level=False):
     """Returns `(node, axis, roles)` for a node that holds exactly the values of a matrix, in order. The values along `axis`, one
-    of `axes`, are its channels; the values along the other axis are its positions. If `level` is True, the positions must be in
-    one row. The matrix is copied if its node does not have this form."""
+    of `axes`, are the channels of the node. The values along the other axis are the positions. If `level` is True, the positions
+    must be in one row. The matrix is copied if its node does not have this form."""
     for axis in axes:
         for seen, roles in arranged(tensor, last=axis):
             source = seen.source
@@ -80,8 +80,8 @@ def _operand(step, tensor, axes, level=False):
 
 
 def _beside(step, made):
-    """Returns the results of several products as adjacent channels of one node, if their positions are the same; else
-    concatenated along an axis."""
+    """Merges the results of several products. If their nodes have the same shape and index map, the results become adjacent
+    channels of one node. Otherwise they are concatenated along a new first axis."""
     first = made[0]
     height, width, columns = first.source.shape
     same = all(one.source.shape == first.source.shape and np.array_equal(one.index, first.index) for one in made)

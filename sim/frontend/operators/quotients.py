@@ -1,8 +1,8 @@
 """Divisions by tensors, and roots. One look-up in a function table gives the reciprocal or the root of a number of any magnitude.
 
-The reciprocal is rounded, and so is its product with the dividend. The core flushes subnormals to 0. The reciprocal of a number
-above 2^126 is therefore 0, and so is its product with any tensor. If the dividend is one constant number, it is part of the
-function, so only the quotient may be flushed. Sums have no -0: a / -0 is a / 0.
+The reciprocal is rounded, and then its product with the dividend is rounded. The core flushes subnormals to 0. The reciprocal of
+a number above 2^126 is therefore 0, and the quotient of any tensor by this number is 0 too. If the dividend is one constant
+number, it is part of the function, so only the quotient may be flushed. Sums have no -0: a / -0 is a / 0.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -38,8 +38,8 @@ def inverse_root(step, tensor):
 
 
 def _not_negative(tensor):
-    """Returns True if no value of a tensor can be negative. Returns False for a tensor with constants of padding, whose index is
-    negative."""
+    """Returns True if no value of a tensor can be negative. Returns False for a tensor with constant padding (negative indices
+    in its index map)."""
     return (tensor.index >= 0).all() and least(tensor.source) >= 0
 
 
@@ -52,7 +52,8 @@ class Root(Linear):
 
 @operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
 def square_root(step, tensor):
-    """Handles Sqrt of a tensor without negative values. Any other Sqrt is supported only as part of a recognised function."""
+    """Handles Sqrt of a tensor without negative values. For tensors with negative values, Sqrt is supported only as part of a
+    recognised function."""
     if not _not_negative(tensor):
         return unknown(step)
     root = apply_function(step, tensor, Function("root"))

@@ -1,8 +1,8 @@
-"""The recurrent layers GRU and LSTM of ONNX. They are unrolled: the stages of one step of the sequence are repeated for each of
-its elements.
+"""The recurrent layers GRU and LSTM of ONNX. The layers are unrolled: the stages of one step are repeated for each element of
+the sequence.
 
-X is (steps, batch, inputs). The state is one vector per sample. A constant state, for example the initial one, is a numpy array,
-and so are the values computed from it.
+X is (steps, batch, inputs). The state is one vector per sample. A constant state, for example the initial state, is a numpy
+array. Values computed from constant states are numpy arrays too.
 """
 
 from dataclasses import dataclass, replace
@@ -138,8 +138,8 @@ def _refuse(step, why):
 
 
 def _check(step, x, weights, again):
-    """Refuses unsupported layers. Returns the directions as a tuple: 1 is forward, -1 is reverse. `weights` and `again` are the
-    weights W of the input and R of the state."""
+    """Raises an error if the layer is not supported. Returns the directions as a tuple: 1 is forward, -1 is reverse. `weights`
+    are the weights W of the input, `again` the weights R of the state."""
     attributes = step.attributes
     for name in ("clip", "input_forget", "layout", "activation_alpha", "activation_beta"):
         if attributes.get(name):
@@ -203,7 +203,7 @@ def _layer(step, number, hidden):
 
 def _state(step, place, number, x, hidden, directions):
     """Returns the initial state of direction number `number`: a tensor (batch, hidden), or an array (1, hidden). `place` is the
-    index of the node's input that gives it."""
+    index of the node's input that gives the initial state."""
     given, name = step.argument(place), ("initial_h", "initial_c")[place - 5]
     if given is None:
         return np.zeros((1, hidden))
@@ -233,7 +233,7 @@ def _stacked(step, states):
 
 def _sequence(step, made, batch_size, hidden, batch):
     """Returns the results of all directions and steps as one tensor (steps, directions, batch, hidden). If each step has one
-    vector, the steps become positions of a node, and the directions adjacent channels."""
+    vector, the steps become positions of a node, and the directions become adjacent channels."""
     count, ways = len(made[0]), len(made)
     limited(step, count, ways, batch_size, hidden)
     if batch_size > 1:

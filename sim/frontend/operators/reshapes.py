@@ -1,7 +1,7 @@
-"""Reshaping operators of ONNX, which give the same values another shape.
+"""Reshaping operators of ONNX, which change the shape of a tensor but not the order of its values.
 
-A size is a pair here: a number, and the power of the open batch size that multiplies it. The batch axis is therefore known in
-every shape, and the reader can check that the values of a sample stay contiguous.
+In this module a size is a pair: a number, and the power of the open batch size that multiplies the number. The batch axis is
+therefore known in every shape, and the reader can check that the values of a sample stay contiguous.
 """
 
 from dataclasses import replace
@@ -33,7 +33,8 @@ def shape_of(step, tensor):
 
 
 def _sizes(tensor):
-    """Returns the shape of a tensor as a list of pairs: a number, and the power of the open batch size that multiplies it."""
+    """Returns the shape of a tensor as a list of pairs: a number, and the power of the open batch size that multiplies the
+    number."""
     return [(size, int(tensor.is_open and axis == tensor.batch)) for axis, size in enumerate(tensor.shape(tensor.samples or 1))]
 
 
@@ -87,7 +88,7 @@ def _shown(sizes):
 
 
 def _wanted(step, tensor, sizes):
-    """Returns the sizes that a Reshape asks for, as pairs. Sizes of 0 and -1 are replaced by the numbers that they stand for."""
+    """Returns the target sizes of a Reshape, as pairs. Sizes 0 and -1 are replaced by the actual numbers."""
     target = pairs(step)
     if not step.attributes.get("allowzero", 0):
         if any(size == (0, 0) for size in target[len(sizes) :]):
@@ -135,7 +136,8 @@ def _placed(step, tensor, sizes):
 
 
 def _unplaced(step, tensor, sizes):
-    """Refuses a shape that has a different number of values, or that would mix samples."""
+    """Raises the error for a reshape that changes the number of values or mixes samples. The error is BatchFixed if one batch
+    size would make the reshape valid."""
     total, power = _product(sizes)
     text = f"{step.title}: shape {show(tensor)} cannot become {_shown(sizes)}"
     if tensor.is_open and not power and total > 0 and total % tensor.size == 0:

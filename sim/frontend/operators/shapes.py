@@ -49,8 +49,8 @@ def keep(step, tensor):
 
 
 def _check_like(step, like):
-    """Refuses a CastLike whose second input is a tensor of integers or truth values. A symbolic tensor does not record which
-    integer type it has."""
+    """Raises an error if the second input of a CastLike is a tensor of integers or truth values. A symbolic tensor does not
+    record its integer type."""
     if like.integer or isinstance(like.source, Unknown) and like.source.truth:
         raise ModelError(f"{step.title}: a Cast to integers, or to true and false, is not supported; remove it")
 
@@ -318,8 +318,8 @@ def concat(step, tensor):
 
 
 def _in_phases(step, tensors, inside):
-    """Concatenates tensors along channels if one of them has more pixels than its node has positions; otherwise returns None.
-    `inside` is the axis of the concatenation."""
+    """Concatenates tensors along channels if one tensor has more pixels than its node has positions. Returns None if no tensor
+    has more pixels. `inside` is the axis of the concatenation."""
     shapes = {one.sample.ndim for one in tensors}
     if shapes != {4} or inside != 1 or tensors[0].dims[0] != 1:
         return None
@@ -330,8 +330,9 @@ def _in_phases(step, tensors, inside):
 
 
 def _joined(step, seen, role):
-    """Returns a node that concatenates Views: along the channels as a sum of taps, along y or x as several parts. `role` is 0 for
-    channels, 1 for y, 2 for x. Returns None if a View has to be copied first, or if too many weights are needed."""
+    """Returns a node that concatenates Views. Channels are concatenated by a sum of taps, rows (y) or columns (x) by several
+    parts. `role` is 0 for channels, 1 for y, 2 for x. Returns None if a View has to be copied first, or if too many weights are
+    needed."""
     sizes = [(len(one.rows), len(one.columns)) for one in seen]
     places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
     if None in places:
@@ -395,9 +396,9 @@ def together(step, tensors):
 
 
 def _stacked(step, sources):
-    """Returns a node with all values of several nodes, and {node: (its first row, its first channel)}. If all nodes have the same
-    height and width, they become channels. Otherwise they are stacked along y, padded to the largest width and number of
-    channels."""
+    """Returns a new node with all values of several nodes, and {old node: (first row, first channel) in the new node}. If all
+    nodes have the same height and width, they are concatenated along the channels. Otherwise they are stacked along y, padded to
+    the largest width and number of channels."""
     tops, width = np.cumsum([0, *(source.shape[0] for source in sources)]).tolist(), max(one.shape[1] for one in sources)
     if len({source.shape[:2] for source in sources}) == 1:
         firsts = np.cumsum([0, *(source.shape[2] for source in sources)]).tolist()

@@ -39,8 +39,8 @@ def _pixels(step, tensor):
 
 
 def _numbers(step, name, default, least, axes):
-    """Returns the list of numbers in an attribute, or `default` if it is left out. Refuses numbers below `least`, and lists that
-    do not fit the number of spatial axes."""
+    """Returns the list of numbers in an attribute, or `default` if the attribute is left out. Raises an error if a number is
+    below `least`, or if the length of the list does not fit the number of spatial axes."""
     values = step.integers(name) or default
     if len(values) != len(default):
         raise ModelError(f"{step.title}: {name} {values} has {len(values)} numbers; {axes} spatial axes need {len(default)}")
@@ -256,8 +256,9 @@ def _biased(tensor, bias):
 
 
 def _channelwise(step, tensor, index):
-    """Returns `(node, channels)` for an operator that is applied to each channel separately: a node with exactly the values of an
-    index map (channel, y, x), and its channels in the map's order. The values are copied if no node has this form."""
+    """Returns `(node, channels)` for an operator that is applied to each channel separately. The node has exactly the values of
+    an index map (channel, y, x). `channels` are the channels of the node in the order of the index map. The values are copied if
+    no node has this form."""
     seen = view(tensor, index)
     if seen is not None and seen.complete:
         return seen.source, seen.channels
@@ -291,8 +292,8 @@ def pool(step, tensor):
 
 
 def _without_lowest(step, index, at):
-    """Removes padding by the lowest number from the input of a MaxPool. Returns `(index map, windows)`: the other values, and
-    windows over them that give the same maxima."""
+    """Removes padding by the lowest number from the input of a MaxPool. Returns `(index map, windows)`: the index map without
+    the padding, and windows that give the same maxima over the remaining values."""
     there = index != LOWEST
     if there.all():
         return index, at
@@ -317,16 +318,16 @@ def _largest(step, source, at):
 
 
 def _counts(have, count, stride, kernel, dilation, before, after, padded):
-    """Returns, for each of `count` windows along one axis, the number of values that it averages. If `padded` is True, padding
-    counts as values."""
+    """Returns, for each of `count` windows along one axis, the number of values that the window averages. If `padded` is True,
+    padding counts as values."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation
     low, high = (0, before + have + after) if padded else (before, before + have)
     return ((reads >= low) & (reads < high)).sum(axis=1)
 
 
 def _average(step, tensor, index, at, padded):
-    """Returns `(node, channels)` of an average pooling: its node, and the node's channels in the order of the result. The node
-    has one part for each set of windows that average the same number of values."""
+    """Returns `(node, channels)` of an average pooling. `channels` are the channels of the node in the order of the result. The
+    node has one part for each set of windows that average the same number of values."""
     seen = view(tensor, index)
     full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
     counts = [
@@ -392,15 +393,16 @@ def reduce(step, tensor):
 
 
 def _features(tensor, axes):
-    """Returns the last axis of a tensor if it is the features of a sequence: the node is an input whose layout is not fixed yet,
-    the tensor has two axes with several values, and the last axis is the only reduced one. Returns None otherwise."""
+    """Returns the last axis of a tensor if this axis holds the features of a sequence. Otherwise returns None. Three conditions
+    must hold: the node is an input whose layout is not fixed yet, the tensor has two axes with several values, and only the last
+    axis is reduced."""
     last, sizes = len(tensor.dims) - 1, [size for size in tensor.dims if size > 1]
     return last if tensor.source.loose and {*axes} == {last} and len(sizes) == 2 else None
 
 
 def _block_total(step, tensor, axes):
-    """Returns `(node, index map)` of sums or means over values that do not form a window, but blocks of channels. Returns None if
-    they do not form blocks, or form a window."""
+    """Returns `(node, index map)` of sums or means over values that form blocks of channels instead of a window. Returns None if
+    the values form a window, or if they do not form blocks."""
     if next(arranged(tensor, _features(tensor, axes)), None):
         return None
     rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]

@@ -1,4 +1,4 @@
-"""Checks a model as a whole against ONNX' definition, before any node is evaluated.
+"""Checks of a whole model against ONNX' definition, before any node is evaluated.
 
 Names must be unique, and operators must exist in the operator set of the model. :mod:`sim.frontend.order` sorts the nodes.
 :mod:`sim.frontend.validity.nodes` checks each node. :mod:`sim.frontend.validity.ranges` checks values and shapes when nodes are
@@ -24,7 +24,7 @@ _OLDEST_IR = 3  # older files could not name their operator set
 
 
 def check_text(message):
-    """Refuses a protobuf message that contains names that are not UTF-8 text; protobuf returns such names as bytes."""
+    """Raises an error if a protobuf message contains names that are not UTF-8 text. Protobuf returns such names as bytes."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             for text in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
@@ -65,8 +65,8 @@ def check_header(model):
 
 
 def check_names(graph, opsets):
-    """Refuses duplicate and missing names of values, and nodes whose operators these `opsets`, {domain: version}, do not
-    define."""
+    """Raises an error if the name of a value is missing or occurs twice, or if `opsets`, {domain: version}, do not define the
+    operator of a node."""
     makers = _constants(graph)
     outputs = Counter(entry.name for entry in graph.output)
     twice = next((name for name, count in outputs.items() if count > 1), None)
@@ -87,11 +87,11 @@ def check_names(graph, opsets):
 
 
 def _constants(graph):
-    """Returns {name: description for messages} of the graph's inputs and initialisers. Refuses missing and duplicate names among
-    them.
+    """Returns {name: description for messages} of the graph's inputs and initialisers. Raises an error if one of these names is
+    missing or occurs twice.
 
     Before IR version 4, ONNX requires that each initialiser is an input too. onnx.version_converter omits such inputs, and
-    onnxruntime does not require them. An initialiser that is no input is accepted as a constant.
+    onnxruntime does not require such inputs. An initialiser that is not an input is accepted as a constant.
     """
     inputs = Counter(entry.name for entry in graph.input)
     names = [*(tensor.name for tensor in graph.initializer), *(tensor.values.name for tensor in graph.sparse_initializer)]

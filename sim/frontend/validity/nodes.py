@@ -1,5 +1,5 @@
-"""Checks the nodes of a model against ONNX' definition before any node is evaluated: attributes, numbers of inputs and outputs,
-types, and the completeness of constants."""
+"""Checks of the nodes of a model against ONNX' definition, before any node is evaluated: attributes, numbers of inputs and
+outputs, types, and the completeness of constants."""
 
 from math import prod
 
@@ -61,8 +61,8 @@ _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 
 
 def check_nodes(graph, opsets):
-    """Refuses nodes whose attributes, types, or numbers of inputs and outputs differ from their operator's definition in these
-    `opsets`, {domain: version}."""
+    """Raises an error if the attributes, the types, or the numbers of inputs and outputs of a node do not fit the definition of
+    its operator in `opsets`, {domain: version}."""
     types = _declared(graph.input, "input")
     for tensor in graph.initializer:
         kind = _TENSOR_TYPES.get(tensor.data_type)
@@ -96,8 +96,8 @@ def _declared(entries, what):
 
 
 def _check_tensor(tensor, what):
-    """Refuses a tensor that does not have the number of values of its shape, in the field for its type. `what` describes the
-    tensor in messages. External tensors are checked when they are read."""
+    """Raises an error if the number of stored values of a tensor does not fit its shape, or if the values are not in the field
+    for the type of the tensor. `what` describes the tensor in messages. External tensors are checked when they are read."""
     kind = tensor.data_type
     if kind not in _TENSOR_TYPES:
         raise ModelError(f"{what} has the type {kind}, which ONNX does not have")
@@ -183,8 +183,8 @@ def _spelt(kind):
 
 
 def _check_types(node, rules, types, declared):
-    """Checks the types of a node's inputs against its operator's `rules`, and adds the types of its outputs to `types`, {name:
-    type}. `declared` has the types that the file declares."""
+    """Checks the types of the inputs of a node against the `rules` of its operator. Adds the types of the outputs of the node to
+    `types`, {name: type}. `declared` has the types that the file declares."""
     bound = {}
     for position, name in enumerate(node.input):
         parameter, variable, allowed, _, homogeneous = rules.inputs[min(position, len(rules.inputs) - 1)]
@@ -214,7 +214,7 @@ def _check_types(node, rules, types, declared):
 
 
 def _made(node):
-    """Returns the output type that the attributes of a Cast, Constant or ConstantOfShape give; None for other nodes."""
+    """Returns the output type that the attributes of a Cast, Constant or ConstantOfShape give. Returns None for other nodes."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "Cast":
         number = attributes["to"].i

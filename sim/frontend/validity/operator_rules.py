@@ -21,9 +21,9 @@ ML = "ai.onnx.ml"
 class _Rules:
     """The rules of an operator.
 
-    `inputs` and `outputs` have (name, type, allowed types, option, homogeneous) for each parameter. `counts` has their least and
-    largest numbers, `attributes` is {name: type}, `required` the names of required attributes, and `constrained` {type variable:
-    allowed types}.
+    `inputs` and `outputs` have (name, type, allowed types, option, homogeneous) for each parameter. `counts` has the least and
+    the largest number of inputs and of outputs. `attributes` is {name: type}. `required` has the names of the required
+    attributes. `constrained` is {type variable: allowed types}.
     """
 
     inputs: tuple
@@ -76,8 +76,8 @@ def _first_version(operator, domain):
 
 
 def rules_of(node, opsets):
-    """Returns the rules of a node's operator, or None if the operators of its domain are not checked. Refuses operators that the
-    operator set does not have."""
+    """Returns the rules of a node's operator, or None if the operators of this domain are not checked. Raises an error if the
+    operator set does not have the operator."""
     domain, operator = "" if node.domain in ONNX else node.domain, node.op_type
     if domain not in opsets:
         raise ModelError(

@@ -1,6 +1,6 @@
-"""Checks of a node's attributes and constant inputs against ONNX' definition, once the shapes of its inputs are known: axes exist
-and are distinct, sizes add up, and the shapes of parameters fit. :mod:`sim.frontend.validity.nodes` makes the checks that need no
-shapes.
+"""Checks of a node's attributes and constant inputs against ONNX' definition, once the shapes of its inputs are known. Axes
+exist and are distinct, sizes add up, and the shapes of parameters fit. :mod:`sim.frontend.validity.nodes` has the checks that do
+not need shapes.
 
 Handlers may rely on these checks.
 """
@@ -47,7 +47,7 @@ def _refuse(step, why):
 
 
 def check_ranges(step):
-    """Refuses a :class:`sim.frontend.index.values.Step` for which ONNX defines no result."""
+    """Raises an error for a :class:`sim.frontend.index.values.Step` for which ONNX does not define a result."""
     operator = step.operator
     if operator != "Concat" and any(isinstance(value, Sizes) for value in step.arguments[1:]):
         return  # these may only give shapes, which the handlers check

@@ -14,7 +14,7 @@ LAYOUT = burst_request(32)
 
 
 async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, held=0.0, strays=0.0, outstanding=4):
-    """Checks random bursts for `cycles` cycles. All arguments starting at `takes` are probabilities per cycle, except
+    """Checks random bursts for `cycles` cycles. `takes` and all later arguments are probabilities per cycle, except
     `outstanding`, the limit of bursts in flight. `strays` are responses with a foreign ID or before the ID is settled."""
     own, flush = rng.getrandbits(1), False
     offer, word = None, None

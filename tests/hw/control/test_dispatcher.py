@@ -54,8 +54,9 @@ def random_instruction(rng, number, operations, units, spaces, *, space, density
 
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
-    """Dispatches `count` random instructions and checks the cycle in which each issues. Instructions end with probability `ends`,
-    but not before `least` units are busy at once, unless nothing can issue."""
+    """Dispatches `count` random instructions and checks the cycle in which each issues. In each cycle, a running instruction
+    ends with probability `ends`. No instruction ends until `least` units have been busy at once, except in cycles in which
+    nothing can issue."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
     depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
     kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the queue of operations against a list, covering order, slots and free entries, for random reads and writes."""
+"""Tests of the operation queue. Random reads and writes are compared with a Python list: order, slots and number of free
+entries."""
 
 import pytest
 

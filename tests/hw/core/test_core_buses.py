@@ -60,8 +60,8 @@ def test_bus_errors(rng, memory):
 
 @pytest.mark.parametrize("after", [*slow(0, 1, 2), 4])  # transaction 0 fetches instructions, 1 and 2 read, 3 and 4 write
 def test_bus_that_answers_late(rng, after):
-    """If all responses are late starting at transaction `after`, the run ends with TIMEOUT within twice the register's value.
-    The next run leaves the machine model's memory."""
+    """If the responses to transaction `after` and to all later ones are late, the run ends with TIMEOUT within twice the
+    register's value. The next run leaves the machine model's memory."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     bad = Case(
         rng,

@@ -85,7 +85,8 @@ def test_pack_rounds_as_the_golden_model(rng, host):
 
 
 def test_bfloat16_results(rng, tmp_path):
-    """A network whose last stage is a product has 16-bit outputs, and `unpack` returns the golden model's bits."""
+    """A network whose last stage is a product has 16-bit outputs. `unpack` returns outputs that match the golden model bit for
+    bit."""
 
     def term(source, inputs):
         return Term(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))

@@ -85,8 +85,8 @@ def test_order_of_outputs(rng):
 
 
 def test_other_networks_are_refused(rng):
-    """The CPU's part of the example refuses networks with a tanh, with two terms per stage, or with reordered inputs, which would
-    change the sums' bits."""
+    """The CPU's part of the example refuses networks with a tanh, with two terms per stage, or with reordered inputs, which
+    would change the bits of the sums."""
     graph = random_chain(rng, [8, 5])
     [stage] = graph.stages
     for other in (

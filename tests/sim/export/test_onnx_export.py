@@ -43,7 +43,7 @@ def rewritten(path, rng, folder):
 
 
 def check(path, graph, rng, softmax=False):
-    """The exported file, read again, gives the graph's bits. In onnxruntime it gives the same values within 5 %."""
+    """Checks that the exported file, read again, matches the graph bit for bit. Its results in onnxruntime are within 5 %."""
     again = load_network(path)
     x = round_bfloat16(rng.normal(0, 1, (3, graph.input_size)).astype(np.float32))
     bits = run_network(graph, x)
@@ -66,8 +66,8 @@ def test_shipped_networks_keep_their_form(name, rng, tmp_path):
 
 
 def test_weights_keep_name_and_layout(rng, tmp_path):
-    """New weights keep their name and layout: convolutions as (out, in, y, x), and dense layers after them with channels first,
-    transposed or not."""
+    """Trained weights keep the names and layouts of the original weights. Convolutions have the layout (out, in, y, x). Dense
+    layers after convolutions have channels first, with and without transposition."""
     build = Builder(["batch", 2, 4, 4])
     build(
         "Conv", build.constant(weights(rng, 3, 2, 3, 3), "kernel"), build.constant(weights(rng, 3), "offset"), pads=[1, 1, 1, 1]
@@ -156,8 +156,8 @@ def test_residual_sums_and_averages(rng, tmp_path):
 
 @pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
 def test_samples_with_channels_last(rng, tmp_path, shape):
-    """Networks with channels-last samples, exported as plain models, give the graph's bits, even if height, width and channels
-    are equal, so that the shape is ambiguous."""
+    """Networks with channels-last samples are exported as plain models that match the graph bit for bit. This holds even if
+    height, width and channels are equal, so that the shape is ambiguous."""
     height, width, channels = shape
     build = Builder(["batch", *shape])
     build("Transpose", perm=[0, 3, 1, 2])
@@ -172,7 +172,7 @@ def test_samples_with_channels_last(rng, tmp_path, shape):
 
 @pytest.mark.parametrize("number", range(6))
 def test_random_networks_as_plain_models(rng, tmp_path, number):
-    """Random networks without an original file are exported as plain models with the graph's bits."""
+    """Random networks without an original file are exported as plain models that match the graph bit for bit."""
     network = differentiate(random_trainable_graph(rng))
     graph = learnt(network, rng)
     model, own = ModelWriter(network.graph, network.parameters).model(graph)

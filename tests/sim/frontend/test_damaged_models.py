@@ -53,7 +53,8 @@ def test_damaged(tmp_path, trials):
 
 
 def _everywhere(name):
-    """Returns a function from a location to a model that is invalid there, with `name` wherever a message may show it."""
+    """Returns `build(where)`, which builds a model with an error at `where`. The model uses `name` at that place, so that the
+    error message may contain it."""
 
     def build(where):
         b = Builder(["n", 12])

@@ -311,7 +311,7 @@ def test_flattened_branches(rng, tmp_path):
 
 
 def test_squeeze_and_excitation(rng, tmp_path):
-    """A squeeze-and-excitation block, which multiplies all positions of a channel by one number, gives the same results as
+    """A squeeze-and-excitation block multiplies all positions of a channel by one number. It gives the same results as
     onnxruntime."""
     b = Builder(["n", 3, 6, 5])
     x = b("Conv", weights(rng, 4, 3, 3, 3), weights(rng, 4))

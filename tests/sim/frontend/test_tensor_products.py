@@ -74,8 +74,8 @@ def attention(rng, positions, channels, heads, depth, factor=None):
 
 @pytest.mark.parametrize("positions, channels, heads, depth", [(6, 8, 2, 4), (5, 4, 1, 3)])
 def test_attention(rng, tmp_path, positions, channels, heads, depth):
-    """Attention needs five stages per head plus one, because heads are columns of weights, and matches the golden model bit for
-    bit on the instruction-level model."""
+    """Attention needs five stages per head plus one, because heads are columns of weights. On the instruction-level model it
+    matches the golden model bit for bit."""
     x = rng.normal(size=(2, positions, channels)).astype(np.float32)
     path = attention(rng, positions, channels, heads, depth).save(tmp_path)
     check_graph(path, x, stages=5 * heads + 1)

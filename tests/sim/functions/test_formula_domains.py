@@ -99,8 +99,8 @@ def test_random_expression_with_nan_is_not_proven(trial, rng):
 
 @pytest.mark.parametrize("name, e", [(name, e) for name, forms in FORMS.items() if name for e in forms], ids=str)
 def test_overflow_is_no_nan(name, e):
-    """A NaN that follows from overflow, such as silu's from x = 89 on, does not make an expression undefined, because the exact
-    value is a number."""
+    """A NaN that follows from overflow, such as the NaN of silu for x of 89 or more, does not make an expression undefined,
+    because the exact value is a number."""
     x = np.concatenate([[0.0], np.geomspace(2.0**-126, 3e38, 500), -np.geomspace(2.0**-126, 3e38, 500)])
     assert not np.any(evaluate(formula_of(e), x, x).domain.undefined)
     assert not np.any(evaluate(VARIABLE, x, x).domain.undefined)

@@ -83,7 +83,7 @@ def test_apply(function):
 
 
 def test_by_hand():
-    """Functions equal known values from mathematical tables, each (function, x, value)."""
+    """Functions return known values from mathematical tables."""
     for function, x, value in (
         (Function("sigmoid"), 0, 0.5),
         (Function("sigmoid"), math.inf, 1),

@@ -168,7 +168,8 @@ def test_without_numba(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_channel_by_itself(rng, compiled, kind):
-    """Terms of averages, where each result reads only its own channel, and gradients of a global average have numpy's bits."""
+    """Terms of averages, where each result reads only its own channel, and gradients of a global average match numpy bit for
+    bit."""
     channels, size, kernel = int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 4))
     weights = _bfloat16(rng, (kernel, kernel, 1, channels), kind)
     term = Term("x", weights, stride=(2, 1), padding=(1, 0), groups=channels)

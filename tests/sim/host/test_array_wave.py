@@ -19,7 +19,8 @@ def wave():
 
 
 def products(wave):
-    """Returns the partial sums of each row of X and column of Y from the bias on, by numpy, as an array (rows, n, 1 + n)."""
+    """Computes with numpy the partial sums of each row of X and column of Y, starting with the bias. Returns them as an array
+    (rows, n, 1 + n)."""
     steps = wave.x[:, :, None] * wave.weights[None]
     return wave.bias[None, :, None] + np.concatenate(
         [np.zeros((len(wave.x), N, 1)), np.cumsum(steps, axis=1).transpose(0, 2, 1)], axis=2
