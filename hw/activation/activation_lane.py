@@ -12,7 +12,8 @@ class ActivationLane(wiring.Component):
 
     `value` must be a sum from the cells: no subnormal, and every NaN 0x7FC00000. The lane becomes +0 if `keep` is 0, or if
     `relu` is 1 and the sum is negative. `rounded` is rounded to bfloat16, to nearest, ties to even; a normal sum never rounds to
-    a subnormal. With `cut` it is truncated to bfloat16: the upper half of the sum. With `cut` and `low` it is the lower half.
+    a subnormal. With `cut`, `rounded` is the upper half of the sum (truncation to bfloat16). With `cut` and `low`, `rounded` is
+    the lower half of the sum.
 
     Parameters
     ----------

@@ -167,8 +167,9 @@ class ActivationUnit(wiring.Component):
     def _wait(self, m, advance, written):
         """Builds stage `write` in cores that read operands. Returns the next request to the unified buffer, to be driven.
 
-        The stage is a skid buffer, so that the stall of earlier stages comes from a register, one cycle late. Their output of
-        that cycle, even an empty one, takes the second place. Reads and writes are the same as with an immediate stall."""
+        The stage is a skid buffer, so that the stall of earlier stages comes from a register, one cycle late. The output of the
+        earlier stages in that cycle, even an empty output, takes the second place. Reads and writes are the same as with an
+        immediate stall."""
         layout = data.StructLayout({"write": 1, "read": 1, "end": written.shape(), "vector": 16 * self.n})
         m.submodules.places = places = SkidBuffer(payload=layout)
         now = places.o.payload
@@ -184,11 +185,11 @@ class ActivationUnit(wiring.Component):
         return places.i.payload
 
     def _asks(self, step):
-        """Returns a condition: the step requests an operand and gives no vector."""
+        """Returns a signal that is 1 if the step requests an operand and gives no vector."""
         return has_operand(step, self.table_lanes) & ~step.half
 
     def _ask(self, m, walker, go_on, read, asked):
-        """Requests the operand of a row. Returns the request as a condition, and the registers of the condition of SELECT.
+        """Requests the operand of a row. Returns a signal that is 1 for a request, and the registers of the condition of SELECT.
 
         The first step of the row leaves stage `read` as the request, and the second step follows. The operand arrives while the
         second step is in the stage after `read`."""
@@ -203,7 +204,7 @@ class ActivationUnit(wiring.Component):
         return asks, condition
 
     def _lanes(self, step):
-        """Returns a bit for each lane: the step keeps it."""
+        """Returns a bit for each lane, which is 1 if the step keeps the lane."""
         return Cat(step.lanes >= c + 1 for c in range(self.n))
 
     def _round(self, m, platform, value, sums, relu, keep, cut):
@@ -265,8 +266,8 @@ class ActivationUnit(wiring.Component):
         return rounded | gathered
 
     def _select(self, m, platform, go_on, following, taken, equal, number, select=None):
-        """Returns a bit for each lane: SELECT keeps it. The bits are valid while the second step of a row is in stage `value`, as
-        the operand arrives while that step is in stage `passing`."""
+        """Returns a bit for each lane, which is 1 if SELECT keeps the lane. The bits are valid while the second step of a row is
+        in stage `value`, as the operand arrives while that step is in stage `passing`."""
         selected = Signal(self.n)
         for c in range(self.n):
             instantiate(
@@ -336,7 +337,8 @@ class ActivationUnit(wiring.Component):
     def _number(self, m, platform, go_on, read, passing, lanes, overtakes, row, larger):
         """Returns the indices of the largest rows for the format INDEX, a vector of stage `value`.
 
-        All rows of this format pass the stage `passing`. `number` is the index of the row there, and 0 if the stage is empty."""
+        All rows of this format pass the stage `passing`. `number` is the index of the row in this stage, and 0 if the stage is
+        empty."""
         number, relu, indices = Signal(16), Signal(), Signal(16 * self.n)
         counts = read.valid & (read.format == Format.INDEX)
         with m.If(go_on):
@@ -398,7 +400,7 @@ class ActivationUnit(wiring.Component):
         return functions
 
     def _multiply(self, m, functions, walker, advance, read, asks, taken):
-        """Connects the operands of MULTIPLY and LOAD_TABLE. Returns a condition: the next row may begin.
+        """Connects the operands of MULTIPLY and LOAD_TABLE. Returns a signal that is 1 if the next row may begin.
 
         Rows of these operations bypass the stage `passing`. So an operand arrives while the second step of its row is in stage
         `value`, and both enter the function unit together. That step never stalls, as rows begin at the rate at which the

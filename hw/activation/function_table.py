@@ -1,4 +1,5 @@
-"""The function table: a lookup table with linear interpolation, for a few lanes at a time; and a multiplier beside it."""
+"""The function table: a lookup table with linear interpolation for a few lanes at a time, and a multiplier that shares its
+pipeline."""
 
 import functools
 
@@ -254,11 +255,11 @@ class FunctionTable(wiring.Component):
     An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be the sign, the biased
     exponent and the fraction of `x`, and t = `between` / 4096. Without `multiply`, a NaN gives the NaN. Other operands use the
     entry [s, `base` + e - `first`, M] of the table, the second index modulo 16. Here, e is E clamped to the binades `first` to
-    `first` + `last`. Outside, with bit 0 of `scale`, e is the nearest binade with E - e even. If `last` is even, it may be
-    next to these binades.
+    `first` + `last`. For E outside these binades, with bit 0 of `scale`, e is the nearest binade with E - e even. If `last` is
+    even, e may be next to these binades.
 
     - The value of an entry is a bfloat16, v. Its slope is two signed numbers: r in the upper 4 bits, in sixteenths of the last
-      place of v, and g in the lower 12 bits, in eighths of it.
+      place of v, and g in the lower 12 bits, in eighths of the last place.
     - The significand of v, with 7 fraction bits, is replaced by the significand of v + r + g t. The product g t is truncated
       after 6 fraction bits of a last place.
     - The sum is normalised by a shift to the left by up to two bits, or to the right by one. It is rounded to nearest, ties away

@@ -71,7 +71,7 @@ class FunctionUnit(wiring.Component):
     linear_low, linear_high, scale : 2, in
     base, spare : 4, in
     word : place in the function table, in
-        The settings, operands of LOAD_TABLE; `word` counts vectors.
+        The settings, which are operands of LOAD_TABLE. `word` counts vectors.
     loaded : 1, out
         The last lanes of a LOAD_TABLE are written into the table.
     loaded_tag : tag, out

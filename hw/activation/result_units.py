@@ -12,8 +12,8 @@ __all__ = ["ResultUnits", "result_units", "softmax_unit"]
 
 
 def result_units(config):
-    """Returns the units between accumulators and unified buffer of a core: :class:`ResultUnits`, or without `softmax` an
-    :class:`.ActivationUnit`."""
+    """Returns the units between accumulators and unified buffer of a core. With `softmax`, this is a :class:`ResultUnits`;
+    without `softmax`, an :class:`.ActivationUnit`."""
     sizes = {"n": config.n, "activate": activate_layout(config), "table_lanes": config.table_lanes}
     return ResultUnits(**sizes, softmax_lanes=config.softmax_lanes) if config.softmax else ActivationUnit(**sizes)
 
@@ -27,7 +27,7 @@ class ResultUnits(wiring.Component):
     """The :class:`.ActivationUnit` and a softmax unit as one unit, which executes the operations of both in order.
 
     Members are the same as for the activation unit. A unit begins an operation when the other unit has ended all earlier
-    operations. The softmax unit begins one cycle later than that.
+    operations. The softmax unit begins one cycle later than the activation unit would.
 
     Parameters
     ----------

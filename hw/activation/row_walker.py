@@ -44,8 +44,8 @@ def step_layout(activate):
 
 
 def has_operand(row, tasks):
-    """Returns a condition: the rows of an operation, or of a step, have an operand. They have one for SELECT and, in cores with
-    `tasks`, for MULTIPLY and LOAD_TABLE."""
+    """Returns a signal that is 1 if the rows of an operation, or of a step, have an operand. Rows of SELECT have an operand. In
+    cores with `tasks`, rows of MULTIPLY and LOAD_TABLE have one too."""
     selects = [row.select] if "select" in dict(row.shape()) else []
     return reduce(or_, [*selects, row.task != Task.RESULTS] if tasks else selects)
 
@@ -63,7 +63,7 @@ def _way(again, across, down, left0, left1):
 
 
 def _taken(now, numbers):
-    """Returns a condition from as few flags as possible: one of the ways `numbers` is taken."""
+    """Returns a signal that is 1 if one of the ways `numbers` is taken. It is computed from as few flags as possible."""
 
     def flags(numbers):
         whole = {3, 4} <= numbers
@@ -181,11 +181,11 @@ class RowWalker(wiring.Component):
         return m
 
     def _is_twice(self, op):
-        """Returns a condition, in cores without SELECT: the last row of a window is read twice."""
+        """Returns a signal that is 1 if the last row of a window is read twice, for cores without SELECT."""
         return op.format | has_operand(op, True) if self._has_tasks else op.format
 
     def _asks(self, op, now):
-        """Returns a condition: the step requests an operand."""
+        """Returns a signal that is 1 if the step requests an operand."""
         return has_operand(op, self._has_tasks) & ~now.half
 
     def _row(self, op, now):
@@ -318,10 +318,11 @@ class RowWalker(wiring.Component):
                 m.d.comb += [following[name].eq(now.outer_operand + stride) for name in ("operand", "outer_operand")]
 
     def _goes_elsewhere(self, op, now):
-        """Returns a condition, at the second step of a row: no vector in flight is written to the operand of the next row.
+        """Returns a signal for the second step of a row. It is 1 if no vector in flight is written to the operand of the next
+        row.
 
-        With SELECT one vector is in flight, the vector of this row. With MULTIPLY there are several: this row's vector, and the
-        vectors of the rows before it at successive lower addresses."""
+        With SELECT one vector is in flight, the vector of this row. With MULTIPLY there are several: the vector of this row, and
+        the vectors of the preceding rows at successive lower addresses."""
         elsewhere = now.row != now.operand
         if self._has_tasks:
             product = (op.task == Task.MULTIPLY) & (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()

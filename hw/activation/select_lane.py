@@ -12,11 +12,11 @@ __all__ = ["SelectLane"]
 class SelectLane(wiring.Component):
     """One lane of SELECT: the condition on an operand.
 
-    With `take`, `keep` is 1 from the next cycle on if the operand fulfils the condition, else 0. With `keep_all`, `keep` is 1
-    from the next cycle on. `take` has priority over `keep_all`.
+    After a cycle with `take`, `keep` is 1 if the operand fulfils the condition, and 0 otherwise. After a cycle with `keep_all`,
+    `keep` is 1. `take` has priority over `keep_all`.
 
-    An operand is a bfloat16 of any bits. Positive numbers and +infinity are above 0. A NaN is not, and neither is a subnormal,
-    which counts as 0.
+    An operand is a bfloat16 of any bits. Positive numbers and +infinity are above 0. A NaN is not above 0. A subnormal counts as
+    0.
 
     Members
     -------

@@ -175,8 +175,8 @@ class SoftmaxUnit(wiring.Component):
         return top
 
     def _issue(self, m, op, element, summed, soon):
-        """Drives `element` and the accumulators' address, element by element and pass by pass. Returns the lane, one-hot and one
-        cycle later, 0 if no element was issued; and the index of the row."""
+        """Drives `element` and the accumulators' address, element by element and pass by pass. Returns the lane and the index of
+        the row. The lane is one-hot, one cycle late, and 0 if no element was issued."""
         lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.rows1.shape(), reset_less=True)
         acc = Signal.like(op.acc, reset_less=True)
         chosen = Signal(self.n, reset_less=True)
@@ -254,8 +254,8 @@ class SoftmaxUnit(wiring.Component):
             m.d.sync += running.eq(begins | (running & ~last))
 
     def _write(self, op, element, index, tiles):
-        """Returns a module that collects results into vectors and writes these to the unified buffer. It stalls while a vector
-        waits. `tiles`, if not None, gets the logic of the tile address."""
+        """Returns a module that collects results into vectors and writes the vectors to the unified buffer. The module stalls
+        while a vector waits. If `tiles` is not None, the logic of the tile address is added to it."""
         m = Module()
         slot, fresh, half = (
             Signal(self.n, reset_less=True),

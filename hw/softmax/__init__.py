@@ -1,1 +1,1 @@
-"""Softmax on several lanes, with several rows in flight: search, exponentials, sums, division, results."""
+"""Softmax on several lanes, with several rows in flight: maximum, exponentials, sums, division, results."""

@@ -8,7 +8,7 @@ __all__ = ["Aligner"]
 
 
 class Aligner(wiring.Component):
-    """Shifts the magnitude of a number to the common last place of its row, one bit below it included.
+    """Shifts the magnitude of a number to the common last place of its row, with one more bit below that place.
 
     Throughput: one number a cycle. Latency: `latency` cycles.
 
@@ -19,7 +19,8 @@ class Aligner(wiring.Component):
     common : 8, in
         Exponent field of the common last place.
     magnitude : 27, out
-        In units of half the common last place, truncated. Two bits are for negative numbers larger than the maximum.
+        In units of half the common last place, truncated. Two bits are for negative numbers with a larger magnitude
+        than the maximum.
     positive : 1, out
     beyond : 1, out
         The number is too large for `magnitude`.

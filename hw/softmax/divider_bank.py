@@ -17,7 +17,7 @@ __all__ = ["DividerBank"]
 class DividerBank(wiring.Component):
     """Computes the reciprocals of sums with `count` dividers, and returns them in the order of the sums.
 
-    A sum that enters must have a place, which `reserve` took earlier. The bank holds `count` + 2 sums and quotients.
+    Before a sum enters, `reserve` must have reserved a place for it. The bank holds `count` + 2 sums and quotients.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class DividerBank(wiring.Component):
     valid : 1, in
         `total` and `infinite` are the next sum.
     total : width, in
-        At least 16 significant bits, if the quotient matters.
+        The sum. If the quotient matters, it has at least 16 significant bits.
     infinite : 1, in
     o : stream of QUOTIENT, out
     """

@@ -1,4 +1,4 @@
-"""A counter of the groups of a row: `lanes` elements of one tile each."""
+"""A counter of the groups of a row. A group is `lanes` elements of one tile."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -28,7 +28,8 @@ class GroupCounter(wiring.Component):
     group : out
         Index of the group in its tile.
     tile_end, last_tile, last : 1, out
-        The group is the last of its tile; it is in the last tile; it is the last of its row.
+        `tile_end`: the group is the last of its tile. `last_tile`: the group is in the last tile. `last`: the group is the last
+        of its row.
     """
 
     def __init__(self, *, groups, tiles):

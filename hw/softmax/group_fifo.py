@@ -11,14 +11,15 @@ __all__ = ["GroupFifo"]
 
 
 def _moved(count, up, down):
-    """Returns `count` plus `up` minus `down`, by one adder."""
+    """Returns `count` plus `up` minus `down`, computed with one adder."""
     return count + Cat(up ^ down, (down & ~up).replicate(len(count) - 1))
 
 
 class GroupFifo(wiring.Component):
     """A queue of `depth` groups of `width` bits.
 
-    A group that is written must have a place, which `reserve` took earlier. So the pipeline before the queue needs no stall.
+    Before a group is written, `reserve` must have reserved a place for it. The pipeline before the queue therefore needs no
+    stall.
 
     ```
     cycle     0        1        2        3          a read without stalls
@@ -29,7 +30,7 @@ class GroupFifo(wiring.Component):
     Members
     -------
     reserve : 1, in
-        Take a place; only with `space`.
+        Reserve a place. Only allowed with `space`.
     space : 1, out
         A place is free.
     write : 1, in
@@ -37,9 +38,9 @@ class GroupFifo(wiring.Component):
     readable : 1, out
         A group can be read.
     read : 1, in
-        Read the next group and free its place; only with `readable` and `advance`.
+        Read the next group and free its place. Only allowed with `readable` and `advance`.
     advance : 1, in
-        Without it, the memory's output and `o` stall.
+        0 stalls the output of the memory and `o`.
     o : width, out
         The group that was read two cycles ago.
     """

@@ -17,7 +17,7 @@ __all__ = ["GroupReader"]
 class GroupReader(wiring.Component):
     """Reads the rows of an operation, a group of `lanes` elements a cycle.
 
-    Each row is read once, or, with `again`, three times: for the search, for the sum and for the results.
+    Each row is read once. With `again`, each row is read three times: for the search, for the sum and for the results.
 
     ```
     cycle     0        1        2        3          four groups of one accumulator row
@@ -48,14 +48,14 @@ class GroupReader(wiring.Component):
     mask : lanes, in
         Lanes of the last group that have an element.
     may_begin, may_keep : 1, in
-        The next row may begin; there is a place for a group of the passes that `o_keep` marks.
+        `may_begin`: the next row may begin. `may_keep`: a place is free for a group of the passes that `o_keep` marks.
     begins, keeps : 1, out
-        A row begins; a group with `o_keep` is read.
+        `begins`: a row begins. `keeps`: a group with `o_keep` is read.
     sums : sums port, out
     o_valid, o_first, o_last : 1, out
-        A group of a row, and whether it is the row's first or last one.
+        `o_valid`: a group of a row is present. `o_first`, `o_last`: it is the first or the last group of the row.
     o_search, o_keep : 1, out
-        The group is for the search; the group is for the sum or the results.
+        `o_search`: the group is for the search. `o_keep`: the group is for the sum or the results.
     keys : 32 lanes, out
         The elements as :func:`.ordered_key`; 0 for lanes without an element.
     """

@@ -22,11 +22,11 @@ __all__ = ["SoftmaxLanesUnit"]
 
 
 class SoftmaxLanesUnit(wiring.Component):
-    """The unit that executes SOFTMAX operations with `lanes` elements a cycle. Results and ports are those of
+    """The unit that executes SOFTMAX operations with `lanes` elements a cycle. It has the same results and ports as
     :class:`.SoftmaxUnit`.
 
-    Three passes work on different rows at the same time. A queue of elements is between the first two passes, and a queue of
-    exponentials, which are computed once, is before the third pass.
+    Three passes work on different rows at the same time. A queue of elements connects the first two passes. A queue of
+    exponentials precedes the third pass, so that each exponential is computed only once.
 
     ```
     accumulators -> GroupReader -> elements -> SoftmaxLane -> powers ----------> ResultWriter -> unified buffer
@@ -39,7 +39,7 @@ class SoftmaxLanesUnit(wiring.Component):
     results                              row 0    row 1    row 2
     ```
 
-    A row with more groups than `kept` does not fit the queues. It is read three times, one pass after the other, and its
+    A row with more groups than `kept` does not fit the queues. Such a row is read three times, one pass after the other, and its
     exponentials are computed twice. A maximum of 8,192 or more takes one cycle more for each group and binade.
 
     Parameters

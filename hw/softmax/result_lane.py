@@ -22,7 +22,7 @@ class ResultLane(wiring.Component):
     halvings : 8, in
     by : QUOTIENT, in
     keep : 1, in
-        The lane has an element; else the result is 0.
+        1: the lane has an element. 0: the result is 0.
     result : 16, out
     """
 

@@ -1,4 +1,4 @@
-"""The third pass of the softmax unit: from kept powers and quotients to vectors of the unified buffer."""
+"""The third pass of the softmax unit: from stored exponentials (powers) and quotients to vectors of the unified buffer."""
 
 from amaranth import Cat, EnableInserter, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -14,7 +14,8 @@ __all__ = ["ResultWriter"]
 
 
 class ResultWriter(wiring.Component):
-    """Writes the results of each row, in order, a group a cycle. A binary32 group takes two cycles, for half of its lanes each.
+    """Writes the results of each row, in order, a group a cycle. A binary32 group takes two cycles, one for each half of its
+    lanes.
 
     All registers stall without `advance`, while a vector waits for the buffer.
 
@@ -133,7 +134,7 @@ class ResultWriter(wiring.Component):
         return flags, by
 
     def _place(self, m, flags, results):
-        """Collects results into vectors and writes these to the unified buffer."""
+        """Collects results into vectors, and writes the vectors to the unified buffer."""
         op, wide = self.op, self.op.format == Format.BINARY32
         # A binary32 takes two places; the lower place stays 0.
         half = self.lanes // 2

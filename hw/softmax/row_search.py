@@ -25,7 +25,7 @@ class RowSearch(wiring.Component):
     Members
     -------
     valid, first, last : 1, in
-        A group of a row, and whether it is the row's first or last one.
+        `valid`: a group of a row is present. `first`, `last`: it is the first or the last group of the row.
     keys : 32 lanes, in
         The elements as :func:`.ordered_key`; 0 for a lane without an element.
     found : 1, out

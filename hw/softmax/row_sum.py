@@ -25,7 +25,8 @@ class RowSum(wiring.Component):
     Members
     -------
     valid, first, last, infinite : 1, in
-        A group of a row; whether it is the row's first or last one; and a flag for the last group, which `o_infinite` repeats.
+        `valid`: a group of a row is present. `first`, `last`: it is the first or the last group of the row. `infinite`: a flag
+        of the last group, which is output as `o_infinite`.
     terms : 32 lanes, in
     done : 1, out
         `total` is the sum of a row.

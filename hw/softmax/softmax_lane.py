@@ -29,7 +29,7 @@ class SoftmaxLane(wiring.Component):
     Members
     -------
     key : 32, in
-        The element, as :func:`.ordered_key`; 0 for a lane without an element. The exponential of that is 0.
+        The element, as :func:`.ordered_key`. A lane without an element gets 0, and its exponential is 0.
     common : 8, in
     base : 28, in
         See :data:`.SCALE`; `base` two cycles after `key`.

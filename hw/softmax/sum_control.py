@@ -1,4 +1,4 @@
-"""The control of the second pass: which group enters the lanes, and the flags of the groups inside."""
+"""The control of the second pass. It selects the group that enters the lanes, and delays the flags of the groups in flight."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
@@ -13,7 +13,8 @@ __all__ = ["SumControl"]
 
 
 class SumControl(wiring.Component):
-    """Sends the groups of each row through the lanes, once, or, with `again`, first for the sum and then for the powers.
+    """Sends the groups of each row through the lanes once. With `again`, it sends the groups twice: first for the sum, and then
+    for the powers.
 
     A group takes one cycle. In a row with a left shift, it takes 1 + `left` cycles, so nothing in the lanes stalls.
 
@@ -37,13 +38,14 @@ class SumControl(wiring.Component):
     again : 1, in
     scale : stream of SCALE, in
     readable, may_keep, may_add : 1, in
-        A group can be read; there is a place for its powers; there is a place for the sum that it completes.
+        `readable`: a group can be read. `may_keep`: a place is free for the powers of the group. `may_add`: a place is free for
+        the sum that the group completes.
     read, keeps, adds : 1, out
-        A group is read; it takes a place for its powers; it takes a place for a sum.
+        `read`: a group is read. `keeps`: the group takes a place for its powers. `adds`: the group takes a place for a sum.
     common, base, load : out
-        To the lanes, see :class:`.SoftmaxLane`.
+        Inputs of the lanes; see :class:`.SoftmaxLane`.
     powered, added : GROUP, out
-        The group with `power`, and with `term`, at the lanes' outputs.
+        `powered`: the group whose `power` is at the outputs of the lanes. `added`: the group whose `term` is at the outputs.
     """
 
     def __init__(self, *, groups, tiles):
@@ -120,7 +122,8 @@ class SumControl(wiring.Component):
         return m
 
     def _shift(self, m, group, left):
-        """Drives the flags of the groups behind the distance, where a group stays for `left` more cycles."""
+        """Drives the flags of the groups after the stage that computes the distance. A group stays in that stage for `left` more
+        cycles."""
         held, steps = Signal(GROUP, name="held"), Signal(len(left))
         with m.If(group.valid):
             m.d.sync += [held.eq(group), steps.eq(left)]

@@ -6,9 +6,11 @@ __all__ = ["add_loss"]
 
 
 def add_loss(step, counted):
-    """Adds the gradient of the logits, P - T for their Softmax P and the targets T; returns its name.
+    """Adds the gradient of the logits, P - T, where P is the Softmax of the logits and T are the targets. Returns the name of
+    the gradient.
 
-    Targets become a tensor that the host writes. With `counted`, so does a factor of each position's loss: 0 for padding.
+    The targets become a tensor that the host writes. With `counted`, the host also writes a tensor with a factor for the loss of
+    each position, for example 0 for padding.
     """
     last = next(stage for stage in step.stages if stage.output == step.output)
     tensor = step.tensors[step.output]

@@ -1,8 +1,9 @@
 """Reverse differentiation: from a network, a loss and an optimizer to the graph of a training step.
 
-Rules add ordinary stages, from the last stage to the first: :mod:`sim.autodiff.loss` for the logits, :mod:`sim.autodiff.results`
-from an output to the stage's sums, :mod:`sim.autodiff.operands` from sums to operands. The gradient of a tensor adds one term per
-reader, in the order of the readers and of their terms.
+Rules add ordinary stages, from the last stage of the network to the first. :mod:`sim.autodiff.loss` has the rule for the logits,
+:mod:`sim.autodiff.results` the rules from an output to the sums of its stage, and :mod:`sim.autodiff.operands` the rules from
+sums to operands. The gradient of a tensor is a sum with one term for each stage that reads the tensor, in the order of these
+stages and of their terms.
 """
 
 from .loss import add_loss
@@ -27,7 +28,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=()):
     cores : int
         Cores of a ring.
     counted : bool
-        Each position's loss has a factor that the host writes, such as 0 for padding.
+        True: the loss of each position has a factor that the host writes, for example 0 for padding.
     inputs : sequence of str
         Inputs that get a gradient, too.
 
@@ -66,7 +67,8 @@ class _Reverse:
     moved : set of str
         Tensors that depend on a parameter, or on an input that gets a gradient.
     terms : dict of str to list of ((int, int), StepTerm)
-        Terms of each tensor's gradient, with the reader's number and the place of the operand in the reader.
+        Terms of the gradient of each tensor. The pair of numbers is the number of the stage that reads the tensor, and the place
+        of the operand in that stage.
     """
 
     def __init__(self, step, stages, moved):
@@ -83,11 +85,11 @@ class _Reverse:
         return [term for _, term in sorted(self.terms.get(name, ()), key=lambda entry: entry[0])]
 
     def add_gradient(self, name):
-        """Adds the gradient of a parameter or an input; returns its name."""
+        """Adds the gradient of a parameter or an input. Returns the name of the gradient."""
         return add_like(self.step, name, f"gradient of {name}", self._terms_of(name), wide=name in self.step.parameters)
 
     def stage(self, number):
-        """Adds the gradient of a stage's sums, and notes the terms of its operands' gradients."""
+        """Adds the gradient of a stage's sums, and records the terms that it adds to the gradients of the stage's operands."""
         step, stage = self.step, self.stages[number]
         gradient = self._sums_gradient(number, stage) if stage.output in self.moved else None
         if gradient is None:
@@ -101,7 +103,7 @@ class _Reverse:
                 self._give(term.weights, (number, place), weights_term(step, term, gradient))
 
     def _sums_gradient(self, number, stage):
-        """Returns the name of the gradient of a stage's sums, or None if no loss depends on them."""
+        """Returns the name of the gradient of a stage's sums. Returns None if the loss does not depend on the sums."""
         step, name = self.step, stage.output
         if name in step.sums_gradients:
             return step.sums_gradients[name]

@@ -13,9 +13,10 @@ def step_network(graph, parameters=(), masked=()):
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        Its stages compute whole tensors.
+        A graph whose stages each compute a whole tensor.
     parameters : sequence of sim.ir.training.Parameter
-        Weights and biases that are trained. The network's parameters have their order. The others are constants.
+        Weights and biases that are trained. The parameters of the network are in the same order. All other weights and biases
+        are constants.
     masked : sequence of int
         Numbers of stages whose results are multiplied by a mask. The masks are inputs of the network, in this order.
     """

@@ -37,8 +37,8 @@ def add_norm(step, stage):
 
 
 def add_norm_gradient(step, stage, terms):
-    """Adds the gradient of a normalization's source, `(g - mean g - y mean(g y)) root` for the result y and its gradient g, given
-    by its terms; returns its name. Without centring, the mean of g is not subtracted."""
+    """Adds the gradient of a normalization's source, `(g - mean g - y mean(g y)) root`, for the result y and its gradient g.
+    `terms` are the terms of g. Without centring, the mean of g is not subtracted. Returns the name of the added gradient."""
     name, channels = stage.output, step.tensors[stage.output].channels
     root = next(made.times for made in step.stages if made.output == name)
     gradient = add_like(step, name, f"gradient of {name}, g", terms)

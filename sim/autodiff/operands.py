@@ -26,8 +26,8 @@ def source_term(step, term, gradient):
 
 
 def weights_term(step, term, gradient):
-    """Returns the term of the gradient of a term's weights: its source transposed times the gradient of the sums. The gradient of
-    a diagonal is a sum of elementwise products."""
+    """Returns the term of the gradient of a term's weights: the transposed source of the term, times the gradient of the sums.
+    The gradient of a diagonal is a sum of elementwise products."""
     if step.is_diagonal(term, step.tensors[gradient].shape):
         product = f"{gradient} * {term.source}"
         return row_sum(step, add_like(step, gradient, product, (), start=gradient, times=term.source))
@@ -37,7 +37,8 @@ def weights_term(step, term, gradient):
 
 
 def start_term(step, start, gradient):
-    """Returns the term of the gradient of initial sums: of each sample, of all samples at each position, or of a row."""
+    """Returns the term of the gradient of initial sums. There are three kinds of initial sums: for each sample, for each
+    position (the same for all samples), or one row for all."""
     tensor = step.tensors[start]
     positions = tensor.height * tensor.width
     if tensor.samples:

@@ -13,8 +13,8 @@ def _refusal(stage, cause):
 
 
 def check_trainable(graph):
-    """Checks that a graph which ends with logits can be trained. Raises :class:`sim.ir.errors.ModelError`, one line that names
-    the operator and its node, if it cannot."""
+    """Checks that a graph which ends with logits can be trained. If it cannot be trained, raises a
+    :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
     for stage in graph.stages:

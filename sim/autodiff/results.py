@@ -10,8 +10,9 @@ __all__ = ["factor_term", "add_sums_gradient"]
 
 
 def factor_term(step, stage, terms):
-    """Returns the term of the gradient of `stage.times`: the gradient of the output, given by its terms, times the result before
-    the product. A factor of one channel gets the sum over the channels."""
+    """Returns the term of the gradient of `stage.times`: the gradient of the output, times the result before the product.
+    `terms` are the terms of the gradient of the output. If `stage.times` has one channel, its gradient is the sum over the
+    channels."""
     name, channels = stage.output, step.tensors[stage.output].channels
     product = add_like(step, name, f"gradient of {name} * result", terms, times=_result(step, stage))
     if step.tensors[stage.times].channels == channels:
@@ -20,7 +21,8 @@ def factor_term(step, stage, terms):
 
 
 def add_sums_gradient(step, stage, terms):
-    """Adds the gradient of a stage's sums, given the terms of the gradient of its output; returns its name."""
+    """Adds the gradient of a stage's sums. `terms` are the terms of the gradient of the stage's output. Returns the name of the
+    added gradient."""
     steps = [{"times": stage.times}] if stage.times else []
     if stage.function.is_table:
         steps.append({"times": add_twin(step, stage, "slope", function=Derivative(stage.function), times=None)})
@@ -42,7 +44,7 @@ def _result(step, stage):
 
 
 def _add_chain(step, stage, terms, steps):
-    """Adds one stage per operation; each one after the first starts from the result before it."""
+    """Adds one stage per operation. Each stage after the first one reads the result of the preceding stage."""
     start = None
     for place, fields in enumerate(steps):
         last = place == len(steps) - 1

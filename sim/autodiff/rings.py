@@ -9,15 +9,18 @@ __all__ = ["add_shared_update", "segment_outputs"]
 
 
 def segment_outputs(outputs, cores):
-    """Returns the outputs per segment of weights, each of which one core updates. The last segments may have fewer, or none."""
+    """Returns the number of outputs in a segment of weights. One core updates each segment. The last segments may have fewer
+    outputs, or none."""
     return -(-outputs // cores)
 
 
 def add_shared_update(step, optimizer, name, gradient, cores):
-    """Adds the update of a parameter from the gradient of each core's samples; returns the name of the gradient of all samples.
+    """Adds the update of a parameter on a ring. `gradient` is the gradient of the samples of one core. Returns the name of the
+    gradient of all samples.
 
-    Biases are small: all cores update all of a bias. Each core keeps the master and the slots of its own share of the outputs of
-    weights, and all cores gather the upper halves. Shares that exceed the outputs are padded with 0.
+    Biases are small: all cores update all of a bias. The outputs of weights are divided among the cores. Each core keeps the
+    master and the slots of its own share, and all cores gather the upper halves of all shares. Shares that extend beyond the
+    last output are padded with 0.
     """
     tensor, decays = step.tensors[name], step.parameters[name].decays
     size, channels = (tensor.height, tensor.width), tensor.channels

@@ -11,7 +11,7 @@ __all__ = ["constant", "filled", "scaled", "identity", "row_sum", "add_like", "a
 
 
 def constant(step, name, values):
-    """Returns the name of a constant with these values, which is added if the step has none of this name."""
+    """Returns the name of a constant. If the step has no constant `name`, it is added with these values."""
     while name in step.tensors:
         if name in step.constants and np.array_equal(step.constants[name], values):
             return name
@@ -26,7 +26,7 @@ def filled(step, value, inputs=1, channels=1):
 
 
 def scaled(step, source, factor):
-    """Returns the term of a tensor times one number, or one number per channel: a diagonal tile."""
+    """Returns a term that multiplies a tensor by one number, or by one number per channel. Its weights are a diagonal tile."""
     return StepTerm(source, factor, groups=step.tensors[source].channels)
 
 
@@ -41,14 +41,15 @@ def row_sum(step, gradient):
 
 
 def add_like(step, name, output, terms, wide=False, **fields):
-    """Adds a stage whose sums have the shape of a tensor; returns the name of its output."""
+    """Adds a stage whose sums have the shape of the tensor `name`. Returns the name of the output of the stage."""
     tensor = step.tensors[name]
     stage = StepStage(output, tuple(terms), (tensor.height, tensor.width), **fields)
     return step.add_stage(stage, tensor.channels, tensor.samples, wide)
 
 
 def add_twin(step, stage, suffix, **changes):
-    """Adds a second result of a stage's sums directly after the stage, unless it exists; returns the result's name."""
+    """Adds a second result of a stage's sums directly after the stage, unless this result exists. Returns the name of the second
+    result."""
     made, tensor = replace(stage, output=f"{stage.output}, {suffix}", **changes), step.tensors[stage.output]
     place = step.stages.index(stage) + 1
     if made in step.stages:

@@ -19,7 +19,7 @@ def add_update(step, optimizer, name, master, gradient):
     name : str
         The parameter.
     master : str
-        Tensor that is updated: the parameter, or a core's own share.
+        Tensor that is updated: the whole parameter, or the share of one core.
     gradient : str
         Wide tensor of the master's shape, the sum over the batch.
     """

@@ -28,8 +28,8 @@ class Tensor:
 
     The compiler adds further tensors. If `transpose_of` is given, this tensor is the transpose of the named tensor: loads from
     host memory transpose each tile of n positions and n channels. If the transposed blocks of rows overlap, `block` is
-    `(positions from one block to the next, positions of the first block before the row)`. The last `void` positions of a sample
-    may be missing, if a smaller sample does not fill the last row; they are read as +0.
+    `(positions from one block to the next, positions of the first block before the row)`. If a smaller sample does not fill the
+    last row, the last `void` positions of the sample are missing. These positions are read as +0.
     """
 
     name: str
@@ -119,12 +119,12 @@ class Select:
     Parameters
     ----------
     tensor : str
-        Name of the tensor that decides, with the shape of the sums. It has the stage's forward results, which must be above 0 for
-        a sum to pass; or indices of positions in windows.
+        Name of the tensor that decides. It has the shape of the sums. It contains the forward results of the stage, and a sum
+        passes if its result is above 0. With `index`, it contains indices of positions in windows.
     window : (int, int)
         Height and width of the output window for one sum.
     index : bool
-        True if the tensor has indices. They count the positions of a window row by row; 255 means none.
+        True if the tensor contains indices. An index counts the positions of a window row by row; 255 means no position.
     """
 
     tensor: str
@@ -142,7 +142,8 @@ class Extra:
     spread : (int, int)
         Distances: result (y, x) is written to position (y, x) * spread, with +0 between.
     index : bool
-        Write, in place of results, the index of the first largest sum in each window; 255 where ReLU gives 0.
+        True: write the index of the first largest sum in each window instead of the results. The index is 255 where ReLU gives
+        0.
     """
 
     tensor: str

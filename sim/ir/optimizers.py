@@ -82,8 +82,8 @@ class Adam:
 
     The state M is m times batch / (1 - b1), so that the sums G are added to it without a factor. The state S is v up to a factor
     of at most sqrt(2) either way, so that the factor of a square is a power of two. These factors, and the bias corrections of
-    the first steps, are included in `rate`. A function table computes 1 / sqrt. It covers 14 binades, is constant outside, and
-    has separate values for negative arguments. Two lookups therefore cover 28 binades. With T = 2^-20,
+    the first steps, are included in `rate`. A function table computes 1 / sqrt. The table covers 14 binades, is constant outside
+    these binades, and has separate values for negative arguments. Two lookups therefore cover 28 binades. With T = 2^-20,
 
         f(+s) = sqrt(T / s), for s from 2^-14 T to T; beyond, the value at the nearer end
         f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T; beyond, the value at the nearer end

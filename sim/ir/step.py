@@ -2,10 +2,10 @@
 
 Three conventions define the graph:
 
-- Axes. An axis that both operands of a term have and the result lacks is summed, in the order (sample, y, x) or (ky, kx,
+- Axes. An axis that both operands of a term have, but not the result, is summed, in the order (sample, y, x) or (ky, kx,
   channel).
-- Twins. Stages with equal start, terms and size have equal sums, so the sums need be computed once.
-- Diagonals. A 1 x 1 term with as many groups as channels, by one number or by one number per channel, scales its source.
+- Twins. Stages with equal start, terms and size have equal sums, so the sums are computed only once.
+- Diagonals. A 1 x 1 term with as many groups as channels multiplies its source by one number, or by one number per channel.
 
 A network is a step graph without gradients and updates. :func:`sim.autodiff.make_step.make_step` adds both.
 """
@@ -55,8 +55,8 @@ class StepTerm:
     ----------
     source : str
     weights : str
-        Tensor with the kernel's positions along its height, channels of the source along its width, and channels of the result
-        as its channels. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
+        Name of the tensor of weights. Its height counts kernel positions, its width counts channels of the source, and its
+        channels are the channels of the result. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
     apart : (int, int)
         The source is read with `apart - 1` positions of +0 between its positions, for the gradient of a stride.
     swapped : bool
@@ -88,8 +88,8 @@ class StepTerm:
 
 @dataclass(frozen=True)
 class Norm:
-    """A normalization over the channels: (x - mean x) / sqrt(mean square of the numerator + epsilon). If not `centred` (RMSNorm),
-    x itself is the numerator."""
+    """A normalization over the channels: (x - mean x) / sqrt(mean square of the numerator + epsilon). The numerator is x - mean
+    x if `centred`. Otherwise (RMSNorm) it is x."""
 
     epsilon: float
     centred: bool = True
@@ -109,7 +109,8 @@ class StepStage:
         Tensor of initial sums: one row for all positions, or one row per position.
     pool : sim.ir.graph.Pool or None
     index : bool
-        The output is the place of the first maximum in each window of `pool`, uint8; with relu, NOWHERE if it is not above 0.
+        True: the output is the place of the first maximum in each window of `pool`, as uint8. With relu, the output is NOWHERE
+        if the maximum is not above 0.
     function : Function or any function by table
     softmax : bool
         Softmax over the channels, in place of a function.
@@ -168,7 +169,7 @@ class StepParameter:
     ----------
     initial : float32 (height, width, channels)
     decays : bool
-        Weight decay applies, and cores of a ring share its update: True for weights, False for biases.
+        Weight decay applies, and cores of a ring share its update: This is True for weights and False for biases.
     """
 
     initial: np.ndarray = field(repr=False)
@@ -194,7 +195,8 @@ class StepGraph:
     output : str
         The logits.
     targets, counted : str or None
-        Tensors that the host writes: the shares of the classes; factors of the positions' losses, one channel.
+        Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the factor of the
+        loss of each position.
     factors : dict of str to str
         Single numbers that the host writes before each step: {name in `optimizer.factors`: tensor}.
     gradients : dict of str to str
@@ -226,60 +228,61 @@ class StepGraph:
     state: dict = field(default_factory=dict)
 
     def copied(self):
-        """Returns a network to which stages can be added without changing this one."""
+        """Returns a copy of the network. Adding stages to the copy does not change this network."""
         return StepGraph(**{one.name: copy(getattr(self, one.name)) for one in fields(self)})
 
     def free_name(self, name):
-        """Returns the name, with apostrophes appended if a tensor has it already."""
+        """Returns `name`. If a tensor already has this name, apostrophes are appended."""
         while name in self.tensors:
             name += "'"
         return name
 
     def add_tensor(self, name, shape, samples=True, wide=False):
-        """Adds a tensor that no stage writes; returns its name."""
+        """Adds a tensor that no stage writes. Returns the name of the tensor."""
         name, (height, width, channels) = self.free_name(name), shape
         self.tensors[name] = StepTensor(name, channels, height, width, samples, wide)
         return name
 
     def add_input(self, name, shape, is_mask=False):
-        """Adds a tensor of samples; returns its name."""
+        """Adds a tensor of samples. Returns the name of the tensor."""
         name = self.add_tensor(name, shape)
         self.inputs += (name,)
         self.masks += (name,) if is_mask else ()
         return name
 
     def add_constant(self, name, values):
-        """Adds a constant, bfloat16 or float32; returns its name."""
+        """Adds a constant, bfloat16 or float32. Returns the name of the constant."""
         name = self.add_tensor(name, values.shape, samples=False, wide=values.dtype == np.float32)
         self.constants[name] = values
         return name
 
     def add_parameter(self, name, initial, decays=True):
-        """Adds a trained tensor; returns its name."""
+        """Adds a trained tensor. Returns the name of the tensor."""
         name = self.add_tensor(name, initial.shape, samples=False, wide=True)
         self.parameters[name] = StepParameter(np.asarray(initial, np.float32), decays)
         return name
 
     def add_stage(self, stage, channels, samples=True, wide=False):
-        """Adds a stage and its output; returns the output's name, which differs from `stage.output` if that is taken."""
+        """Adds a stage and its output. Returns the name of the output. It differs from `stage.output` if a tensor already has
+        that name."""
         name = self.add_tensor(stage.output, (*stage.result_size, channels), samples, wide)
         self.stages.append(stage if name == stage.output else replace(stage, output=name))
         return name
 
     def is_diagonal(self, term, shape):
-        """Checks whether a term of sums of this shape, (height, width, channels), scales its source. A term of one channel is an
-        ordinary 1 x 1 convolution with the same sums."""
+        """Returns True if a term only multiplies each channel of its source by a number. `shape` is the (height, width,
+        channels) of the sums. Returns False for one channel, because an ordinary 1 x 1 convolution has the same sums."""
         weights = self.tensors[term.weights]
         alike = self.tensors[term.source].shape == tuple(shape) and term.groups == shape[-1] > 1
         plain = term.kernel == term.stride == (1, 1) and term.padding == (0, 0) and not term.transposed
         return alike and plain and not weights.samples and weights.shape[:2] == (1, 1)
 
     def is_shared(self, parameter):
-        """Checks whether each core of a ring keeps a share of a parameter and its slots."""
+        """Returns True if each core of a ring keeps only a share of a parameter and of its slots."""
         return self.masters[parameter] != parameter
 
     def __str__(self):
-        """Lists the stages: `s` marks results of samples, `w` binary32."""
+        """Lists the stages as text. `s` marks results of samples, `w` marks binary32."""
         lines = []
         for stage in self.stages:
             tensor = self.tensors[stage.output]
