@@ -169,8 +169,8 @@ class StageEmitter(Emitter):
         self.biases_end = self.biases.row(stages[-1] + 1)
 
     def bias(self, column, count=1):
-        """Returns the address, in the bias memory, of the bias rows of `count` column tiles of the current stage, from `column`
-        on. Loads the rows first if they are not on the chip."""
+        """Returns the address, in the bias memory, of the bias rows of `count` column tiles of the current stage, starting at
+        `column`. Loads the rows first if they are not on the chip."""
         row = self.biases.row(self.stage, column)
         if self.resident:
             if row + count > self.biases_loaded:

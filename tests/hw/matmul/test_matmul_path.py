@@ -195,7 +195,7 @@ def test_random(n, stages, count, wild, weights_pace, **changes):
 
 @pytest.mark.parametrize("n, stages, count", [(2, 1, 3), *slow((2, 1, 8), (2, 8, 8), (4, 3, 4))])
 def test_one_bias_row_per_row(n, stages, count):
-    """With `attention`, MATMULs that use one bias row per row equal the golden model."""
+    """With `attention`, MATMULs that use one bias row per row match the golden model."""
     test_random(n, stages, count, 0.01, 1, bias_depth=16)
 
 

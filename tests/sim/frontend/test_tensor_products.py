@@ -40,8 +40,8 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
 
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_products_give_the_golden_bits(rng, n):
-    """Products of two tensors equal the golden model's bits on the instruction-level model, with and without padding, and for
-    results that underflow."""
+    """Products of two tensors match the golden model bit for bit on the instruction-level model, with and without padding, and
+    for results that underflow."""
     core = Config(n=n, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
     for rows in (False, True):
         positions, inner, outputs = (int(size) for size in rng.integers(1, 12, 3))
