@@ -125,8 +125,8 @@ def _in_order(node, order):
 
 
 def _read(model, folder, keep_softmax):
-    """Reads a model again and again, with other layouts or batch sizes of the input, until one reading succeeds. Returns
-    `(reader, tensor of the result, True if a Softmax at the end was removed)`."""
+    """Reads a model repeatedly, each time with a different layout or batch size of the input, until one attempt succeeds.
+    Returns `(reader, tensor of the result, True if a Softmax at the end was removed)`."""
     layouts, samples, first = {}, None, None  # layouts of inputs; the batch if it is open; the error with the previous batch
     while True:
         reader = _Reader(model, folder, layouts, samples)

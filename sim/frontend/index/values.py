@@ -82,7 +82,7 @@ class SymbolicTensor:
     batch : int or None
         The batch axis. None if the whole tensor is one sample.
     samples : int or None
-        Batch size of the model; None if it is open.
+        Batch size of the model. None: the batch size is open.
     outer : int
         Along the batch's axis, a Reshape has moved this number of values of a sample before the samples: the axis is
         (outer, samples, rest), so a sample's values there are not contiguous.

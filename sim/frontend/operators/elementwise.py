@@ -89,8 +89,8 @@ def _per_value(step, tensor, constant):
 
 
 def affine(step, tensor, scale=None, shift=None):
-    """Returns `tensor * scale + shift`. `scale` and `shift` are constants that are broadcast against the tensor; None leaves the
-    operation out."""
+    """Returns `tensor * scale + shift`. `scale` and `shift` are constants that are broadcast against the tensor. If one is None,
+    its operation is left out."""
     for constant in (scale, None if shift is None else np.where(np.isneginf(shift), 0, shift)):  # masks hold -inf
         if constant is not None and not np.isfinite(constant).all():
             raise ModelError(f"{step.title}: one of its constants is infinite or NaN")
@@ -275,8 +275,8 @@ def shares_of(step, tensor):
 
 def softmax(step, tensor, kind=None):
     """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
-    the operator's kind. No stage computes a softmax over several positions at once, so such a softmax must be at the end, where
-    it can be removed."""
+    the operator's kind. No stage computes a softmax over several positions at once. Such a softmax must therefore be at the end
+    of the model, so that the reader can remove it."""
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
     # Before opset 13 the operator covers all axes from this one on.
     axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
@@ -308,8 +308,9 @@ def _masked(step, tensor, mask):
 
 
 def _sliced_shares(step, tensor, mask, axis):
-    """Computes a Softmax along `axis` separately for each slice along another axis, such as the heads of attention, if the values
-    are channels of positions only within a slice. Returns None if that is not the case."""
+    """Computes a Softmax along `axis` separately for each slice along a second axis, such as the heads of attention. This is
+    needed if the softmax axis consists of the channels of a position only within a slice. Returns None if no second axis has
+    this property."""
     if next(arranged(tensor, last=axis), None):
         return None
     for other, size in enumerate(tensor.dims):

@@ -185,7 +185,7 @@ def _factors(step, tensor):
 
 
 def own_axis(step, tensor, axis, what):
-    """Returns an axis as an index from 0 on. Refuses the batch axis; `what` is the verb for the message."""
+    """Returns an axis as a non-negative index. Raises an error if it is the batch axis. `what` is the verb for the message."""
     axis %= len(tensor.dims)
     if axis == tensor.batch:
         raise ModelError(
