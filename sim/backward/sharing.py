@@ -244,7 +244,8 @@ class SharedRule:
             yield
 
     def _update(self, bucket, part, staging, first, rows):
-        """Applies the optimizer's rule to `rows` rows starting at `first`, with the sums at vector `staging` of region SCRATCH."""
+        """Applies the optimizer's rule to `rows` rows starting at `first`, with the sums at vector `staging` of region
+        SCRATCH."""
         emitter = self.emitter
         bias, acc = emitter.take_bias(rows), self.rule.acc.take(rows)
         emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, staging, rows, bias=bias)

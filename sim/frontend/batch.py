@@ -50,7 +50,8 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """A constant array that is repeated along the batch axis. `values` is one repetition. It has size 1 along the axis `batch`."""
+    """A constant array that is repeated along the batch axis. `values` is one repetition. It has size 1 along the axis
+    `batch`."""
 
     values: np.ndarray
     batch: int

@@ -36,7 +36,8 @@ class Phases:
 
 
 def phases_of(source, index):
-    """Returns the :class:`Phases` of an index map (channel, y, x) into the node `source`. Returns None if the map has no phases."""
+    """Returns the :class:`Phases` of an index map (channel, y, x) into the node `source`. Returns None if the map has no
+    phases."""
     height, width, depth = source.shape
     if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
         return None

@@ -19,7 +19,8 @@ FULL = {"table_lanes": 2}
 
 @pytest.mark.parametrize("part", [*range(3), *slow(*range(3, 6))])
 def test_random_graphs_in_buffers_of_any_size(rng, part):
-    """Random graphs match the golden model bit for bit for buffers of all sizes, so that stages are split in every possible way."""
+    """Random graphs match the golden model bit for bit for buffers of all sizes, so that stages are split in every possible
+    way."""
     for _ in range(10):
         graph = random_graph(rng)
         config = Config(

@@ -45,7 +45,8 @@ def test_random_graphs(rng, n, residents):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_with_positions_in_lanes(rng, name, residents, monkeypatch):
-    """Resident tensors match the golden model bit for bit in networks whose depthwise convolutions have positions in the lanes."""
+    """Resident tensors match the golden model bit for bit in networks whose depthwise convolutions have positions in the
+    lanes."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 4
     turn_all(monkeypatch, graph, n, batch)

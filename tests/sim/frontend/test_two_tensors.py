@@ -20,7 +20,8 @@ def exact(b, folder, x):
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_two_tensors(rng, tmp_path, operator):
-    """Max, Min and Mean of two images, of two vectors, and of a tensor and its permutation give the same results as onnxruntime."""
+    """Max, Min and Mean of two images, of two vectors, and of a tensor and its permutation give the same results as
+    onnxruntime."""
     x = integers(rng, 3, 2, 4, 5)
     b = Builder(["n", 2, 4, 5])
     one, two = (b.node("Conv", ["x", integers(rng, 3, 2, 2, 2)]) for _ in range(2))
