@@ -31,7 +31,7 @@ def _command(name, command):
     # The options of the core come last, and are the same everywhere.
     for title, rows in sorted(panels.items(), key=lambda panel: panel[0] == "Core"):
         columns = 3 if any(default for _, _, default in rows) else 2
-        table = markdown_table(["option", "meaning", "without it"][:columns], [row[:columns] for row in rows])
+        table = markdown_table(["option", "meaning", "default"][:columns], [row[:columns] for row in rows])
         parts += [f"**{title}**", table]
     return "\n\n".join(part.strip() for part in parts)
 

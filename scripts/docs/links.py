@@ -22,11 +22,11 @@ def outside_code(text, change):
 
 
 def with_languages(text):
-    """Returns `text` with `sh` as the language of code blocks that have no language. Blocks that look like drawings in characters
+    """Returns `text` with `sh` as the language of code blocks that have no language. Drawings in characters and timing diagrams
     are left as they are."""
 
     def labelled(block):
-        drawing = re.search(r"--[-> .']|==|[|] {2}| {2}[|]", block[0])
+        drawing = re.search(r"--[-> .']|==|[|] {2}| {2}[|]|^cycle {3}", block[0], re.MULTILINE)
         return re.sub(r"\A( *`{3,})$", r"\1" if drawing else r"\1sh", block[0], flags=re.MULTILINE)
 
     return _FENCE.sub(labelled, text)

@@ -5,8 +5,10 @@ import re
 __all__ = ["with_numbers_right"]
 
 _TABLE = re.compile(r"^\|.*\|\n\|(?: --- \|)+\n(?:\|.*\|(?:\n|\Z))+", re.MULTILINE)
-_NUMBER = re.compile(r"[-+\u2212]?\d[\d,.]*(?: ?(?:%|MHz|ms|s|x))?(?: of [\d,]+ \(\d+%\))?")
+_NUMBER = re.compile(r"[-+\u2212]?\d[\d,.]*(?: ?(?:%|MHz|ms|µs|s|x))?(?: of [\d,]+ \(\d+%\))?")
 _NOTHING = ("", "-", "none")
+#: Other cells of a column of numbers: flags, and a number with a remark.
+_BESIDE_NUMBERS = re.compile(r"yes|no|\d.*")
 
 
 def with_numbers_right(text):
@@ -22,4 +24,7 @@ def _aligned(table):
 
 
 def _is_numeric(column):
-    return any(map(_NUMBER.fullmatch, column)) and all(cell in _NOTHING or _NUMBER.fullmatch(cell) for cell in column)
+    """Returns True if two thirds of the cells with content are numbers, and the others are flags or begin with a number."""
+    cells = [cell for cell in column if cell not in _NOTHING]
+    numbers = sum(map(bool, map(_NUMBER.fullmatch, cells)))
+    return 0 < 2 * len(cells) <= 3 * numbers and all(_NUMBER.fullmatch(cell) or _BESIDE_NUMBERS.fullmatch(cell) for cell in cells)

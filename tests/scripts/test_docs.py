@@ -155,6 +155,8 @@ def test_no_line_of_code_is_cut(built):
             assert max(map(len, lines)) <= 112, (path, max(lines, key=len))
             drawings += 1
     assert drawings > 2
+    blocks = (built / "reference" / "datasheet" / "blocks.html").read_text()
+    assert not re.search(r'<div class="language-sh highlight">(?:(?!</div>).)*cycle', blocks, re.DOTALL), "a diagram wraps"
     assert '<div class="language-sh highlight">' in (built / "index.html").read_text(), "the two commands are no drawing"
 
 
@@ -164,6 +166,8 @@ def test_numbers_are_aligned_to_the_right(built):
     assert re.findall(r'<td style="text-align: right;">([^<]*)</td>', row) == ["90", "256", "3,000,000"]
     text = "| a | b | c |\n| --- | --- | --- |\n| 1 of 2 (50%) | 1 | - |\n| 3 of 4 (75%) | x | 2.5 |\n"
     assert tables.with_numbers_right(text).splitlines()[1] == "| ---: | --- | ---: |"
+    text = "| a | b | c |\n| --- | --- | --- |\n| 10; 11 with x | yes | x |\n| 3 | 256 | 1 |\n| 152 µs | 16 | 2 |\n"
+    assert tables.with_numbers_right(text).splitlines()[1] == "| ---: | ---: | --- |"
 
 
 def test_arguments_are_tables():
