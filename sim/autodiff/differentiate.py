@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir.bias_rows import split_bias_rows
 from ..ir.errors import ModelError
 from ..ir.training import Parameter, TrainingGraph
 from .refusals import check_trainable
@@ -32,7 +31,7 @@ def differentiate(graph):
     sim.ir.errors.ModelError
         If the network cannot be trained. The message is one line that names the operator and its node.
     """
-    graph = split_bias_rows(_logits(graph))
+    graph = _logits(graph)
     check_trainable(graph)
     parameters = tuple(one for number, stage in enumerate(graph.stages) for one in _parameters(number, stage))
     if not parameters:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from ..ir.step import StepGraph, StepStage, StepTensor, StepTerm
+from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
+from .found_norms import norms_in
 
 __all__ = ["step_network"]
 
@@ -24,11 +25,17 @@ def step_network(graph, parameters=(), masked=()):
     network = StepGraph(tensors, inputs=(graph.input,), output=graph.output)
     trained = {}
     for one in parameters:
-        values = one.initial.reshape(-1, *one.initial.shape[-2:]) if one.term is not None else one.initial.reshape(1, 1, -1)
+        is_row = one.initial.ndim == 1
+        values = one.initial.reshape(1, 1, -1) if is_row else one.initial.reshape(-1, *one.initial.shape[-2:])
         trained[one.stage, one.term] = network.add_parameter(one.name, values, one.term is not None)
     shapes = {number: (*graph.stages[number].result_size, graph.stages[number].channels) for number in masked}
     masks = {number: network.add_input(f"mask {number}", shape, is_mask=True) for number, shape in shapes.items()}
+    norms = norms_in(graph) if parameters else {}  # the forward pass has the stages of the graph
+    within = {number for numbers, _ in norms.values() for number in numbers}
     for number, stage in enumerate(graph.stages):
+        if number in within:
+            del network.tensors[stage.output]
+            continue
         terms = tuple(_term(network, stage, place, trained.get((number, place))) for place in range(len(stage.terms)))
         start = trained.get((number, None))
         if start is None and stage.bias is not None:
@@ -37,7 +44,9 @@ def step_network(graph, parameters=(), masked=()):
         made = StepStage(
             stage.output, terms, stage.size, start, stage.pool, function=stage.function, softmax=stage.softmax, times=stage.times
         )
-        if number in masks and stage.times:  # a stage has one product
+        if number in norms:
+            made = replace(made, times=None, norm=Norm(norms[number][1], centred=False))
+        elif number in masks and stage.times:  # a stage has one product
             before = replace(made, output=f"{stage.output}, before dropout")
             made = StepStage(stage.output, (), stage.result_size, network.add_stage(before, stage.channels))
         network.stages.append(replace(made, times=masks.get(number, made.times)))

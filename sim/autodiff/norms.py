@@ -28,7 +28,7 @@ def add_norm(step, stage):
     root."""
     name, channels = stage.output, step.tensors[stage.output].channels
     terms = (_numerator(step, stage),)
-    numerator = add_like(step, name, f"{name}, numerator", terms)
+    numerator = add_like(step, name, f"{name}, numerator", terms) if stage.norm.centred else stage.terms[0].source
     square = add_like(step, name, f"{name}, square", terms, times=numerator)
     epsilon = constant(step, f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
     mean = StepTerm(square, filled(step, 1 / channels, channels, 1))

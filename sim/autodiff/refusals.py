@@ -4,6 +4,7 @@ from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
 from ..ir.training import NOWHERE
+from .found_norms import norms_in
 
 __all__ = ["check_trainable"]
 
@@ -17,12 +18,15 @@ def check_trainable(graph):
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
-    for stage in graph.stages:
+    roots = {root for (_, root), _ in norms_in(graph).values()}
+    for number, stage in enumerate(graph.stages):
         whole = graph.tensors[stage.output]
         if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
             raise _refusal(stage, "computes its result in several parts, which can't be trained")
-        if stage.function.is_table and stage.function.name not in DERIVATIVES:
+        if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise _refusal(stage, f"its function {stage.function.name} can't be trained; replace it, for example by Relu")
+        if any(0 in term.stride for term in stage.terms):
+            raise _refusal(stage, "reads one position for all of its results, which can't be trained")
         _check_pool(stage)
     if last.output != graph.output or last.result_size != (1, 1):
         raise _refusal(last, "the model ends in more than one position; training needs one vector of logits, one for each class")

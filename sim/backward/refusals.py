@@ -12,6 +12,8 @@ def check_compilable(training):
         cause = None
         if stage.times or any(term.data for term in stage.terms):
             cause = "a step with products of two results"
+        elif stage.has_bias_rows:
+            cause = "a step with biases that differ from position to position"
         elif stage.softmax:
             cause = "a step with Softmax before the end of the network"
         elif any(term.groups > 1 and training.parameter(number, place) for place, term in enumerate(stage.terms)):

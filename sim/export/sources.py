@@ -105,6 +105,8 @@ def find_weights(path, parameters):
         except (ModelError, IndexError):
             return None
         for place, digits in zip(numbers, found):
+            if digits is not None and digits.ndim < place.ndim:  # equal bias rows
+                digits = np.broadcast_to(digits, place.shape)
             if digits is None or digits.shape != place.shape or not _are_digits(digits.astype(np.float32)):
                 return None
             place += unit * (digits.astype(np.int64) - 1)

@@ -151,10 +151,11 @@ def step_graph(graph, optimizer, masked=(), cores=1):
     sim.ir.errors.ModelError
         If a derivative does not fit a table; one line.
     """
-    for number in graph.differentiated:
-        if graph.graph.stages[number].function.is_table:
-            slope_table(graph.graph.stages[number])
-    return make_step(step_network(graph.graph, graph.parameters, masked), optimizer, cores)
+    network = step_network(graph.graph, graph.parameters, masked)
+    for stage in (graph.graph.stages[number] for number in graph.differentiated):
+        if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
+            slope_table(stage)
+    return make_step(network, optimizer, cores)
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):

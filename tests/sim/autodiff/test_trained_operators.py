@@ -40,7 +40,7 @@ def _separable(rng):
     b = Builder(["n", 4, 6, 6])
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), group=4, strides=[2, 2], pads=[1, 1, 1, 1], name="depthwise")
     b("Conv", weights(rng, 8, 2, 1, 1), weights(rng, 8), group=2)
-    b("Relu")
+    b("Tanh")
     b("GlobalAveragePool")
     b("Flatten")
     b("Gemm", weights(rng, 8, 5), weights(rng, 5))
@@ -58,7 +58,24 @@ def _gate(rng):
     return b
 
 
-CASES = {"attention": (_attention, "Softmax|products"), "separable": (_separable, "trained groups"), "gate": (_gate, "products")}
+def _norm(rng):
+    """Returns a model of a trained row per position and LayerNormalization."""
+    b = Builder(["n", 6, 8], opset=17)
+    b("MatMul", weights(rng, 8, 8))
+    b("Add", weights(rng, 6, 8))
+    b("LayerNormalization", np.ones(8, np.float32), np.zeros(8, np.float32), axis=-1)
+    b("Tanh")
+    b("Flatten")
+    b("Gemm", weights(rng, 48, 5), np.zeros(5, np.float32))
+    return b
+
+
+CASES = {
+    "attention": (_attention, "Softmax|products"),
+    "separable": (_separable, "trained groups"),
+    "gate": (_gate, "products"),
+    "norm": (_norm, "position to position"),
+}
 
 
 @pytest.fixture(params=CASES)

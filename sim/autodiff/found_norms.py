@@ -1,0 +1,53 @@
+"""Normalizations in a graph of the compiler: three stages that are differentiated as one node."""
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from ..functions.functions import NONE, Function
+
+__all__ = ["norms_in"]
+
+
+def norms_in(graph):
+    """Returns {number of stage y: (numbers of the stages of the square and of the root, epsilon)} of a graph.
+
+    For a tensor c, the square is c c, the root is 1 / sqrt(mean of the square over the channels + epsilon), and y is c times the
+    root. No other stage reads the square or the root.
+    """
+    writers = {stage.output: number for number, stage in enumerate(graph.stages)}
+    found = {}
+    for number, stage in enumerate(graph.stages):
+        root = writers.get(stage.times)
+        if root is None or not _scales_by_one(graph, stage):
+            continue
+        square = _square_of(graph, writers, graph.stages[root], stage.terms[0].source)
+        if square is not None and all(_readers(graph, name) == 1 for name in (stage.times, graph.stages[square].output)):
+            found[number] = (square, root), float(graph.stages[root].bias[0])
+    return found
+
+
+def _readers(graph, name):
+    terms = [term for stage in graph.stages for term in stage.terms]
+    return [*(one.source for one in terms), *(one.data for one in terms), *(stage.times for stage in graph.stages)].count(name)
+
+
+def _scales_by_one(graph, stage):
+    """Checks whether a stage's sums are one tensor."""
+    (term, *others), plain = stage.terms, stage.function == NONE and not (stage.softmax or stage.pool) and stage.bias is None
+    shape = graph.tensors[term.source].shape
+    same = shape == (*stage.size, stage.channels) and term.groups == shape[-1] and term.kernel == term.stride == (1, 1)
+    return not others and plain and term.fixed and same and bool((term.weights == 1).all())
+
+
+def _square_of(graph, writers, root, source):
+    """Returns the number of the stage of the square, if `root` is the inverse root of the mean square of a tensor."""
+    (term, *others), channels = root.terms, graph.tensors[source].channels
+    if others or root.function != Function("inverse_root") or root.times or root.bias is None or root.bias.size != 1:
+        return None
+    is_mean = term.fixed and term.kernel == (1, 1) and term.weights.shape[2:] == (channels, 1)
+    if not is_mean or not (term.weights == np.float32(1 / channels).astype(bfloat16)).all():
+        return None
+    number = writers.get(term.source)
+    square = None if number is None else graph.stages[number]
+    is_square = square is not None and square.times == source and _scales_by_one(graph, square)
+    return number if is_square and square.terms[0].source == source else None
