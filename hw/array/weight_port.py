@@ -1,4 +1,4 @@
-"""The write port of the weight FIFO: the path of loaded weights, in a core with training through a transposer."""
+"""The write port of the weight FIFO: the path of loaded weights, in a core with attention through a transposer."""
 
 from amaranth import Module
 from amaranth.lib import wiring

@@ -46,6 +46,8 @@ class Emitter:
     #: True if passes skip the rows of sums for which all of their operands are zeros around a tensor. With finite weights,
     #: skipping them can change a sum only from +0 to -0.
     skips_margins = False
+    #: Whether stages that read the same operands side by side load them once.
+    shares_operands = False
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
@@ -142,6 +144,8 @@ class StageEmitter(Emitter):
     tables : dict
         `{function: first vector of its table, from the first table in region MODEL on}`.
     """
+
+    shares_operands = True
 
     def __init__(self, config, stages, host):
         super().__init__(config, host.sizes[Region.SCRATCH])

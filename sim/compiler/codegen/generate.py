@@ -98,10 +98,13 @@ class Overlap:
             turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
             cycles = [code.cycles(rectangles) for code, rectangles in turns]
             if before != list(step):
-                wanted = [(most, code.plan.sums) for most, (code, _) in zip(cycles, turns)]
+                wanted = [(code.work(rectangles), code.plan.sums) for code, rectangles in turns]
                 for (code, _), rows in zip(turns, sums_of(wanted, self.emitter.config.accumulator_depth)):
                     code.acc = Ring(*rows)
             before = list(step)
+            shared = {}
+            for code, rectangles in turns:
+                code.share(shared if len(rectangles) == 1 and self.emitter.shares_operands else None)
             take_turns(
                 [self._generate(*turn) for turn in turns],
                 self._progress([code.number for code, _ in turns], cycles),

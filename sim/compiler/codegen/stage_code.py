@@ -4,6 +4,7 @@ from itertools import groupby
 
 import numpy as np
 
+from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Opcode
 
 from ..memory.areas import Placed, whole_area
@@ -47,6 +48,7 @@ class StageCode:
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
         self.besides, self.zeroed, self.forms = self._besides(), set(), {}
+        self.shared, self.shares = {}, False
         self.results = emitter.results(self.stage, batched.is_wide(self.stage))
         self.passes = count_passes(self.stage, self.n)
 
@@ -60,6 +62,14 @@ class StageCode:
         size *= 2 if self.operands.size >= 2 * self.plan.operands else 1
         self.operands = Ring(self.operands.base, self.operands.size - size)
         return Ring(self.operands.base + self.operands.size, size)
+
+    def share(self, shared):
+        """Lets the next job use operands that jobs of other stages have loaded, and other stages use its operands.
+
+        `shared` maps `(tensor, Area)` to the :class:`.Placed` operand. Until all these jobs have been emitted, none of their
+        stages may emit another job, which could overwrite an operand. None ends this."""
+        self.shares = shared is not None and len(self.plan.blocks) == 1
+        self.shared = shared if self.shares else {}
 
     def prepare(self):
         """Emits the instructions that precede all jobs. They load the table of the stage's function, and write zeros to the
@@ -175,6 +185,14 @@ class StageCode:
             self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
         )
 
+    def work(self, rectangles):
+        """Returns the cycles of these jobs on the array or, if softmax takes longer, on the activation unit."""
+        if not self.stage.softmax:
+            return self.cycles(rectangles)
+        rows = sum(int(np.prod(rectangle.sums)) for rectangle in rectangles)
+        fields = {"rows": rows, "tiles": self.layout.tiles, **self.results.fields(self.layout.tiles - 1)}
+        return max(self.cycles(rectangles), result_cycles(self.emitter.config, Opcode.SOFTMAX, fields)[0])
+
     # Operands
 
     def _cuts(self, first):
@@ -213,11 +231,18 @@ class StageCode:
         if stage.beside and block is self.plan.blocks[-1]:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
         names = {source: stage.beside if source is _BESIDE else source for source in areas}
+        for source, area in areas.items():
+            if (names[source], area) in self.shared and source is not _BESIDE:
+                found[source] = self.shared[names[source], area]
         apart = [_BESIDE] if self.besides else []
-        size = sum(area.size for source, area in areas.items() if names[source] not in self.homes and source not in apart)
-        place = self.operands.take(size) if size else 0
+        taken = [
+            area.size for source, area in areas.items() if names[source] not in self.homes and source not in (*found, *apart)
+        ]
+        place = self.operands.take(sum(taken)) if taken else 0
         for source, area in areas.items():
             name = names[source]
+            if source in found:
+                continue
             if name in self.homes:
                 found[source] = self._home(name, rectangle)
                 continue
@@ -228,6 +253,8 @@ class StageCode:
                 operand.loads = [(area.tiles[0], area.inner_transfers())]
             if not ends:
                 self._load(name, operand, area.tiles[1])
+                if self.shares:
+                    self.shared[name, area] = operand
             place += 0 if source in apart else area.size
         return found
 

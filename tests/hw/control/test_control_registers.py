@@ -33,6 +33,7 @@ def described(config):
         "features": config.pooling
         | config.softmax << 1
         | config.training << 2
+        | config.attention << 5
         | config.ring << 3
         | config.transpose << 4
         | config.table_lanes << 8,
