@@ -1,5 +1,4 @@
-"""Fixtures and hooks for all tests, which give each test a private home directory and a seed, and repeat tests over many
-seeds."""
+"""Fixtures and hooks for all tests. They give each test a private home directory and a seed, and repeat tests over many seeds."""
 
 import gc
 import os
@@ -92,8 +91,8 @@ def rng(request):
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Returns a function that runs the command `tpu` in this process and restores the process's state. It is half a second faster
-    than :func:`command.tpu`."""
+    """Returns a function that runs the command `tpu` in this process, and restores the state of the process. It is half a second
+    faster than :func:`command.tpu`."""
     from amaranth_tpu.scripts import tpu
 
     monkeypatch.setenv("COLUMNS", "200")

@@ -1,5 +1,5 @@
-"""One candidate program of a training step: a division of the batch into chunks (micro-batches), and all instructions that follow
-from it."""
+"""One candidate program of a training step: a division of the batch into chunks (micro-batches), and all instructions for this
+division."""
 
 from dataclasses import replace
 
@@ -103,7 +103,7 @@ class StepCandidate:
 
     def _check_rows(self, **found):
         """Raises NothingFits if a memory of the core is too small for updates of n rows at a time. `found` is {parameter of the
-        configuration: (rows per update that it allows, value that would be needed)}."""
+        configuration: (rows per update that its value allows, smallest sufficient value)}."""
         for name, (rows, needed) in found.items():
             if rows < self.n:
                 raise NothingFits(name, needed, self.training.graph.stages[0].name)
@@ -114,8 +114,8 @@ class StepCandidate:
         return (*used, *map(Derivative, used))
 
     def _enter_stages(self):
-        """Passes the spatial stages, which are executed sample by sample, to the emitter: their weight tiles, biases and memory
-        regions."""
+        """Gives the emitter the weight tiles, biases and memory regions of the spatial stages, which are executed sample by
+        sample."""
         emitter, memory = self.emitter, self.memory
         emitter.regions, emitter.flat_stages = memory.regions, len(self.lowered.stages)
         readers = {one.stage: one for one in self.training.gradients}
@@ -137,8 +137,8 @@ class StepCandidate:
                 emitter.biases[index] = bias
 
     def _spatial(self, backward):
-        """Emits the spatial stages, which have several positions per sample: the forward pass, or the backward pass if
-        `backward`."""
+        """Emits the spatial stages, which have several positions per sample. If `backward` is True, emits the backward pass;
+        otherwise emits the forward pass."""
         numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
         if not numbers:
             return
@@ -157,8 +157,8 @@ class StepCandidate:
         """Divides the unified buffer into constants, transposed gradients, tensors that chunks keep, and the rest.
 
         Two consecutive chunks have separate memory. Transposed gradients that do not fit into the buffer are stored in SCRATCH,
-        and loaded again for each k tile. They may therefore take more than half of the buffer, unless updates would then have to
-        be computed in smaller blocks.
+        and loaded again for each k tile. To avoid this, transposed gradients may take more than half of the buffer. They do not
+        if updates would then have to be computed in smaller blocks.
         """
         depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
         for most, rows in ((depth * 5 // 8, self.spare_rows), (depth * 5 // 8 if self.resident else depth // 3, self.n)):
@@ -188,8 +188,8 @@ class StepCandidate:
                     transposed.place, self.base = self.base, end
 
     def _place_chunks(self):
-        """Allocates the memory of chunks and of operands in transit. Returns the depth of the unified buffer that is needed at
-        least."""
+        """Allocates the memory of chunks and of operands in transit. Returns the smallest sufficient depth of the unified
+        buffer."""
         memory, depth, ends = self.memory, self.config.unified_buffer_depth, [self.base]
         for parity in (0, 1):
             rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
@@ -205,8 +205,8 @@ class StepCandidate:
 
     @property
     def _others(self):
-        """Returns True if dense stages after the first must load operands from host memory, or if gradients are stored from the
-        unified buffer. The circular buffer `others` is then needed."""
+        """Returns True if the circular buffer `others` is needed. It is needed if dense stages after the first must load
+        operands from host memory, or if gradients are stored from the unified buffer."""
         lowered, stages = self.lowered, self.training.graph.stages
         there = {stages[number].output for number in lowered.flat}
         read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
@@ -280,14 +280,14 @@ class StepCandidate:
             self.emitter.load_rows(name, (2 + place) * self.n)
 
     def _flat_gradients(self):
-        """Emits the gradients of the dense stages' parameters, and their updates. They use the unified buffer beyond the
-        transposed gradients, which are their operands."""
+        """Emits the gradients and the updates of the dense stages' parameters. The operands are the transposed gradients. The
+        code uses the unified buffer after the transposed gradients."""
         streamed = max((one.rows * one.blocks for one in self.transposed.values() if one.place is None), default=0)
         space = self.config.unified_buffer_depth - self.base
         self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))
 
     def _spatial_gradients(self):
-        """Emits the gradients of the spatial stages' parameters, and their updates."""
+        """Emits the gradients and the updates of the spatial stages' parameters."""
         planes = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
         if not planes:
             return

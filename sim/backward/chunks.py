@@ -1,5 +1,5 @@
-"""Code of the dense stages (called flat: one position per sample), for one chunk of the batch at a time. It contains their
-forward pass, the gradient of the logits, and the data gradients back to the first dense stage.
+"""Code of the dense stages, for one chunk of the batch at a time. Dense stages have one position per sample, and are also called
+flat. The code contains the forward pass, the gradient of the logits, and the data gradients back to the first dense stage.
 
 Results needed for the gradients of the same chunk stay in the unified buffer. Operands of weight gradients are stored to SCRATCH.
 In the unified buffer, tensors have the same layout as in SCRATCH: `[block of n samples][tile][sample]`.
@@ -117,7 +117,7 @@ class ChunkCode:
         return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
     def least(self, chunk):
-        """Returns the number of accumulator rows that the first stage of a chunk needs at least."""
+        """Returns the smallest number of accumulator rows with which the first stage of a chunk can be computed."""
         return self.memory.logits.tiles * chunk.rows if len(self.flat) == 1 else chunk.rows
 
     def begin(self, chunk):
@@ -190,8 +190,8 @@ class ChunkCode:
         yield
 
     def _sums(self, chunk, number, column, count, acc):
-        """Emits the computation of a stage's sums, for `count` column tiles starting at `column`. The sums are then in the
-        accumulators starting at row `acc`."""
+        """Emits the computation of a stage's sums, for `count` column tiles starting at `column`. The sums are stored in the
+        accumulators, starting at row `acc`."""
         bias = self.memory.planes_of(number, None)
         row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)

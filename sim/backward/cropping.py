@@ -1,7 +1,7 @@
-"""Cropping: removal of tensor positions that nothing reads, and of pooling with windows of one position.
+"""Cropping: removal of tensor positions that no stage reads, and of pooling with windows of one position.
 
 If sums are pooled, the convolution may leave the last rows and columns of its source unread. No result depends on these
-positions. Their gradient is 0, and they add 0 to the gradients of parameters.
+positions. The gradient of these positions is 0, and they add 0 to the gradients of parameters.
 """
 
 from dataclasses import replace

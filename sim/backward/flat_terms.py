@@ -28,13 +28,14 @@ class FlatTerm:
     tiles: object
 
     def tile(self, place, column):
-        """Returns the weight :class:`.Tile` that a pass multiplies for a column tile of the sums. Returns None if all its weights
-        are zero."""
+        """Returns the weight :class:`.Tile` that a pass multiplies for a column tile of the sums. Returns None if all weights of
+        the tile are zero."""
         return self.tiles.tile(*place[1:], column)
 
     def transposed(self, source, output):
         """Returns the weight tile for the data gradient: from output tile `output` to tile `source` of the operand. It is the
-        forward pass's tile, transposed. Returns None if the term does not read that operand tile, or if all weights are zero."""
+        transposed tile of the forward pass. Returns None if the term does not read this tile of the operand, or if all weights
+        are zero."""
         place = next((place for place in self.passes if place[0] == source), None)
         tile = place and self.tile(place, output)
         return tile and tile._replace(transpose=1)

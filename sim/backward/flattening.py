@@ -53,8 +53,8 @@ class Mover:
         self.emitter.emit(Opcode.SELECT, fields)
 
     def flatten(self, name):
-        """Emits instructions that copy the tensor `name` from its layout with several positions to its flat layout. If there is
-        dropout, they apply it too."""
+        """Emits instructions that copy the tensor `name` from its layout with several positions to its flat layout. If the
+        tensor has a dropout mask, the instructions also apply it."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
         mask = self.memory.masks.get(flat_name(name))

@@ -1,8 +1,9 @@
-"""Code for the gradients of parameters. They are sums over the batch, computed for one block of a parameter after the other.
+"""Code for the gradients of parameters. A gradient is a sum over the batch. It is computed for one block of a parameter after
+the other.
 
 The operands are transposed gradients D: each row belongs to an output, and its lanes are n samples or positions. The weight tiles
 are the stage's operands at these n samples or positions, one per row of the tile. The sums then have the same layout as the
-parameter. They stay in the accumulators until the update of the block has begun.
+parameter. The sums stay in the accumulators until the update of the block has begun.
 """
 
 from dataclasses import dataclass
@@ -69,12 +70,14 @@ class GradientCode:
         self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
     def flat_parts(self):
-        """Yields the :class:`GradientBlock` of all parameters of dense stages, each as soon as its sums have been emitted."""
+        """Yields the :class:`GradientBlock` objects of all parameters of dense stages. Each is yielded as soon as the
+        instructions for its sums have been emitted."""
         for planes, one in self._parameters(True):
             yield from self._flat(planes, one)
 
     def spatial_parts(self):
-        """Yields the :class:`GradientBlock` of all parameters of spatial stages, each as soon as its sums have been emitted."""
+        """Yields the :class:`GradientBlock` objects of all parameters of spatial stages. Each is yielded as soon as the
+        instructions for its sums have been emitted."""
         for planes, one in self._parameters(False):
             yield from self._spatial(planes, one)
 
@@ -121,9 +124,9 @@ class GradientCode:
             yield GradientBlock(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
-        """Divides a parameter of a dense stage into blocks: rows of one k tile, or all rows of several k tiles. Returns `(first k
-        tile, k tiles, first row, rows)` of each block. The last blocks of a program are smaller, because nothing overlaps with
-        their update."""
+        """Divides a parameter of a dense stage into blocks. A block has some rows of one k tile, or all rows of several k tiles.
+        Returns `(first k tile, k tiles, first row, rows)` of each block. The last blocks of a program are smaller, because
+        nothing overlaps with their update."""
         rows, together = min(planes.rows, self.most), min(max(1, self.most // planes.rows), self.emitter.zero_rows)
         cuts = [
             (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
@@ -220,8 +223,8 @@ class GradientCode:
             yield GradientBlock(planes, first + each - 1, 1, acc + first + each - 1, False)
 
     def _groups(self, planes, name, k, count, acc, blocks):
-        """Returns the :class:`.Group` objects of a gradient, whose passes continue from sample to sample. Each group has one
-        column tile, or several if consecutive passes over the same sums would have to wait for each other."""
+        """Returns the :class:`.Group` objects of a gradient, whose passes continue from sample to sample. A group usually has
+        one column tile. It has several if consecutive passes over the same sums would have to wait for each other."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         term = self.memory.lowered.terms[planes.parameter.stage][planes.parameter.term]
         together, groups = -(-turnaround(self.emitter.config) // max(planes.rows, self.n)), []

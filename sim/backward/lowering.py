@@ -1,10 +1,10 @@
 """Lowering of a training graph to the stages that the core executes, forward and backward.
 
 A stage with one position, a dense layer, is called *flat*: in memory, its samples are adjacent. A tensor of several positions
-that a dense stage reads is first *flattened*: its positions become channels of a tensor with one position. Its gradient is later
-returned to the original layout. The other stages are called spatial, and are executed sample by sample: stages of the network,
-and stages that compute the gradients of their sums. For a function by table, the sums are computed a second time to obtain its
-derivative, after all results, because loading another function table every few rows would take longer.
+that a dense stage reads is first *flattened*: its positions become channels of a tensor with one position. The gradient of this
+tensor is later returned to the original layout. All other stages are called spatial, and are executed sample by sample. They are
+stages of the network, and stages that compute gradients of sums. For a function by table, the sums are computed a second time,
+after all results, to obtain the derivative. Loading a different function table every few rows would take longer.
 """
 
 from dataclasses import dataclass, replace
@@ -85,7 +85,7 @@ def _scaled_name(gradient):
 
 def apart_name(gradient, stretch):
     """Returns the name of a gradient into which zeros have been inserted between positions. If the stretch is (1, 1), no zeros
-    are inserted, and the name is that of the gradient itself."""
+    are inserted, and the result is the name of the gradient itself."""
     return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
@@ -219,7 +219,7 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
 
 
 def _identity(source, stage):
-    """Returns a depthwise 1 x 1 term with weights of 1. It adds `source` unchanged."""
+    """Returns a depthwise 1 x 1 term with weights of 1. The term adds `source` unchanged."""
     return Term(source, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels, fixed=True)
 
 
@@ -238,8 +238,8 @@ def _scaled(made, stage, tensors):
 
 
 def _mirrored(training, part):
-    """Returns the term that adds the contribution of one reader to a data gradient. It reads the reader's gradient in the form
-    that is in memory, with zeros inserted if needed."""
+    """Returns the term that adds the contribution of one reader to a data gradient. The term reads the gradient of the reader
+    from memory, where zeros have been inserted if needed."""
     term = training.mirrored(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
     return replace(term, source=apart_name(part.source, stretch))

@@ -35,7 +35,7 @@ class StepMemory:
     optimizer : Sgd or Adam
     n, batch : int
     starts : tuple of int
-        First sample of each chunk, in which samples go through the dense stages together, and the end of the last chunk.
+        First sample of each chunk, and the end of the last chunk. The samples of a chunk go through the dense stages together.
     dropout : Masked or None
     sharded : bool
         Divide masters and optimizer state of weights among the cores of a ring; see :mod:`sim.backward.sharded_planes`.
@@ -54,11 +54,11 @@ class StepMemory:
     masks : dict of str to Flat
         Dropout masks, by the name of the flat tensor to which they apply.
     transposed_inputs : dict of str to (str, int)
-        Transposed operands for the gradients of stacked weights, which read the input. By the gradient's name: the operand's
-        name, and the first vector of the transposed copy in INPUT, `[sample][block of n positions][channel, and a row of ones]`.
-        Positions are counted with the row length (pitch) of the gradient.
+        Transposed operands for the gradients of stacked weights, which read the input. {name of the gradient: (name of the
+        operand, first vector of the transposed copy in INPUT)}. The copy is `[sample][block of n positions][channel, and a row
+        of ones]`. Positions are counted with the row length (pitch) of the gradient.
     kept : dict of str to int
-        Gradients that are kept transposed in SCRATCH, for several passes over the batch: the first vector of each.
+        First vector of each gradient that is kept transposed in SCRATCH, for several passes over the batch.
     sizes : dict of Region to vectors
         Sizes of INPUT, SCRATCH and OUTPUT, in vectors.
     """
@@ -136,7 +136,7 @@ class StepMemory:
 
     @property
     def masked(self):
-        """Returns the stages with dropout masks: {stage number: name of the flat tensor to which the mask applies}."""
+        """Returns the stages with dropout masks, as {stage number: name of the flat tensor to which the mask applies}."""
         stages, flattened = self.training.graph.stages, self.lowered.flattened
         names = {number: stages[number].output for number in (self.dropout.stages if self.dropout else ())}
         return {number: flat_name(name) if name in flattened else name for number, name in names.items()}
@@ -167,8 +167,8 @@ class StepMemory:
         return HostLayout(self.layouts, self.regions, self.sizes, self.n)
 
     def planes_of(self, stage, term):
-        """Returns the :class:`Planes` of a stage's term, or of its bias if `term` is None. Returns None if that is not a trained
-        parameter."""
+        """Returns the :class:`Planes` of a stage's term, or of the stage's bias if `term` is None. Returns None if this term or
+        bias is not trained."""
         return next((one for one in self.planes if (one.parameter.stage, one.parameter.term) == (stage, term)), None)
 
     # Arrays and bytes
@@ -240,8 +240,8 @@ class StepMemory:
         return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
 
     def unpack_images(self, data):
-        """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Each is bfloat16 in the
-        parameter's shape, or None for parameters that the step overwrote."""
+        """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Returns a bfloat16 array
+        for each parameter, or None if the step has overwritten the parameter."""
         return [one.read_image(self._vectors(data)) for one in self.planes]
 
     def _vectors(self, data):
@@ -262,9 +262,9 @@ def _state_of(found, steps):
 def _layouts(lowered, n, batch):
     """Returns the layouts of the tensors with several positions, {name: layout}. Each tile of channels is stored as a plane.
 
-    A gradient has the same row length (pitch) as the operand of its trained weights, and its positions are as far apart as the
-    strides require. For each kernel position, the distance between gradient and operand is then constant. If a gradient is summed
-    for weights or a bias, its planes are padded with zeros to whole blocks of n positions.
+    A gradient has the same row length (pitch) as the operand of its trained weights. The strides define the distance between its
+    positions. For each kernel position, the distance between gradient and operand is then constant. If a gradient is summed for
+    weights or a bias, its planes are padded with zeros to whole blocks of n positions.
     """
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
@@ -303,9 +303,9 @@ def blocks_of(layout):
 
 
 def trained_terms(lowered):
-    """Yields `(source, gradient, parameter)` for each trained term of a spatial stage. The first two are names of tensors. The
-    gradient is the version, with zeros inserted if needed, whose positions have the same spacing as the positions that the term
-    reads."""
+    """Yields `(source, gradient, parameter)` for each trained term of a spatial stage. `source` and `gradient` are names of
+    tensors. In this version of the gradient, zeros are inserted if needed, so that its positions have the same spacing as the
+    positions that the term reads."""
     names = {one.stage: one.name for one in lowered.training.gradients}
     for one in lowered.training.parameters:
         if one.term is not None and one.stage not in lowered.flat:

@@ -51,8 +51,8 @@ class Planes:
     first : int
         Index of the first vector in region SCRATCH.
     shape : tuple of int or None
-        Shape of the weights as used on the core, if it differs: the inputs at several kernel positions may be the inputs at one
-        position.
+        Shape of the weights as used on the core, if it differs from the parameter's shape. For example, the core may read the
+        inputs at several kernel positions as channels of one position.
     """
 
     parameter: Parameter
@@ -76,7 +76,7 @@ class Planes:
 
     @property
     def k_tiles(self):
-        """Returns the number of k tiles: tiles of n inputs, over all kernel positions. It is 1 for a bias."""
+        """Returns the number of k tiles (tiles of n inputs) over all kernel positions. A bias has one k tile."""
         if self.is_bias:
             return 1
         height, width, inputs, _ = self._shape
@@ -164,7 +164,7 @@ class Planes:
         return [self.read(scratch) for scratch in scratches]
 
     def read_image(self, scratch):
-        """Reads the values that the last step used. Returns None, because the update has overwritten them."""
+        """Returns None, because the update has overwritten the values that the last step used."""
         return None
 
 

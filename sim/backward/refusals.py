@@ -6,8 +6,8 @@ __all__ = ["check_compilable"]
 
 
 def check_compilable(training):
-    """Raises CompileError, one line that names the operator, if the step of a :class:`sim.ir.training.TrainingGraph` cannot be
-    compiled."""
+    """Checks that the step of a :class:`sim.ir.training.TrainingGraph` can be compiled. If not, raises a CompileError whose
+    message is one line that names the operator."""
     for number, stage in enumerate(training.graph.stages):
         cause = None
         if stage.times or any(term.data for term in stage.terms):

@@ -58,15 +58,15 @@ class ReverseGraph(TrainingGraph):
     ----------
     gradients : tuple of SumsGradient
         Gradients in an order in which they can be computed, starting with the last stage. Stages before all trained stages have
-        none.
+        no gradient.
     """
 
     gradients: tuple[SumsGradient, ...]
 
     def mirrored(self, part, weights):
-        """Returns the :class:`sim.ir.graph.Term` that computes the contribution of a :class:`GradientTerm`. Its weights are the
-        reader's, mirrored in y and x. It is a convolution of stride 1 over the gradient of the reader's sums, with zeros inserted
-        as :meth:`stretch` describes."""
+        """Returns the :class:`sim.ir.graph.Term` that computes the contribution of a :class:`GradientTerm`. The weights are the
+        weights of the reader, mirrored in y and x. The term is a convolution of stride 1 over the gradient of the reader's sums,
+        with zeros inserted as :meth:`stretch` describes."""
         term = self.graph.stages[part.stage].terms[part.term]
         height, width, inputs, outputs = weights.shape
         kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)

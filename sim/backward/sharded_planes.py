@@ -4,7 +4,7 @@ every k tile.
 The region SCRATCH of every core contains the image: the upper halves of all masters. At the beginning of a step, every core
 gathers the image, which it then reads in the forward and the backward pass. The planes of the core's own segment follow the
 image, as `[k tile][output of its segment]`, at the same address on every core. REDUCE_SCATTER leaves segment (i + 1) mod P on
-core i, so this is the segment that core i owns.
+core i. Core i therefore owns this segment.
 """
 
 from dataclasses import dataclass

@@ -64,8 +64,8 @@ class _Piece:
 
 
 class Gatherer:
-    """The code generator that gathers the images of divided weights: the upper halves of all masters. It gathers each range of
-    tiles shortly before it is read.
+    """The code generator that gathers the images of divided weights: the upper halves of all masters. Each range of tiles is
+    gathered shortly before it is read.
 
     Parameters
     ----------
@@ -85,11 +85,13 @@ class Gatherer:
                 self.pieces.append(_Piece(one, first, min(size, one.k_tiles - first)))
 
     def _number(self, tile):
-        """Returns the number of the range that contains a tile. Returns None if the range has been read, or if there is none."""
+        """Returns the number of the range that contains a tile. Returns None if there is no such range, or if the range has
+        already been read."""
         return next((number for number in range(self.read, len(self.pieces)) if self.pieces[number].has(tile)), None)
 
     def reach(self, tiles):
-        """Gathers the ranges that contain these tiles, and some more in advance, unless they have been gathered."""
+        """Gathers the ranges that contain these tiles, and some later ranges in advance. Ranges that have already been gathered
+        are skipped."""
         wanted = [number for number in map(self._number, tiles) if number is not None]
         self.read = max([self.read, *(number + 1 for number in wanted)])
         while wanted and self.gathered < min(len(self.pieces), self.read + GATHERED_TOGETHER - 1):
@@ -97,8 +99,8 @@ class Gatherer:
             self.gathered += 1
 
     def together(self, tile):
-        """Returns the number of tiles, starting at `tile`, that are gathered together. Returns None if the tile is not in a
-        range still to be read."""
+        """Returns the number of tiles, starting at `tile`, that are gathered together. Returns None if no range that is still to
+        be read contains the tile."""
         number = self._number(tile)
         return None if number is None else (self.pieces[number].end - tile.vector) // self.emitter.n
 
@@ -123,8 +125,8 @@ GATHERED_TOGETHER = 4
 
 @dataclass
 class _Bucket:
-    """A bucket: sums of `tiles` k tiles starting at tile `first`, at address `place` of the unified buffer. `ring` is the free
-    space after them."""
+    """A bucket: sums of `tiles` k tiles starting at tile `first`, stored at address `place` of the unified buffer. `ring` is the
+    free space after the bucket."""
 
     planes: object
     first: int
@@ -135,8 +137,8 @@ class _Bucket:
 
 
 class SharedRule:
-    """An update rule for the cores of a ring: it sums the gradients of all cores, and then applies an optimizer's rule. It has
-    the same interface as :class:`sim.backward.updates._Rule`.
+    """An update rule for the cores of a ring. It sums the gradients of all cores, and then applies the rule of an optimizer. The
+    interface is the same as for :class:`sim.backward.updates._Rule`.
 
     Parameters
     ----------
@@ -200,8 +202,8 @@ class SharedRule:
         return _Bucket(planes, first, tiles, place, ring, slot)
 
     def _put(self, bucket, part):
-        """Writes the sums of a block to the bucket. Rows of a k tile after the last segment are omitted, since they are zeros and
-        not needed."""
+        """Writes the sums of a block to the bucket. Rows of a k tile after the last segment are omitted, because they are zeros
+        that no update reads."""
         rows, each, done = bucket_rows(part.planes, self.cores), part.planes.rows, 0
         step = part.rows if rows == each else each
         while done < part.rows:

@@ -36,8 +36,8 @@ class Constants:
     ----------
     n : int
     values : dict of str to number or None
-        Factors of the named tiles, which are multiples of the identity. None: the optimizer determines the factor. The tile
-        `ones` has 1 everywhere.
+        Factors of the named tiles, which are multiples of the identity. None: the optimizer determines the factor. All elements
+        of the tile `ones` are 1.
     zeros : int
         Least number of vectors of zeros.
     functions : sequence of Function, Derivative or InverseRoot
@@ -46,7 +46,7 @@ class Constants:
     Members
     -------
     tables : dict
-        By the function's `key`: its :class:`sim.golden.table_lookup.Table`, and the first vector of the table.
+        {`key` of a function: (:class:`sim.golden.table_lookup.Table`, first vector of the table)}.
     fixed : dict of bytes to int
         Tiles of fixed weights, and the first vector of each tile.
     """
@@ -68,7 +68,7 @@ class Constants:
         return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
 
     def pack(self):
-        """Returns all constants as bytes. The optimizer's factors are 0 in them."""
+        """Returns all constants as bytes. The factors that the optimizer determines are 0."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
         parts += [table.packed() for table, _ in self.tables.values()]
         return b"".join([*parts, *self.fixed])
@@ -97,8 +97,8 @@ class _Tiles:
         self.emitter, self.tiles, self.done = emitter, tiles, 0
 
     def fit(self, passes, count):
-        """Returns the number of passes of the next MATMUL, at most `passes`. The tiles of a MATMUL are requested before it, so
-        they must be contiguous, or few enough for the weight FIFO. A pass has `count` tiles."""
+        """Returns the number of passes of the next MATMUL, at most `passes`. The tiles of a MATMUL are requested before the
+        MATMUL. The tiles must therefore be contiguous in memory, or few enough for the weight FIFO. A pass has `count` tiles."""
         left = self.tiles[self.done : self.done + passes * count]
         _, size = next(runs_of(left, self.emitter.n))
         if self.emitter.images:
@@ -186,8 +186,8 @@ class StepEmitter(Emitter):
                 self.bringing = self.ops[-1]
 
     def _bring_more(self, tile, size):
-        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. This is impossible if the tiles do not follow the last
-        ones in memory, must wait for another unit, or have been stored since. It then returns False."""
+        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
+        the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
         op = self.bringing
         if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
             return False
@@ -217,15 +217,15 @@ class StepEmitter(Emitter):
         return function.is_table and function.key != self.slots.selected
 
     def load_table(self, function, operands=None):
-        """Loads the function table of a function, if it is not loaded. The words pass through the circular buffer `operands`, by
-        default `table_ring`."""
+        """Loads the function table of a function, unless it is already loaded. The words pass through the circular buffer
+        `operands`. Default: `table_ring`."""
         if self.lacks(function):
             self.put_table(function.key, *self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
         """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles with `rows` sums each. `tiles` are the
-        weight tiles, in the order of passes, then columns. Sums start from the bias rows starting at `bias`, or from +0 if it is
-        None."""
+        weight tiles, in the order of passes, then columns. The initial sums are the bias rows starting at `bias`. If `bias` is
+        None, the initial sums are +0."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()
@@ -257,8 +257,9 @@ class StepEmitter(Emitter):
             self.zeroed = True
 
     def add_scaled(self, name, place, rows, acc, start=None):
-        """Adds vectors of the unified buffer, multiplied by a diagonal constant, to the sums at `acc`. With `start`,
-        :data:`FROM_ZERO` or :func:`from_rows`, they start anew."""
+        """Adds vectors of the unified buffer, multiplied by a diagonal constant, to the sums at `acc`. `start` is
+        :data:`FROM_ZERO` or the result of :func:`from_rows`: new sums are started. Default: the products are added to the
+        existing sums."""
         self.bring([Tile(Region.MODEL, self.constants.vector(name))])
         if start is FROM_ZERO:
             self._load_zeros()
@@ -280,7 +281,7 @@ class StepEmitter(Emitter):
         return _Tiles(self, [tile or NOTHING for tile in found])
 
     def bias(self, column, count):
-        """Returns the first bias row for column tiles of the current stage. Loads the bias if it is not loaded."""
+        """Returns the first bias row for column tiles of the current stage. Loads the bias first if it is not on the chip."""
         planes, key = self.biases.get(self.stage), (self.stage, column, count)
         if planes is None:
             self._load_zeros()

@@ -1,5 +1,4 @@
-"""The writer of results in a training step: it also writes indices of maxima, masked gradients, and gradients with zeros
-inserted."""
+"""The writer of results in a training step, including indices of maxima, masked gradients, and gradients with inserted zeros."""
 
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 
@@ -13,8 +12,8 @@ class StepResults(Results):
     """The writer of results for spatial stages, both forward and backward."""
 
     def activate(self, rectangle, column, acc, result, factor):
-        """Writes everything that a stage computes from a rectangle of sums: results, indices of maxima, and gradients. Indices
-        are written without a function by table."""
+        """Writes all outputs that a stage computes from a rectangle of sums: results, indices of maxima, and gradients. Indices
+        are computed from the sums; a function by table is not applied to them."""
         made = [(result, (1, 1), False)]
         made += [(placed, extra.spread, extra.index) for placed, extra in zip(result.extras, self.stage.extras)]
         for placed, spread, index in made:
@@ -31,8 +30,8 @@ class StepResults(Results):
             self.store_area(placed, extra.tensor)
 
     def _spread(self, rectangle, column, acc, placed, spread, factor):
-        """Writes sums to positions in windows, or with zeros inserted between them. This takes one instruction for each sample
-        and each position in the window."""
+        """Writes sums to positions in windows, or writes sums with zeros inserted between positions. This takes one instruction
+        for each sample and each position in the window."""
         samples, rows, columns = rectangle.sums
         select, (down, across) = self.stage.select, [a * b for a, b in zip(self.stage.window, spread)]
         for sample in range(samples):
@@ -62,6 +61,6 @@ class StepResults(Results):
                 self.emitter.emit(Opcode.SELECT, fields)
 
     def _apart(self, fields, column):
-        """Writes results with zeros inserted between them."""
+        """Writes results with zeros inserted between the positions."""
         ones = {"window0": 1, "window1": 1, "window0_stride": 0, "window1_stride": 0}
         self.emitter.emit(Opcode.POOL, {**self.fields(column), **ones, **fields})

@@ -16,8 +16,8 @@ __all__ = ["Tile", "NOTHING", "Flat"]
 
 
 class Tile(NamedTuple):
-    """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile, or its
-    rows if `transpose`."""
+    """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile. If
+    `transpose` is True, the vectors are the rows of the tile."""
 
     region: Region
     vector: int

@@ -1,8 +1,8 @@
 """Transposed gradients, which are the operands of weight gradients. Each row belongs to an output, and its lanes are n samples or
 positions.
 
-A core with `transpose` transposes vectors in a LOAD. Otherwise a pass transposes them: the operands are the rows of the identity,
-and the columns of the weight tile are the n vectors.
+A core with `transpose` transposes vectors in a LOAD. On other cores a pass transposes vectors: the operands are the rows of the
+identity, and the n vectors are the columns of the weight tile.
 """
 
 from dataclasses import dataclass
@@ -63,9 +63,8 @@ class TransposedGradient:
 
 
 def transposing(emitter, tiles, place, acc):
-    """Transposes tiles into the unified buffer starting at address `place`. `tiles` has the tiles of each block. It is a
-    generator that yields after each group of tiles; the size of a group is limited by `acc`, a circular buffer of accumulator
-    rows."""
+    """Transposes tiles, and writes them to the unified buffer, starting at address `place`. `tiles` has the tiles of each block.
+    The generator yields after each group of tiles. `acc`, a circular buffer of accumulator rows, limits the size of a group."""
     flat = [tile for block in tiles for tile in block]
     if emitter.config.transpose:
         for tile, count in runs_of(flat, emitter.n):

@@ -1,7 +1,8 @@
-"""Code of the updates: the optimizers of :mod:`sim.ir.optimizers` as instructions on one block of a parameter's gradient.
+"""Code of the parameter updates: the optimizers of :mod:`sim.ir.optimizers`, as instructions on one block of a parameter's
+gradient.
 
-An update consists of steps. The steps up to the last one that reads the gradient precede the sums of the next block. The
-remaining steps are interleaved with these sums, which hides their latency through the activation unit.
+An update consists of steps. The steps that read the gradient precede the sums of the next block. The remaining steps are
+interleaved with these sums, which hides the latency of the steps in the activation unit.
 """
 
 from collections import deque
@@ -37,8 +38,8 @@ def rows_of_factors(optimizer):
 
 
 def places_of_sums(optimizer):
-    """Returns the number of accumulator areas for the sums of updates. Adam computes several sums per block, one after the other;
-    one area is written while the other is read."""
+    """Returns the number of accumulator areas for the sums of updates. Adam computes several sums per block, one after the
+    other. One area is written while a second area is read."""
     return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
@@ -95,7 +96,7 @@ class _Rule:
     def steps(self, part, ring):
         """Emits the update of a block, and yields after each step. `ring` is a circular buffer in the unified buffer.
 
-        The yielded value is False as long as the sums of the block are needed, then once True, then None.
+        The generator yields False as long as the sums of the block are needed, then True once, and None after that.
         """
         raise NotImplementedError
 

@@ -85,8 +85,8 @@ def test_valid_outputs_are_accepted(tmp_path):
 
 
 def test_padded_last_batch_is_reported(command, files, rng):
-    """If the last batch is padded with zeros, a line on stderr says so and names a batch size that needs no padding. The default
-    needs none."""
+    """If the last batch is padded with zeros, a line on stderr reports the padding, and names a batch size that needs no
+    padding. The default batch size needs no padding."""
     arguments = ("run", "--preset", "tiny", "--model", "m.onnx", "--input", "x.npy", "--simulator", "model")
     done = command(*arguments, "--batch", 7)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Tests that the cores and figures in the tables of measurements equal those of the commands printed above the tables."""
+"""Tests that the tables of measurements have the cores and figures of the commands printed above the tables."""
 
 import json
 import re
@@ -94,7 +94,7 @@ def test_cores_equal_the_commands(name, monkeypatch):
 
 
 def test_named_operators_are_supported():
-    """The operators that `sim/README.md` names are supported, and other capitalised words there are only product names."""
+    """The operators that `sim/README.md` names are supported. All other capitalised words in this file are product names."""
     text = (ROOT / "sim" / "README.md").read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
     known = {name for names in supported_operators().values() for name in names}
     named = {*re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", text)} - {"PyTorch", "Keras", "The", "Everything", "Tensors", "Some"}
@@ -102,8 +102,8 @@ def test_named_operators_are_supported():
 
 
 def test_each_table_is_in_its_document():
-    """Each table that `--write` makes has its place in a document, and these documents have no other marked tables except the
-    datasheet's unmeasured ones."""
+    """Each table that `--write` generates has a place in a document. These documents have no other marked tables, except the
+    tables of the datasheet that are not measured."""
     assert all(table(name).startswith("| ") for name in DOCUMENTS)
     for path in {*DOCUMENTS.values()}:
         marked = {*re.findall(r"^<!-- begin (.*) -->$", path.read_text(), re.MULTILINE)}
@@ -112,7 +112,8 @@ def test_each_table_is_in_its_document():
 
 
 def test_summary_follows_the_tables(monkeypatch):
-    """The README's summary table equals the one computed from the longer tables, and follows a changed figure."""
+    """The summary table in the README is the table computed from the longer tables. If a figure in a longer table changes, the
+    summary changes too."""
     assert table("summary") == markdown_table(HEAD, summary_rows())
     longer = {name: table_rows(name) for name, document in DOCUMENTS.items() if document == RESULTS}
     longer["utilisation"][0]["bits different"] = "3"

@@ -52,8 +52,8 @@ def run(command, model, *arguments, simulator="golden"):
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
 def test_input_and_output(command, model, x, tmp_path, simulator):
-    """The outputs that `tpu run` writes equal onnxruntime's within rounding, with the same shape, for each file format and array
-    layout of the samples."""
+    """The outputs that `tpu run` writes match onnxruntime within rounding, and have the same shape. This holds for each file
+    format and array layout of the samples."""
     files = {
         "whole.npy": x,
         "flat.npy": x.reshape(6, -1),
@@ -306,8 +306,8 @@ def test_operators(command):
 
 
 def test_explain_needs_no_data(command, model):
-    """`--explain` needs no data: each layer's multiply-accumulates and expected cycles add up to the network's, also for dense
-    chains."""
+    """`--explain` needs no data. The multiply-accumulates and expected cycles of the layers add up to the totals of the network,
+    also for dense chains."""
     for path, macs, batch in (
         (model, 32 * (4 * 8 * 3 + 12 * 4), ()),
         ("d", 128 * 7840, ()),

@@ -75,8 +75,8 @@ def _bars(random, count):
 
 
 def test_training_is_repeatable():
-    """The network learns bars, the same seed gives the same ONNX bytes, and the exported network, folded and rounded, equals the
-    trained one within rounding."""
+    """The network learns to recognise bars. The same seed gives the same ONNX bytes. The exported network, folded and rounded,
+    gives the same results as the trained network within rounding."""
     torch = pytest.importorskip("torch")
     from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
 

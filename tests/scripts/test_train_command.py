@@ -78,8 +78,8 @@ def test_written_model_has_the_same_accuracy(command, model, data, tests, tmp_pa
 
 @pytest.mark.parametrize("initialize, start", [((), "file"), (("--initialize",), "fresh"), (("--no-initialize",), "file")])
 def test_training_starts_from_the_chosen_weights(command, model, data, initialize, start):
-    """Training starts from the file's weights or from fresh ones, as asked. With a learning rate that rounds to 0, the first loss
-    shows which."""
+    """Training starts from the weights in the file or from fresh weights, as the options say. With a learning rate that rounds
+    to 0, the first loss shows which weights were used."""
     figures = run(command, "--model", model, *data, "--epochs", 1, "--rate", 1e-30, *initialize)
     assert figures["start"] == start
     x, labels = np.load(data[1]), np.load(data[3])
@@ -319,8 +319,8 @@ def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package,
 
 
 def test_overflow_in_the_last_step_is_an_error(command, model, data, tmp_path):
-    """A last step that makes a parameter or the loss infinite is an error. The printed losses do not show it, since each precedes
-    its step."""
+    """A last step that makes a parameter or the loss infinite is an error. The printed losses do not show the overflow, because
+    each loss is computed before its step."""
     given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--epochs", 1, "--batch", 300, "--schedule", "constant")
     for rate, what in ((8e40, "a parameter"), (1e38, "the loss")):
         refused(command("train", "--json", *given, "--rate", rate), f"{what} is no longer finite", "give a lower learning rate")

@@ -137,8 +137,9 @@ def results(rows, **changes):
 
 @pytest.mark.parametrize("table_lanes, grants", [(0, 1), (2, 0.6)])
 def test_cycles_per_row_of_select(table_lanes, grants):
-    """SELECT takes 2 cycles per row after 5 of latency, 6 if its operand is the preceding result, 4 extra between two SELECTs,
-    and 3 extra after another operation. Each cycle without a buffer grant adds one cycle."""
+    """SELECT takes 2 cycles per row after a latency of 5 cycles. A row takes 6 cycles if its operand is the preceding result. A
+    SELECT takes 4 more cycles after a SELECT, and 3 more after another operation. Each cycle without a buffer grant adds one
+    cycle."""
     config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     cases = [
         ([select(20)], 5 + 19 * 2),
@@ -198,8 +199,8 @@ def test_cycles_per_row_of_multiply(features, table_lanes, grants):
 
 @pytest.mark.parametrize("grants", [1, 0.6])
 def test_cycles_per_vector_of_formats(grants):
-    """Each output format sustains a vector a cycle. Windows of four rows take four cycles per vector, and binary32 takes one
-    more."""
+    """Each output format sustains a vector a cycle. Windows of four rows take four cycles per vector. A binary32 result takes
+    one more cycle."""
     config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
     windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
     cases = [

@@ -95,8 +95,7 @@ _MOST = {"first": 255, "linear_low": 3, "linear_high": 3, "scale": 3, "base": 15
 
 
 def random_table(rng, **settings):
-    """Returns a function table with random words, which include infinities, NaNs and subnormals. Settings that are not given are
-    random."""
+    """Returns a function table with random words, which include infinities, NaNs and subnormals. Default: random settings."""
     drawn = {name: int(rng.integers(0, most + 1)) for name, most in _MOST.items()}
     return Table(**drawn | settings, words=rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16))
 

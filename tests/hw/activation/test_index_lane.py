@@ -11,8 +11,7 @@ from seeds import seed
 
 
 def test_relu_hides_index_of_nonpositive_sums():
-    """An INDEX lane outputs the given index (7) for every hand-picked sum; with ReLU it outputs 255 instead if the sum is at most
-    0."""
+    """An INDEX lane outputs the given index (7) for every hand-picked sum; with ReLU it outputs 255 if the sum is at most 0."""
     table = [
         (0x00000000, 255),
         (0x80000000, 255),
@@ -29,8 +28,8 @@ def test_relu_hides_index_of_nonpositive_sums():
 
 
 def test_lane_keeps_last_taken_index():
-    """An INDEX lane keeps its output, the most recently taken 16-bit index (or 255 for a value that ReLU sets to 0), until it
-    takes another."""
+    """An INDEX lane outputs the 16-bit index that it took last, or 255 for a value that ReLU sets to 0. The output does not
+    change until the lane takes the next index."""
     rng = random.Random(seed())
     cycles = 3000
     values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]

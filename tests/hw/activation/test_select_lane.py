@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of a SELECT lane, covering every operand against each condition, and how long the lane holds its decision."""
+"""Tests of a SELECT lane, covering every operand against each condition, and the time for which the lane holds its decision."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ OPERANDS = np.arange(1 << 16, dtype=np.uint32)
 
 
 def above_zero(bits):
-    """Returns for each bfloat16 bit pattern whether numpy finds it above 0, with subnormals counted as 0."""
+    """Returns True for each bfloat16 bit pattern that numpy finds above 0. Subnormals count as 0."""
     values = (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
     return values >= np.float32(2.0**-126)
 
@@ -47,7 +47,7 @@ def block():
 
 
 def kept(operands, *, equal, number):
-    """Streams one operand a cycle through a lane, and returns for each whether the lane keeps the value."""
+    """Streams one operand a cycle through a lane. Returns True for each operand for which the lane keeps the value."""
     columns = {"take": 1, "operand": np.append(operands, 0), "equal": equal, "number": number}
     return block().run(**columns)["keep"][1:]
 

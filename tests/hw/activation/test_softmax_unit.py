@@ -73,7 +73,7 @@ def test_verilog(simulator):
 
 @pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
 def test_cycles_of_one_row(n, lanes, tiles):
-    """Measures the cycles of a softmax over one row with maximum below 8,192 and sum below 2, and compares them with the
+    """The measured cycles of a softmax over one row, with a maximum below 8,192 and a sum below 2, equal the documented
     formula."""
 
     async def row(ports, rng, *, config):
@@ -108,7 +108,7 @@ def test_exponential():
 
 @pytest.mark.slow
 def test_exponential_all():
-    """The exponential unit equals the model for every distance, and its relative error is below 2**-12, which is 0.1 units in the
+    """The exponential unit matches the model for every distance. Its relative error is below 2**-12, which is 0.1 units in the
     last place of bfloat16."""
     d = np.arange((1 << 19) + 8) % (1 << 19)
     found = StreamedBlock(Exponential()).run(d=d)

@@ -163,6 +163,6 @@ int main() {
 
 @pytest.mark.slow
 def test_exhaustive():
-    """The multiplier equals the CPU's floating-point unit for all 2^32 pairs."""
+    """The multiplier gives the same products as the CPU's floating-point unit for all 2^32 pairs."""
     result = subprocess.run([compile_block(Multiplier(lead=0), _EXHAUSTIVE)], capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout == f"{1 << 32} checked, 0 wrong\n", result.stdout

@@ -22,8 +22,8 @@ def test_random(n):
 
 @pytest.mark.parametrize("n, length", [(2, 7), *slow((2, 8), (4, 8))])
 def test_every_input_pattern(n, length):
-    """The transposer equals numpy's transpose for all 3**length input patterns. These suffice because older inputs affect only
-    the vector count and the write position."""
+    """The transposer gives the same results as numpy's transpose for all 3**length input patterns. These suffice because older
+    inputs affect only the vector count and the write position."""
     assert length >= n + Transposer.latency
     assert simulate(Transposer(n=n), every_window, seed=seed(), n=n, length=length) == 3**length
 

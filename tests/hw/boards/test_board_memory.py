@@ -35,7 +35,7 @@ def place(rng, size, beat):
 
 
 async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
-    """Runs random accesses at all ports until each access kind in `least` has occurred as often as given there. `asks` and
+    """Runs random accesses at all ports until each access kind in `least` has occurred at least `least[kind]` times. `asks` and
     `takes` are the probabilities of the manager's valid and ready. A byte that is written while it is read has an undefined
     value, so the AXI4-Lite port avoids bytes that AXI bursts access."""
     start(ports)

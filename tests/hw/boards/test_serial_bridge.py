@@ -67,7 +67,8 @@ class Bus:
 
 
 def bench(test, **arguments):
-    """Makes a pytest test of `test`, which gets the line, the link and the bus of a simulated bridge, and `arguments`."""
+    """Converts the coroutine `test` to a pytest test. It is called with the line, the link and the bus of a simulated bridge,
+    and with `arguments`."""
 
     async def run(ports, rng):
         ports.limit = 1_000_000
@@ -258,8 +259,8 @@ async def test_damage_now_and_then(line, link, bus, rng):
 
 @bench
 async def test_bus_errors(line, link, bus, rng):
-    """A bus error at one word ends the serial request there: later words are not written, and earlier words keep their new
-    values."""
+    """A bus error at one word ends the serial request at that word. Later words are not written, and earlier words keep their
+    new values."""
     await link.identify()
     bus.bad = {0x108}
     with pytest.raises(LinkError, match=r"^write of 32 bytes at 0x100: there is nothing at such an address") as caught:
@@ -272,8 +273,8 @@ async def test_bus_errors(line, link, bus, rng):
 
 
 async def bus_without_an_answer(line, link, bus, rng, rounds):
-    """If the bus does not respond, the request ends with a timeout. The late response is not taken for the response of another
-    access."""
+    """If the bus does not respond, the request ends with a timeout. The late response is not mistaken for the response to a
+    later access."""
     await link.identify()
     bus.words[0x20], bus.words[0x24] = 1, 2
     for _ in range(rounds):

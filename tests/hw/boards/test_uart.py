@@ -69,7 +69,7 @@ def test_glitch():
 
 
 async def transmit(ports, rng, *, data, pace, period):
-    """Sends `data`. Returns the bytes on the line, sampled in the middle of each bit, and the cycles that they took."""
+    """Sends `data`. Returns the bytes on the line, sampled in the middle of each bit, and the number of cycles."""
     got, waiting, phase, bits = [], list(data), None, []
     ports.set(i__valid=0)
     first = None

@@ -15,8 +15,8 @@ LAYOUT = burst_request(32)
 async def traffic(
     ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, strays=0.0, outstanding=8, load_limit=3 * MAX_BURST
 ):
-    """Checks random requests for `cycles` cycles. `takes` and `answers` are the probabilities of ARREADY and RVALID, and `strays`
-    of a beat with a foreign ID or before the ID is settled."""
+    """Checks random requests for `cycles` cycles. `takes` and `answers` are the probabilities of ARREADY and RVALID. `strays` is
+    the probability of a beat with a foreign ID, or of a beat before the ID is settled."""
     own = rng.getrandbits(1)
     ports.set(own__id=own, own__settled=1)
     offers = dict.fromkeys(CLIENTS)

@@ -118,8 +118,8 @@ def edges(config):
 
 
 def at_edge(rng, config, cores, opcode, space, name, first, before):
-    """Returns a word with the smallest value of field `name` for which the span ends at row `first` or later, or one step less if
-    `before` is 1. The other fields are small and random, except strides for distant ends."""
+    """Returns a word with the smallest value of field `name` for which the span ends at row `first` or later. If `before` is 1,
+    the value is one step less. The other fields are small and random, except strides for distant ends."""
     record = records(config)[opcode]
     fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
     fields |= {one: rng.randrange(4) for one in record.widths if one not in ("offset", "transpose", "word")}
@@ -150,8 +150,8 @@ def at_edge(rng, config, cores, opcode, space, name, first, before):
     ids=lambda config: f"n{config.n}-{config.training:d}-{config.ring:d}",
 )
 def test_spans_are_checked_to_the_row(config):
-    """The decoder accepts spans that end in the last row of their memory. It refuses spans that end one row later or wrap around
-    at 16 bits."""
+    """The decoder accepts spans that end in the last row of their memory. The decoder refuses spans that end one row later or
+    wrap around at 16 bits."""
     cases = [(*edge, before) for edge in edges(config) for before in (1, 0)] * 2
     todo = iter(cases)
 

@@ -17,7 +17,7 @@ NAMES = {unit.value: unit.name.lower() for unit in Unit}
 
 
 def conflict(a, b):
-    """Returns True if two footprints overlap in a memory and at least one of them writes there."""
+    """Returns True if two footprints overlap in a memory and at least one footprint writes to the overlap."""
 
     def shares(space):
         if space == "host" and a["region"] != b["region"]:
@@ -36,8 +36,8 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
-    """Returns a random decoded instruction for one of `units`. `operations` are their layouts; `spaces` are the memories with
-    their depths."""
+    """Returns a random decoded instruction for one of `units`. `operations` has the layouts of the instructions. `spaces` has
+    the memories and their depths."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests that the fault latch outputs, one cycle after a fault, the fault of the first source that reports one."""
+"""Tests that the fault latch outputs a fault one cycle after it occurs. If several sources report a fault, the first source has
+priority."""
 
 from amaranth_tpu.hw.control.fault_latch import FaultLatch
 from amaranth_tpu.hw.spec.isa import Fault

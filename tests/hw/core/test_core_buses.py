@@ -24,8 +24,8 @@ def transfers(kind):
 
 @pytest.mark.parametrize("memory", [{"latency": 20, "pause_percent": 30}], ids=str)
 def test_bus_errors(rng, memory):
-    """For SLVERR and DECERR on each kind of access, the core reports the fault with its instruction, stores nothing afterwards,
-    and runs the next program."""
+    """After SLVERR or DECERR on any kind of access, the core reports the fault with its instruction, stores nothing more, and
+    runs the next program."""
     host, machine, hazards = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
     cases = [Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])]
     expected = [None]
@@ -87,8 +87,8 @@ def test_bus_that_answers_late(rng, after):
 
 @pytest.mark.parametrize("after, fault", [*slow((0, ["TIMEOUT", 0])), (2, None)], ids=["fetch", "load"])
 def test_bus_that_never_answers(rng, after, fault):
-    """If the bus never responds, the run and the next one both end with TIMEOUT. The second one ends while it waits for the bus
-    to become idle."""
+    """If the bus never responds, the run and the next run end with TIMEOUT. The second run ends while it waits for the bus to
+    become idle."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     case = Case(rng, host, machine, transfers("load"), timeout=200)
     result = run(SMALL, host, [case.run, case.run], memory={"hang_after": after})

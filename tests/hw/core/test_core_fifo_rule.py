@@ -17,9 +17,10 @@ TIMEOUT = 200
 
 
 class Edge:
-    """A generator of random programs, about half of which deadlock. Each section starts with LOAD_WEIGHTS without room or MATMULs
-    without tiles. About as many instructions follow as fit the queues, then those that would resolve the wait. A program first
-    writes every on-chip row, because a run that ends early leaves some undefined."""
+    """A generator of random programs, about half of which deadlock. Each section starts with LOAD_WEIGHTS for which the FIFO has
+    no room, or with MATMULs for which it has no tiles. About as many instructions follow as fit the queues, and then the
+    instructions that would resolve the wait. A program first writes every on-chip row, because a run that ends early leaves some
+    rows undefined."""
 
     def __init__(self, rng, config):
         # lead: tiles that are loaded but not yet taken, in program order
@@ -51,8 +52,8 @@ class Edge:
         return Region.SCRATCH if self.chance(0.7) else Region.INPUT
 
     def matmul(self, tiles0, tiles1=1, *, apart, keep=0):
-        """Appends a MATMUL of `tiles0` x `tiles1` tiles. If `apart`, its buffer and accumulator rows are not written by other
-        instructions."""
+        """Appends a MATMUL of `tiles0` x `tiles1` tiles. If `apart` is True, no other instruction writes the buffer and
+        accumulator rows of the MATMUL."""
         self.add(
             Opcode.MATMUL,
             start=self.below(2),

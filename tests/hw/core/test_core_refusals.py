@@ -168,8 +168,9 @@ def is_short(word):
 
 
 def check_refused(rng, config, words, *, memory=None):
-    """Runs each bad word after three valid instructions, with valid programs in between. Cause and pc equal the model's. After a
-    SYNC, memory equals the model's; without it, earlier instructions may be unfinished."""
+    """Runs each bad word after three valid instructions, with valid programs in between. Checks that cause and pc of the fault
+    match the model. If a SYNC precedes the bad word, the memory must match too. Without a SYNC, earlier instructions may be
+    unfinished."""
     host, machine, hazards = MemoryBuilder(rng), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
@@ -233,8 +234,8 @@ def test_random_words_in_volume(rng, config):
 
 @pytest.mark.parametrize("bus_width", [None, *slow(32)])
 def test_fetch_does_not_leave_region_model(rng, bus_width):
-    """Fetches fault exactly where the model faults: at sizes of MODEL on and next to the end of an instruction, and at starts
-    beyond the end or within a beat."""
+    """Fetches fault exactly where the model faults. The test covers sizes of MODEL at and next to the end of an instruction, and
+    starts beyond the end of MODEL or within a beat."""
     config = Config(**{**TINY, "bus_width": bus_width})
     host, machine = MemoryBuilder(rng), Machine(config)
     syncs = [op(Opcode.SYNC)] * 11
@@ -296,7 +297,8 @@ def test_matmul_without_a_tile(rng):
 
 @pytest.mark.parametrize("memory", [{"latency": 2, "write_latency": 300, "pause_percent": 30}], ids=str)
 def test_memory_may_be_reused_after_a_fault(rng, memory):
-    """After a fault, outstanding stores may still reach memory. None does once the driver has waited for the bus to be idle."""
+    """After a fault, outstanding stores may still reach memory. After the driver has waited for the bus to become idle, no store
+    reaches memory."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     cases, beat = [], SMALL.bus_bytes
     for polls in (0, 1000):

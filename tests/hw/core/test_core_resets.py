@@ -21,8 +21,8 @@ def loads(rows):
 
 
 def cuts(rng, config, hazards, latency):
-    """Yields programs and the cycles of their resets, without end. A reset occurs with write responses outstanding, during the
-    first instruction, within about 24 instructions, or for one cycle while loads wait for the bus."""
+    """Yields an endless sequence of programs and the cycles of their resets. A reset occurs with write responses outstanding,
+    during the first instruction, within about 24 instructions, or for one cycle while loads wait for the bus."""
     while True:
         any_length = int(rng.choice([1, 2, 20]))
         yield (

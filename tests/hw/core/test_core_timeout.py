@@ -22,8 +22,8 @@ FLAT = Config(**TINY | {"pooling": True, "softmax": True, "attention": True, "tr
 
 
 def check_silence(rng, programs, latency, config=DEEP):
-    """For each (program, cycles), checks that a `timeout` of `cycles` ends the run with TIMEOUT and that one more cycle
-    suffices."""
+    """Checks, for each (program, cycles), that a `timeout` of `cycles` ends the run with TIMEOUT, and that a `timeout` of
+    `cycles` + 1 suffices."""
     host, machine = MemoryBuilder(rng), Machine(config)
     cases = [
         Case(rng, host, machine, program, timeout=timeout) for program, silence in programs for timeout in (silence, silence + 1)

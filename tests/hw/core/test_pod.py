@@ -25,8 +25,8 @@ def words_of(words, size):
     [(2, 0.2, 0), *slow((3, 0, 2), *((size, 0.3, latency) for size in range(2, 9) for latency in (0, 3)))],
 )
 def test_programs(rng, tmp_path, size, pause, link_latency):
-    """Two consecutive runs equal the models on all cores, although a core may start the second run before its neighbour has ended
-    the first."""
+    """Two consecutive runs match the machine models on all cores. A core may start the second run before its neighbour has ended
+    the first run."""
     programs = [ring_program(rng, size, 6) for _ in range(2)]
     runs = [[(words, {"delay": int(rng.integers(200))}) for _ in range(size)] for words in programs]
     for words, cores in zip(programs, run_pod(rng, tmp_path, runs, pause=pause, link_latency=link_latency)):

@@ -1,4 +1,5 @@
-"""Tests that the files of `hw/driver` compile without warnings or libraries, and that their registers equal the hardware's."""
+"""Tests that the files of `hw/driver` compile without warnings or libraries, and that their register addresses match the
+hardware."""
 
 import ctypes
 import re

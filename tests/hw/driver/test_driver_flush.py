@@ -72,8 +72,8 @@ def flush_in_python(host, registers):
 
 @pytest.mark.parametrize("flush", [flush_in_c, flush_in_python])
 def test_all_cores_flush_at_once(host, flush):
-    """A driver (in C or Python) starts the flush in all cores of a ring before it ends one. Before and after, it polls each
-    core's `ring_state` the required number of times."""
+    """A driver (in C or Python) starts the flush in all cores of a ring before it ends the flush in any core. Before and after
+    the flush, it polls the `ring_state` of each core the required number of times."""
     log = []
     assert flush(host, [Registers(number, log) for number in range(2)]) == 0
     ring, state = REGISTER["ring"].offset, REGISTER["ring_state"].offset

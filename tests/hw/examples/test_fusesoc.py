@@ -71,7 +71,7 @@ def script(place):
 
 
 def check_that_it_fails(place, lines, step):
-    """Flips one bit of the host's expected data in the given step, and checks that the simulation fails there."""
+    """Flips one bit of the host's expected data in the step `step`, and checks that the simulation fails in that step."""
     index = next(index for index, line in enumerate(lines) if line.endswith(step) and line[0] in "23")
     _, address, data = lines[index].split()[0].split("_")
     changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1 :]]

@@ -64,8 +64,8 @@ def on_this_cpu(graph, samples, folder):
 
 
 def test_network_of_the_cpu(rng, tmp_path):
-    """The firmware's binary32 results match the golden model bit for bit. Its integer results equal numpy's, and correlate with
-    the golden model's by over 0.99."""
+    """The firmware's binary32 results match the golden model bit for bit. Its integer results match numpy. Their correlation
+    with the golden model's results is over 0.99."""
     graph = random_chain(rng, [37, 50, 21, 9])
     samples = rng.standard_normal((12, 37)).astype(np.float32)
     samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # halfway between two bfloat16 values
@@ -175,8 +175,7 @@ def test_digits_on_core_and_cpu():
 
 @pytest.mark.slow
 def test_error_numbers_are_the_readmes():
-    """The firmware provokes errors and compares their numbers with those it expects. This test compares the numbers with the
-    README's."""
+    """The error numbers in the README match the firmware. The firmware itself provokes the errors and checks the numbers."""
     figures = run("--errors")
     assert not figures["wrong"] and not figures["mismatched_bits"]
     found, took = zip(*((int(line.split()[0]), int(line.split()[2])) for line in figures["lines"] if "after" in line.split()[:3]))

@@ -175,8 +175,8 @@ def test_advice_on_size(changes, total, said):
 
 
 def test_advice_on_speed():
-    """If the target frequency is missed, the advice is more cell stages, or another seed at nine stages. If it is met, there is
-    no advice."""
+    """If the core misses the target frequency, the advice is more cell stages or, at nine stages, another seed. If the core
+    meets the target frequency, there is no advice."""
     report, _, target = _report(fmax_mhz=39.6, clock_mhz=100.0)
     assert advice(report, Config(n=2), target) == [
         "39.6 MHz reached, 100.0 MHz aimed at: a cell of more stages is faster (--cell-stages, now 3, at most 9)"

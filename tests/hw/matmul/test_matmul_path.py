@@ -209,8 +209,8 @@ def test_volume(n, stages, attention):
 @pytest.mark.parametrize("n, stages", [(2, 3), *slow((2, 8))])
 @pytest.mark.parametrize("factor", [*slow(1, 2), 7, *slow(20)])
 def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
-    """If weights arrive at one vector a cycle, tiles follow each other every max(n, rows) cycles without a gap. Tiles accumulate
-    on the preceding sums if they are long enough for these to be back, and else start new sums."""
+    """If weights arrive at one vector a cycle, tiles follow each other every max(n, rows) cycles without a gap. A tile
+    accumulates on the preceding sums if it has enough rows for these sums to be written in time. Otherwise it starts new sums."""
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
     length = max(1, n * factor // 2)
     way = 1 + config.lead + n * config.latency

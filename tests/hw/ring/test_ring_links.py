@@ -40,8 +40,8 @@ def user_bits(segment, mode, rounds):
 @pytest.mark.slow
 @pytest.mark.parametrize("pause, early", [*slow((0.5, True)), (0.3, False)])
 def test_neighbour(rng, tmp_path, pause, early):
-    """The core's ring operations match the machine model bit for bit. With `early`, the neighbour sends all vectors at once and
-    the core stalls it; otherwise it sends each segment when a core would."""
+    """The core's ring operations match the machine model bit for bit. With `early`, the neighbour sends all vectors at once, and
+    the core stalls the link. Otherwise the neighbour sends each segment at the time at which a core would send it."""
     drawn = random_bucket(rng, CONFIG, 2)
     memories, image, words, links, expected, rounds = drawn.memories, bytearray(0xC00), [], [], [], 0
     image[0x400 : 0x400 + ROWS * CONFIG.vector_bytes] = memories[0].astype("<u2").tobytes()

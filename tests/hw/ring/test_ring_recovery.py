@@ -24,7 +24,7 @@ def causes(cores):
 
 
 def is_output_right(after, memories, regions):
-    """Returns for each core True if its OUTPUT and SCRATCH equal the machine model's bytes."""
+    """Returns True for each core whose OUTPUT and SCRATCH match the machine model byte for byte."""
     places = [slice(regions[name][0], sum(regions[name])) for name in ("OUTPUT", "SCRATCH")]
     return [all(found[place] == memory[place] for place in places) for found, memory in zip(after, memories)]
 
@@ -123,8 +123,8 @@ def misfit(rng, size):
 
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
-    """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, all cores' faults
-    equal the model's."""
+    """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, the faults of all
+    cores match the machine model."""
     drawn = [misfit(rng, size) for _ in range(4)]
     runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]
     results, memories, after, regions = play_pod(rng, tmp_path, runs, link_latency=link_latency, apart=True)

@@ -46,8 +46,8 @@ def test_random(size, links):
     "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )
 def test_random_rings_in_verilator(rng, size, latency):
-    """All bits equal the golden sums for 60 random operations on rings of 1 to 8 units, with random link latency and stalls, in
-    Verilator."""
+    """The results of 60 random operations match the golden sums bit for bit, on rings of 1 to 8 units with random link latency
+    and stalls, in Verilator."""
     config = ring_core()
     drawn = [random_bucket(rng, config, size) for _ in range(60)]
     links = [
@@ -63,7 +63,7 @@ def test_random_rings_in_verilator(rng, size, latency):
     slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
-    """Results equal the golden sums for every stall pattern of `cycles` cycles on rings whose FIFOs hold one segment. With
+    """Results match the golden sums for every stall pattern of `cycles` cycles, on rings whose FIFOs hold one segment. With
     latency 0 a stall clears `tready` and `tvalid`; otherwise vectors on the link move on."""
     config = ring_core(unified_buffer_depth=16, ring_depth=4)
     fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=4, rounds=1)
@@ -92,8 +92,8 @@ def test_segment_longer_than_the_fifo_hangs(rng):
 @pytest.mark.parametrize("mode", RingMode)
 @pytest.mark.parametrize("latency", [4, *slow(0, 64, 256)])
 def test_cycles(rng, latency, mode):
-    """The measured cycles of an all-reduce are within 2 % or 20 cycles of the formula; those of the other modes are within 4 % or
-    20 cycles."""
+    """The measured cycles of an all-reduce are within 2 % or 20 cycles of the formula. The measured cycles of the other modes
+    are within 4 % or 20 cycles."""
     config = ring_core(unified_buffer_depth=2048, ring_depth=256, cell_stages=4)
     sizes = [(size, segment, rounds) for size in (2, 3, 8) for segment, rounds in ((1, 5), (7, 3), (60, 2), (240, 1))]
     drawn = [

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The softmax unit with several lanes: bits of all kinds of rows, rows in flight, rows longer than its queues, and cycles."""
+"""Tests of the softmax unit with several lanes, covering result bits of all kinds of rows, rows in flight, rows longer than the
+queues, and cycles."""
 
 import functools
 
@@ -34,7 +35,8 @@ def unit(n, lanes, kept=SoftmaxLanesUnit.kept):
     "n, lanes, kept, widest", [(4, 2, 4, 6), *slow((2, 2, 2, 12), (4, 4, 2, 20), (8, 2, 4, 10), (16, 4, 8, 6), (16, 16, 4, 8))]
 )
 def test_random_rows_and_resets(n, lanes, kept, widest):
-    """Rows of every kind, short ones and ones that do not fit the queues, with stalls and resets."""
+    """The unit matches the golden model for rows of every kind, including rows that do not fit the queues, with stalls and
+    resets."""
     values = sizes(n, lanes)
     assert simulate(unit(n, lanes, kept), runs, seed=seed(), **values, widest=widest, count=4) >= 12
 
@@ -48,7 +50,8 @@ def test_random_rows_and_resets(n, lanes, kept, widest):
     ],
 )
 def test_many_rows_in_flight(n, lanes, draw, grants):
-    """Infinities, NaN, ties and large maxima next to each other in rows of one element to three tiles."""
+    """The unit matches the golden model if rows with infinities, NaN, ties and large maxima follow each other. The rows have one
+    element to three tiles."""
     config = Config(**sizes(n, lanes))
     found = simulate(
         unit(n, lanes), operations, seed=seed(), config=config, count=8, widest=3, grants=grants, draw=draw, counts=(9, 14)
@@ -79,7 +82,7 @@ def test_verilog(simulator):
 
 
 async def one_operation(ports, rng, *, config, elements, rows, wide):
-    """Returns the cycles of an operation whose numbers are all equal, so its sums are as large as possible."""
+    """Returns the cycles of an operation whose numbers are all equal, so that the sums are as large as possible."""
     tiles = -(-elements // config.n)
     operation = {
         **idle(config),
@@ -103,7 +106,7 @@ CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
 
 @pytest.mark.parametrize("n, lanes", [(4, 4), *slow((4, 2), (8, 4), (16, 4), (16, 16))])
 def test_cycles(n, lanes):
-    """The cycles of an operation are those of the timing model: exact for one row, and within 3 % for several rows."""
+    """The cycles of an operation match the timing model, exactly for one row and within 3 % for several rows."""
     config = Config(**sizes(n, lanes))
     for elements, rows, wide in CASES:
         tiles = -(-elements // n)
@@ -115,7 +118,7 @@ def test_cycles(n, lanes):
 
 
 def test_rows_overlap():
-    """A row of 64 elements takes 16 cycles on four lanes of n = 16 while others are in flight."""
+    """A row of 64 elements takes 16 cycles on four lanes of n = 16 while other rows are in flight."""
     config = Config(**sizes(16, 4))
     found = [simulate(unit(16, 4), one_operation, seed=1, config=config, elements=64, rows=rows, wide=0) for rows in (4, 8)]
     assert found[1] - found[0] == 4 * 16

@@ -130,7 +130,8 @@ _ROWS += [
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_table_has_the_cores_cycles_per_row(rng, lanes):
-    """On the core, 12 rows of an instruction take 8 times the table's cycles per row more than 4 rows."""
+    """On the core, the difference in cycles between 12 rows and 4 rows of an instruction is 8 times the cycles per row in the
+    table."""
     config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs = MemoryBuilder(rng, 1 << 20), []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
@@ -146,8 +147,8 @@ def test_table_has_the_cores_cycles_per_row(rng, lanes):
 
 @pytest.mark.slow
 def test_table_has_the_cores_latencies(rng):
-    """On the core, one row of each activation instruction takes the table's cycles per row and latency, plus an overhead that is
-    equal for all instructions."""
+    """On the core, one row of each activation instruction takes the cycles per row and the latency in the table, plus an
+    overhead that is the same for all instructions."""
     config = Config(n=4, table_lanes=2, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs, expected = MemoryBuilder(rng, 1 << 20), [], []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
@@ -170,7 +171,8 @@ def test_table_has_the_cores_latencies(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 6])
 def test_table_has_the_cores_cycles_per_pass(rng, stages):
-    """On the core, 40 passes take 32 times the table's cycles per pass more than 8 passes, with `keep` and with new tiles."""
+    """On the core, the difference in cycles between 40 passes and 8 passes is 32 times the cycles per pass in the table, with
+    `keep` and with new tiles."""
     config = Config(n=4, cell_stages=stages, unified_buffer_depth=256, accumulator_depth=256, **PLAIN)
     host, runs, cases = MemoryBuilder(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
     places = {"INPUT": host.place(bytes(4096))}

@@ -25,8 +25,8 @@ if not place.exists():
 
 @pytest.fixture
 def use(tmp_path, monkeypatch):
-    """Makes a package with a fake tool. Returns a function that returns the tool's cache folder; its `compiled()` counts
-    compilations."""
+    """Creates a package with a fake tool. Returns a function that returns the cache folder of the tool. Its attribute
+    `compiled()` counts compilations."""
     package = tmp_path / "packages" / "wasm_fake"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

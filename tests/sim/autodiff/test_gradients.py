@@ -42,7 +42,8 @@ def _check(network, data=(), counted=None, batch=4, most=0.05, sums=None, scale=
 
 
 def test_trained_groups(rng):
-    """Grouped convolution with stride, depthwise with dilation, depthwise with stride, depthwise 1 x 1; also of the input."""
+    """Gradients of a grouped convolution with stride, and of depthwise convolutions with dilation, with stride and of size 1 x
+    1, match finite differences. So does the gradient of the input."""
     network = Builder(rng)
     network.add_input("x", (9, 9, 8))
     x = network.conv("grouped", "x", 12, kernel=3, stride=2, padding=1, groups=2, function=Function("tanh"))
@@ -54,8 +55,8 @@ def test_trained_groups(rng):
 
 
 def test_gate_and_softmax(rng):
-    """A product of two results, both trained, with ReLU before it, and Softmax over the channels inside the network; the loss is
-    summed over positions."""
+    """Gradients of a network with a product of two trained results after ReLU, and with Softmax over the channels inside the
+    network, match finite differences. The loss is summed over positions."""
     network = Builder(rng)
     network.add_input("x", (3, 3, 6))
     gate = network.conv("gate", "x", 8, function=Function("tanh"))
@@ -76,7 +77,7 @@ def test_gate_of_one_channel(rng):
 @pytest.mark.parametrize("centred", [True, False], ids=["LayerNorm", "RMSNorm"])
 @pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-8])
 def test_norm(rng, centred, scale):
-    """Norms of numbers of any size: the inverse root has no range in which it is flat."""
+    """Gradients of norms match finite differences for numbers of any size, because the inverse root is not flat in any range."""
     network = Builder(rng)
     network.add_input("x", (1, 3, 16))
     x = network.conv("before", "x", 16)
@@ -99,7 +100,7 @@ def test_functions_by_table(rng, function):
 
 
 def test_averages(rng):
-    """Global average pooling and averages over windows, whose weights are constant."""
+    """Gradients of global average pooling and of averages over windows, whose weights are constant, match finite differences."""
     network = Builder(rng)
     network.add_input("x", (8, 8, 4))
     x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"), pool=Pool((2, 2), (4, 4), (2, 2)))
@@ -112,7 +113,8 @@ def test_averages(rng):
 
 
 def test_positions_as_initial_sums(rng):
-    """Embeddings of positions: a trained tensor with one row per position that sums start from."""
+    """The gradient of position embeddings matches finite differences. They are a trained tensor of initial sums, with one row
+    per position."""
     network = Builder(rng)
     network.add_input("x", (1, 5, 7))
     places = network.add_parameter("places", rng.normal(0, 1, (1, 5, 6)).astype(np.float32))
@@ -124,8 +126,9 @@ def test_positions_as_initial_sums(rng):
 
 @pytest.mark.parametrize("centred", [True, False], ids=["LayerNorm", "RMSNorm"])
 def test_transformer(rng, centred):
-    """A causal language model whose loss leaves out padding. The embedding adds the gradients of both its uses. Softmax does not
-    depend on the biases of keys: their gradients are only rounding errors."""
+    """Gradients of a causal language model match finite differences. The loss leaves out padding. The embedding is used twice,
+    and its gradient is the sum of two gradients. Softmax does not depend on the biases of keys, so the gradients of these biases
+    are only rounding errors."""
     network = transformer(rng, centred=centred)
     counted = np.ones((4, 1, 6, 1))
     counted[0, :, 4:] = 0
@@ -138,7 +141,7 @@ def test_transformer(rng, centred):
 
 @pytest.mark.slow
 def test_compiled_sums_of_a_transformer(rng):
-    """Compiled sums give every tensor of a step the same bits."""
+    """A training step with compiled sums gives every tensor the same bits as a step without them."""
     pytest.importorskip("numba")
     network = transformer(rng)
     step = make_step(network, Sgd(), inputs=["tokens"])
@@ -152,7 +155,8 @@ def test_compiled_sums_of_a_transformer(rng):
 
 @pytest.mark.slow
 def test_a_transformer_learns(rng):
-    """It learns to repeat four letters: after 150 steps the loss of predictable letters is below a third of the first loss."""
+    """A transformer learns to repeat four letters. After 150 steps, the loss of predictable letters is below a third of the
+    first loss."""
     pytest.importorskip("numba")
     tokens, letters, batch, optimizer, sums = 12, 7, 16, Sgd(), fastest_sums()
     network = transformer(rng, tokens, 32, 2, letters, layers=2)

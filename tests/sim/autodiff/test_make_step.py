@@ -19,7 +19,8 @@ from graphs import random_values
 
 
 def _graph(rng):
-    """Returns the graph of a strided convolution with ReLU and pooling, two dense layers that read it, and a sum of both."""
+    """Returns the graph of a strided convolution with ReLU and pooling, two dense layers that read its result, and the sum of
+    the two dense layers."""
 
     def term(source, *shape, **fields):
         return Term(source, random_values(rng, shape), **fields)
@@ -66,7 +67,8 @@ conv.weights * decay (groups 3)
 
 
 def test_text_of_a_step(rng):
-    """Forward stages with their twins, the loss, gradients in the order of the readers, and updates with weight decay."""
+    """The text of a step lists forward stages with their twins, the loss, gradients in the order of the stages that read a
+    tensor, and updates with weight decay."""
     text = str(_step(rng, Sgd(weight_decay=0.1), masked=(1,)))
     assert text.startswith(SGD.strip())
 
@@ -126,7 +128,8 @@ def test_a_network_is_not_changed_by_its_step(rng):
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_gradient_of_a_source_is_the_adjoint_map(rng, groups):
-    """<D, term(X)> = <source_term(D), X> for random strides, dilations and padding, exactly, over small integers."""
+    """The gradient of a source is the adjoint map: <D, term(X)> = <source_term(D), X>. This holds exactly for small integers,
+    for random strides, dilations and padding."""
     have = tuple(int(size) for size in rng.integers(3, 8, 2))
     stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
     size = tuple((h + before - apart) // by + 1 for h, before, apart, by in zip(have, padding, dilation, stride))
@@ -143,7 +146,7 @@ def test_gradient_of_a_source_is_the_adjoint_map(rng, groups):
 
 
 def test_terms_add_in_their_order():
-    """A sum of 2^30, 1 and -2^30 is 0, but 1 if 1 is added last."""
+    """Terms are added in their order: the sum of 2^30, 1 and -2^30 is 0, and it is 1 if 1 is added last."""
     for order, total in (((2.0**30, 1, -(2.0**30)), 0), ((2.0**30, -(2.0**30), 1), 1)):
         step = StepGraph()
         step.add_input("x", (1, 1, 2))

@@ -1,5 +1,5 @@
-"""Tests that the golden model trains ONNX models with attention, gates and groups, that such models are exported, and that the
-compiler of steps refuses them."""
+"""Tests that the golden model trains ONNX models with attention, gates and groups, and exports the trained models. The compiler
+of steps must refuse these models."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def _separable(rng):
 
 
 def _gate(rng):
-    """Returns a model of a dense layer times the sigmoid of another."""
+    """Returns a model that multiplies a dense layer by the sigmoid of a second dense layer."""
     b = Builder(["n", 12])
     b("Gemm", weights(rng, 12, 9), weights(rng, 9))
     gate = b("Sigmoid")
@@ -80,7 +80,7 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def case(request, rng, tmp_path):
-    """A training graph, and the reason for which the compiler refuses it."""
+    """Returns a training graph, and the reason for which the compiler of steps refuses it."""
     build, cause = CASES[request.param]
     return differentiate(load_network(build(rng).save(tmp_path))), cause
 
