@@ -43,8 +43,8 @@ class VectorCounts:
 
 
 def _word(text, first, digits):
-    """Converts hexadecimal columns of lines of equal length to numbers. Returns an array of uint32, or None if a digit is not
-    hexadecimal. `text` has the characters, (lines, columns)."""
+    """Converts hexadecimal columns of lines of equal length to numbers. Returns an array of uint32. Returns None if a digit is
+    not hexadecimal. `text` has the characters, (lines, columns)."""
     nibbles = _DIGITS[text[:, first : first + digits]]
     if (nibbles == 0xFF).any():
         return None

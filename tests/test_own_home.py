@@ -1,4 +1,4 @@
-"""Tests that tests write neither into the user's home nor into their environment (`tests/support/own_home.py`)."""
+"""Tests that the test suite writes neither to the user's home nor to its own Python environment (`tests/support/own_home.py`)."""
 
 import os
 import shutil
@@ -32,7 +32,8 @@ def files(folder):
 
 
 def test_tests_leave_home_and_environment_alone(tmp_path):
-    """A subset of tests leaves the home directory and the installed packages unchanged, and writes no bytecode into them."""
+    """A subset of tests leaves the home directory and the installed packages unchanged, and writes no bytecode into the
+    packages."""
     package = find_spec("tensorboardX")
     if package is None:
         pytest.skip("tensorboardX is not installed")

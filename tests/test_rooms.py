@@ -1,4 +1,4 @@
-"""Tests that a room (a folder of `hw`, `sim` or `scripts`) imports only from rooms below it, and that files have no circular
+"""Tests that a room (a folder of `hw`, `sim` or `scripts`) imports only from lower rooms, and that files have no circular
 imports."""
 
 import ast

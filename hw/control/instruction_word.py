@@ -71,7 +71,7 @@ class InstructionWord:
         return self._views[opcode]
 
     def half(self, opcode):
-        """Returns a value that is 1 if the word transfers half the vectors; None if `opcode` never does."""
+        """Returns a value that is 1 if the word transfers half the vectors. Returns None if `opcode` never does."""
         record = self.records[opcode]
         return self[opcode][record.transfer.half].any() if record.transfer.half in record.widths else None
 
@@ -97,5 +97,6 @@ class InstructionWord:
         return self.one_of(*(opcode for opcode, record in self.records.items() if condition(record)))
 
     def choose(self, values):
-        """Returns the value in `values`, {opcode: value}, for the opcode of the word; 0 if the opcode is not in it."""
+        """Returns the value in `values`, {opcode: value}, for the opcode of the word. Returns 0 if `values` does not have the
+        opcode."""
         return reduce(or_, (Mux(self.one_of(opcode), value, 0) for opcode, value in values.items()))

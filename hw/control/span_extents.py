@@ -201,7 +201,8 @@ class SpanExtents(wiring.Component):
                 m.d.sync += row.eq(row + product)
 
     def _slides(self, word, opcode, span):
-        """Returns a value that is 1 if the word repeats a span, each time one row later; None if the span never repeats."""
+        """Returns a value that is 1 if the word repeats a span, each time one row later. Returns None if the span never
+        repeats."""
         if span.slide is None or span.slide[0] not in word.records[opcode].widths:
             return None
         return word[opcode][span.slide[0]] & (word[opcode][span.only_if] if span.only_if else 1)

@@ -23,7 +23,8 @@ def _control(cell):
 
 
 def _common_control(registers, cells, drivers):
-    """Returns the clock and the enable that all registers have in common, or None if they differ.
+    """Returns the clock and the enable that all registers have in common. Returns None if the registers differ in clock or
+    enable.
 
     Also returns None if the enable does not come from a flip-flop: nextpnr does not analyse the timing of the enable path into a
     multiplier.

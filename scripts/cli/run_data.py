@@ -35,7 +35,7 @@ class RunData:
 
 
 def images_asked(images):
-    """Returns the number in `--images`, or None if it is not a number."""
+    """Returns the number in `--images`. Returns None if it is not a number."""
     return int(images) if images and len(images) < 10 and images.isdecimal() else None
 
 

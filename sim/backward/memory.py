@@ -241,7 +241,7 @@ class StepMemory:
 
     def unpack_images(self, data):
         """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Returns a bfloat16 array
-        for each parameter, or None if the step has overwritten the parameter."""
+        for each parameter. Returns None if the step has overwritten the parameter."""
         return [one.read_image(self._vectors(data)) for one in self.planes]
 
     def _vectors(self, data):

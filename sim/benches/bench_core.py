@@ -63,8 +63,8 @@ async def _check_counters(driver):
 
 
 async def _cut(dut, job):
-    """Resets the core alone, without the memory. Returns the number of read bursts outstanding at the reset, or 0 if the run ends
-    before there are any."""
+    """Resets the core alone, without the memory. Returns the number of read bursts outstanding at the reset. Returns 0 if the
+    run ends before any burst is outstanding."""
     memory, core, owed = dut.memory, dut.core, 0
     await ClockCycles(dut.clk, job["cut"])
     while not owed and not int(dut.irq.value):

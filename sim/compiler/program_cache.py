@@ -70,7 +70,7 @@ def _add(digest, value):
 
 
 def load(key):
-    """Returns the :class:`Decision` and the :class:`Code` stored under a key, or None if there are none."""
+    """Returns the :class:`Decision` and the :class:`Code` stored under a key. Returns None if nothing is stored under the key."""
     content = _CACHE.load(key) if _most() else None
     if content is None:
         return None

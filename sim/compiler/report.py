@@ -137,8 +137,8 @@ def first_stages(program, count):
 
 
 def _kept_weights(op, word, count):
-    """Returns a LOAD_WEIGHTS without the tiles of layers after the first `count`, as `[(op, word)]`; an empty list if no tile is
-    left. In the image, the tiles of the first layers precede the others."""
+    """Returns a LOAD_WEIGHTS without the tiles of layers after the first `count`, as `[(op, word)]`. Returns an empty list if no
+    tile is left. In the image, the tiles of the first layers precede the others."""
     tiles = sum(tiles for stage, tiles in op.parts if stage < count)
     if not tiles:
         return []

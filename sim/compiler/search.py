@@ -143,7 +143,8 @@ class Candidate:
         return simulate(self.ops, self.config, ideal=True)
 
     def scheduled(self, eager, limit=None):
-        """Returns the :class:`Schedule`, or None if it takes `limit` cycles or more. `eager` : see :class:`Choice`."""
+        """Returns the :class:`Schedule`. Returns None if the schedule takes `limit` cycles or more. `eager` : see
+        :class:`Choice`."""
         if limit is not None and self.cycles >= limit:
             return None
         ops = ordered(self.ops, self.timeline, eager)

@@ -76,8 +76,8 @@ def parameter_values(graph, parameters):
 
 
 def find_weights(path, parameters):
-    """Finds the initializers that contain the parameters. Returns :class:`FileWeights`, or None if values of initializers and
-    parameters do not correspond one to one.
+    """Finds the initializers that contain the parameters. Returns :class:`FileWeights`. Returns None if values of initializers
+    and parameters do not correspond one to one.
 
     Parameters
     ----------

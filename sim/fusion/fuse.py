@@ -69,7 +69,7 @@ def bounds(low, high):
 
 
 def _compose(first, second):
-    """Returns the composition of two functions as one function, or None if there is no such function."""
+    """Returns the composition of two functions as one function. Returns None if there is no such function."""
     if NONE in (first, second):
         return second if first == NONE else first
     one, two = _range(first), _range(second)
@@ -317,8 +317,8 @@ class _Fusion:
         return taps
 
     def _behind(self, source, node):
-        """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage, or None if that is
-        impossible."""
+        """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage. Returns None if
+        that is impossible."""
         commutes = node.times is not None and node.times.shape == node.shape
         if commutes and not self._takes_product(source) and self._takes_product(node.times):
             source, node = node.times, replace(node, times=source)

@@ -81,8 +81,9 @@ def _terms(tap, names, title):
 
 
 def _in_three(values, first):
-    """Returns weights as a list of three parts of the same sign, which add up exactly; None if two parts do, or if a weight is
-    below `_LARGE`. Large weights cancel a constant in a mask, and an error in their last 8 bits would exceed the result."""
+    """Returns weights as a list of three parts of the same sign, which add up exactly. Returns None if two parts add up exactly,
+    or if a weight is below `_LARGE`. Large weights cancel a constant in a mask, and an error in their last 8 bits would exceed
+    the result."""
     rest = (np.asarray(values - first).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     last = values - first - rest
     if not (np.isfinite(values) & (last != 0)).any() or (np.abs(values[values != 0]) < _LARGE).any():

@@ -36,7 +36,8 @@ class FoldedConstants:
 
 
 def folded_after(node, scale, shift, title):
-    """Returns the :class:`FoldedConstants` of a node after multiplication by `scale`, or None if no constants have been folded.
+    """Returns the :class:`FoldedConstants` of a node after multiplication by `scale`. Returns None if no constants have been
+    folded.
 
     `shift` is the node's own constant before the multiplication. `scale` may also be an array of weights.
     """

@@ -125,7 +125,7 @@ class Origin:
 
     @property
     def input(self):
-        """Returns the name of the model's input, or None if it has several."""
+        """Returns the name of the model's input. Returns None if the model has several inputs."""
         return self.inputs[0].name if len(self.inputs) == 1 else None
 
     def feeds(self, rows, wide=False):

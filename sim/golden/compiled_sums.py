@@ -89,7 +89,7 @@ class _CompiledSums(Sums):
 
     def _operands(self, values, term, size):
         """Expresses a term as a convolution of stride 1. Returns `(float32 operands (batch, height, width, channels), kernel
-        height, kernel width)`, or None if the term has groups."""
+        height, kernel width)`. Returns None if the term has groups."""
         if term.groups > 1:
             return None
         batch, height, width, channels = values.shape

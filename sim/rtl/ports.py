@@ -44,7 +44,7 @@ class _Ports:
                 self._write(self._handles[name], int(value))
 
     def get(self, name):
-        """Returns the value of an output: an int, or None if bits are unknown. For an array it returns a list of values."""
+        """Returns the value of an output: an int. Returns None if bits are unknown. For an array it returns a list of values."""
         if name in self._arrays:
             return [self._read(self._handles[f"{name}__{index}"]) for index in range(self._arrays[name])]
         return self._read(self._handles[name])

@@ -291,7 +291,7 @@ class Model:
 
 
 def _version(path):
-    """Returns inode, size and modification time of a file, or None if the file does not exist."""
+    """Returns inode, size and modification time of a file. Returns None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:

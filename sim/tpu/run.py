@@ -19,7 +19,7 @@ class RunError(RuntimeError):
 
 
 def _failure(result, reason):
-    """Returns a message of one line if a result failed a check, else None."""
+    """Returns a message of one line if a result failed a check. Otherwise returns None."""
     if result.fault:
         return f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}"
     if result.mismatched_bits:
@@ -68,7 +68,7 @@ class InferenceRun:
 
     @property
     def failure(self):
-        """Returns a message of one line if a check failed, else None."""
+        """Returns a message of one line if a check failed. Otherwise returns None."""
         return None if self.result is None else _failure(self.result, self._reason)
 
     def check(self):

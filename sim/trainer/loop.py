@@ -43,7 +43,7 @@ class TrainingRun:
 
     @property
     def failure(self):
-        """Returns a message of one line if a check of the steps on the core has failed, else None."""
+        """Returns a message of one line if a check of the steps on the core has failed. Otherwise returns None."""
         return self.comparison and self.comparison.failure
 
     def __call__(self):

@@ -38,8 +38,8 @@ tpu.main()
 
 
 def tpu_on_full_disk(*arguments):
-    """Runs :func:`tpu` with a limit of 300 bytes per file. Bytecode is disabled, because Python would write truncated files and
-    later take them for complete."""
+    """Runs :func:`tpu` with a limit of 300 bytes per file. Bytecode is disabled, because Python would write truncated bytecode
+    files and later treat them as complete."""
     return subprocess.run(
         [sys.executable, "-c", _FULL_DISK, *map(str, arguments)],
         capture_output=True,

@@ -239,7 +239,8 @@ class Hazards:
         self.program.append(op(Opcode.MATMUL, **f))
 
     def draw(self, opcode, **given):
-        """Returns random fields of an activation-unit instruction with bfloat16 results, except for `given`; None if none fit."""
+        """Returns random fields of an activation-unit instruction with bfloat16 results. `given` fixes some fields. Returns None
+        if no fields fit."""
         config, record = self.config, self.records[opcode]
         fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}

@@ -82,7 +82,8 @@ class MemoryBuilder:
 
 
 def usual_simulator(config, verilog=None):
-    """Returns Verilator for configurations that many tests share, else Icarus Verilog, whose builds take no time."""
+    """Returns Verilator for configurations that many tests share. Returns Icarus Verilog for other configurations, because its
+    builds take no time."""
     return "verilator" if config in (SMALL, FULL) and verilog is None else "icarus"
 
 

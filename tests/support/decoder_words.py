@@ -185,7 +185,7 @@ def operation(opcode, fields, config, pc):
 
 async def words(ports, rng, *, config, count, kinds, make, calm=False):
     """Checks the decoding of at least `count` words of `make(rng, config, sizes, cores)`, and up to ten times as many until all
-    `kinds` of outcomes have occurred. Unless `calm`, some words have read errors, or the core is in no ring.
+    `kinds` of outcomes have occurred. If `calm` is False, some words have read errors, or the core is not in a ring.
 
     Returns
     -------

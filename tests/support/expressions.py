@@ -294,7 +294,8 @@ def inputs(rng, e, every=1):
 
 def check(e, rng, folder, every=1, dense=True, strict=False):
     """Compiles expression `e` of a dense layer's sums (or of the input), and compares it with binary64. Returns the functions of
-    the stages, or None if it is refused. If `strict`, it must become one function, even where its operators overflow."""
+    the stages. Returns None if the expression is refused. If `strict`, it must become one function, even where its operators
+    overflow."""
     b = Builder(["n", 3 if dense else 1], opset=18)
     x = b("MatMul", np.array([[1], [2.0**-8], [2.0**-16]], np.float32)) if dense else "x"
     b.last = emit(b, e, x, {})

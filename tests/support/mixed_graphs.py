@@ -1,7 +1,7 @@
 """Random graphs that mix all kinds of operators and magnitudes, compared with onnxruntime as closely as bfloat16 intermediate
 values allow.
 
-How far that is, the model itself says: with noise of bfloat16's size multiplied into each of its values.
+The tolerance is measured on the model itself: each of its values is multiplied by noise of the size of bfloat16 rounding errors.
 """
 
 import numpy as np

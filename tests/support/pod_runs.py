@@ -97,7 +97,8 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
 
 
 def run_pod(rng, tmp_path, runs, *, check=True, **options):
-    """Runs :func:`play_pod`, and returns the reports. If `check`, all memory must equal the machine models' afterwards."""
+    """Runs :func:`play_pod`, and returns the reports. If `check` is True, all memory must match the machine models after the
+    runs."""
     results, memories, after, placed = play_pod(rng, tmp_path, runs, **options)
     if check:
         for regions in placed:

@@ -27,5 +27,5 @@ def go_to(number):
 
 
 def drawn():
-    """Returns the current seed if :func:`seed` was called since :func:`go_to`, else None."""
+    """Returns the current seed if :func:`seed` was called since :func:`go_to`. Otherwise returns None."""
     return _present if _drawn else None

@@ -23,8 +23,8 @@ def golden(network, x):
 
 
 def compare(path, inputs, scale=1.0):
-    """Returns "refused" if the reader refuses the model. Returns "accepted" if the golden model equals ONNX within bfloat16
-    rounding for all inputs that ONNX accepts.
+    """Returns "refused" if the reader refuses the model. Returns "accepted" if the golden model gives the same results as ONNX,
+    within bfloat16 rounding, for all inputs that ONNX accepts.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ def loss(network, values, targets, counted=None, choices=None):
         Inputs and parameters.
     targets, counted : float64 array (batch, height, width, classes or 1)
     choices : dict
-        The first call fills it: which results of ReLU are above 0, which positions of windows are largest. Later calls keep these
-        choices, so both functions stay linear.
+        The first call stores in it the results of ReLU that are above 0 and the largest positions of windows. Later calls reuse
+        these choices, so that ReLU and maxima are linear.
     """
     values = {name: np.asarray(one, float)[None] for name, one in network.constants.items()} | values
     choices = {} if choices is None else choices
@@ -79,7 +79,7 @@ def loss(network, values, targets, counted=None, choices=None):
 
 
 def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5):
-    """Returns {name: (distance, length)} of some numbers of gradients, and of their central differences.
+    """Compares some elements of each gradient with central differences. Returns {name: (distance, length)}.
 
     Parameters
     ----------

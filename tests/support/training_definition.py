@@ -1,6 +1,6 @@
 """A training step, written a second time: loops over stages and parameters, without a graph of the step.
 
-:func:`defined_step` has the bits of :func:`sim.golden.training.step` for the operators that it knows.
+:func:`defined_step` matches :func:`sim.golden.training.step` bit for bit, for the operators that it supports.
 """
 
 from dataclasses import dataclass, field
@@ -72,8 +72,9 @@ def data_gradient(graph, one, gradients, weights, sums):
 
 
 def stage_gradient(stage, gradient, result, index, mask, sums, slope=None):
-    """Returns D of a stage's sums from the gradient of its result: times the dropout mask, times the slope (functions by table),
-    kept where the result is above 0 (relu) or at the position of the largest of each window (pooling).
+    """Returns D of a stage's sums from the gradient of its result. The gradient is multiplied by the dropout mask, and by the
+    slope of a function by table. With ReLU, it is kept where the result is above 0. With pooling, it is kept at the largest
+    position of each window.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def update(optimizer, factors, decays, master, slots, gradient, sums):
     factors : dict
         From `optimizer.factors`.
     decays : bool
-        Whether weight decay applies to the parameter: to weights, not to biases.
+        True if weight decay applies to the parameter. It applies to weights, not to biases.
     master, gradient : float32 array
     slots : dict of str to array of the same shape
     sums : sim.golden.sums.Sums

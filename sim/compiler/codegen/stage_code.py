@@ -53,9 +53,9 @@ class StageCode:
         self.passes = count_passes(self.stage, self.n)
 
     def _besides(self):
-        """Returns the allocator for the tensor that `select` reads; None if the stage has no select. Its rows are between the
-        operands and the staged results. An instruction with select reads this tensor and writes results. Its interlock covers all
-        buffer rows from the first to the last that it accesses, so both areas must be near each other."""
+        """Returns the allocator for the tensor that `select` reads. Returns None if the stage has no select. Its rows are
+        between the operands and the staged results. An instruction with select reads this tensor and writes results. Its
+        interlock covers all buffer rows from the first to the last that it accesses, so both areas must be near each other."""
         if not self.stage.select:
             return None
         size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)

@@ -51,8 +51,8 @@ class _Band:
 
     @cached_property
     def step(self):
-        """Returns the distance, in source vectors, between the windows of two consecutive result vectors; None if this distance
-        is not an integer."""
+        """Returns the distance, in source vectors, between the windows of two consecutive result vectors. Returns None if this
+        distance is not an integer."""
         if self.blocks[1] == 1:
             return 1
         step, rest = divmod(self.term.stride[0] * self.made, self.rows)
@@ -179,8 +179,8 @@ class _DepthwiseMapping:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):
-        """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped; else
-        None."""
+        """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped. Otherwise
+        returns None."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
         if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
             return None
@@ -198,8 +198,8 @@ class _DepthwiseMapping:
         return behind[0] if self._begins_whole(source) else None
 
     def _step(self, stage):
-        """Returns the largest possible number of results per vector if rows of the source are split into blocks; 0 if they cannot
-        be split."""
+        """Returns the largest possible number of results per vector if rows of the source are split into blocks. Returns 0 if
+        the rows cannot be split."""
         term, width = stage.terms[0], stage.size[1]
         most = self.n - (term.kernel[1] - 1) * term.dilation[1]
         if term.stride != (1, 1) or min(term.padding) < 0:
@@ -220,7 +220,7 @@ class _DepthwiseMapping:
 
     def best(self, number, rows):
         """Returns `(cycles saved, {stage index: _Band or _Halo})` of the best mapping for the chain of depthwise stages that
-        begins at stage `number`; None if there is no mapping."""
+        begins at stage `number`. Returns None if there is no mapping."""
         key = number, rows
         if key not in self.known:
             found = [self._saved(number, band) for band in self._bands(number, rows)]
@@ -258,7 +258,8 @@ def worth(saved):
 
 def map_depthwise(graph, tensors, n, batch):
     """Maps depthwise convolutions with positions in the lanes where this saves cycles of the array. Returns the new `(tensors,
-    stages)`, or None if no stage is mapped. `tensors` must match the graph's stages, which an earlier pass may have changed."""
+    stages)`. Returns None if no stage is mapped. `tensors` must match the graph's stages, which an earlier pass may have
+    changed."""
     mapping, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
     for number in range(len(graph.stages)):
         if number not in bands and mapping.pair(number) is not None:

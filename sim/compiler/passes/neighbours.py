@@ -178,8 +178,8 @@ class _Folding:
 
 
 def fold_columns(graph, n):
-    """Packs tensors where this saves cycles of the array. Returns `(tensors, stages, {tensor: Fold})` of the new graph, or None
-    if nothing is packed. There is one new stage for each stage of the graph."""
+    """Packs tensors where this saves cycles of the array. Returns `(tensors, stages, {tensor: Fold})` of the new graph. Returns
+    None if nothing is packed. There is one new stage for each stage of the graph."""
     tensors, known, wanted = graph.tensors, {}, {}
     trials = [
         (name, count)

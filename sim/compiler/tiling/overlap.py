@@ -27,7 +27,7 @@ def groups_of(stages, fits):
 
 def vectors_of(plans, first, end, low):
     """Divides buffer rows `first` to `end` among overlapping stages. Returns `((first, count) for operands, first row for
-    results)` for each stage, or None if they do not fit.
+    results)` for each stage. Returns None if the rows do not fit.
 
     Each stage gets memory for the operands of only two jobs: with more, operands would be loaded while results wait for the
     buffer's port. The remaining rows are left to the next run. Consecutive runs therefore alternate between the low end of the

@@ -19,8 +19,8 @@ _TABLE_SHARE = 64  # a stage with a table and resident operands has at least 1/6
 
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """Returns a RunPlan in which tensors are resident, or None if none fits. Tensors are made resident one after the other, the
-    largest first. If no single tensor fits, all are tried together.
+    """Returns a RunPlan in which tensors are resident. Returns None if no such plan fits. Tensors are made resident one after
+    the other, the largest first. If no single tensor fits, all are tried together.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def _is_operand(name, stage):
 
 
 def _planned(batched, run, config, layouts, first, depth, kept):
-    """Returns the run with the tensors `kept` resident, or None if the buffer or the accumulators are too small."""
+    """Returns the run with the tensors `kept` resident. Returns None if the buffer or the accumulators are too small."""
     stages = [batched.stages[number] for number in run.stages]
     users = [not kept.isdisjoint({*reads(stage), stage.output}) for stage in stages]
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}

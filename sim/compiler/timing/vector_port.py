@@ -56,8 +56,8 @@ class VectorPort:
         self._vectors, self.store_end = vectors, None
 
     def advance(self, now):
-        """Advances all instructions to cycle `now`. Returns a cycle before which no instruction ends, or None if none is in
-        flight."""
+        """Advances all instructions to cycle `now`. Returns a cycle before which no instruction ends. Returns None if no
+        instruction is in flight."""
         if self._idle:
             self._now = max(self._now, now)
         while self._now < now:

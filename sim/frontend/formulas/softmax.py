@@ -92,7 +92,7 @@ def _reduced_of(formula):
 
 def _row(formula, reduction, of, shape):
     """Checks that `formula` is the reduction of `of` by the operator `reduction`, broadcast back to the shape of `of`, so that
-    each number is combined with the result of its own row. Returns the axis of the reduction, or None if the check fails."""
+    each number is combined with the result of its own row. Returns the axis of the reduction. Returns None if the check fails."""
     given = None
     if formula.operation == "expand" and formula.parameter == shape:
         (formula,) = formula.arguments

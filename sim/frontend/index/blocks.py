@@ -33,7 +33,7 @@ def block_select(source, places):
 
 def block_product(step, tensor, weights, exact=False):
     """Converts a dense layer along the last axis of a tensor; `weights` is (inputs, outputs). Returns `(node, index (rows,
-    outputs))`, or None if the rows of the tensor do not each hold all positions of a block of channels. `exact` : see
+    outputs))`. Returns None if the rows of the tensor do not each hold all positions of a block of channels. `exact` : see
     :class:`sim.fusion.nodes.Tap`."""
     source, (inputs, outputs) = tensor.source, weights.shape
     rows = tensor.index.reshape(-1, inputs)

@@ -189,7 +189,7 @@ class Step:
         return {"name": self.name, "title": self.title}
 
     def argument(self, index):
-        """Returns the value of an input, or None if the input is left out."""
+        """Returns the value of an input. Returns None if the input is left out."""
         return self.arguments[index] if len(self.arguments) > index else None
 
     def integers(self, name, index=None):

@@ -89,7 +89,7 @@ def _apart(source, index):
 
 
 def view(tensor, index):
-    """Returns the View of an index map (channel, y, x) into the node of a tensor, or None if there is no View. Raises
+    """Returns the View of an index map (channel, y, x) into the node of a tensor. Returns None if there is no View. Raises
     :class:`Relayout` if the node is the input, and a different layout of the input permits a View."""
     result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
     if result is None and tensor.source.loose:
@@ -172,7 +172,7 @@ def in_place(index, sample_shape, roles):
 
 def _fit(have, places, count, stride, kernel, dilation, before):
     """Converts windows over a view of one axis to windows along the axis of the node that read the same values. Returns
-    `(stride, dilation, padding)`, or None if there are no such windows. The view has the positions `places` of the `have`
+    `(stride, dilation, padding)`. Returns None if there are no such windows. The view has the positions `places` of the `have`
     positions of the node. The other arguments are the windows over the view."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
@@ -192,16 +192,16 @@ def _fit(have, places, count, stride, kernel, dilation, before):
 
 
 def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
-    """Converts windows over a View to windows over its node. Returns the arguments `stride`, `dilation` and `padding` of a tap,
-    or None if no tap reads the same values."""
+    """Converts windows over a View to windows over its node. Returns the arguments `stride`, `dilation` and `padding` of a tap.
+    Returns None if no tap reads the same values."""
     places = (seen.rows, seen.columns)
     fits = [_fit(*axis) for axis in zip(seen.source.shape, places, size, stride, kernel, dilation, padding)]
     return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
 
 
 def tap(step, seen, weights, size, groups=1, **geometry):
-    """Returns the tap of a convolution over a View, or None if the View must be copied first. The weights are (kernel height,
-    kernel width, channels / groups, outputs)."""
+    """Returns the tap of a convolution over a View. Returns None if the View must be copied first. The weights are (kernel
+    height, kernel width, channels / groups, outputs)."""
     place = slide(seen, size, weights.shape[:2], **geometry)
     if place is None:
         return None

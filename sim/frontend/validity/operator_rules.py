@@ -64,7 +64,7 @@ def default_of(operator, domain, opset, attribute):
 
 @functools.cache
 def _first_version(operator, domain):
-    """Returns the first operator set that has this operator, or None if there is none."""
+    """Returns the first operator set that has this operator. Returns None if no operator set has it."""
     return min(
         (
             schema.since_version
@@ -76,8 +76,8 @@ def _first_version(operator, domain):
 
 
 def rules_of(node, opsets):
-    """Returns the rules of a node's operator, or None if the operators of this domain are not checked. Raises an error if the
-    operator set does not have the operator."""
+    """Returns the rules of a node's operator. Returns None if the operators of this domain are not checked. Raises an error if
+    the operator set does not have the operator."""
     domain, operator = "" if node.domain in ONNX else node.domain, node.op_type
     if domain not in opsets:
         raise ModelError(

@@ -37,8 +37,8 @@ def test_each_kind_of_stage(rng, kind):
 
 
 def test_results_named_as_their_stage(rng):
-    """A training step equals the golden model's if stages have the names of their outputs, and a dense layer reads values scaled
-    by a depthwise stage."""
+    """A training step matches the golden model if stages have the same names as their outputs. In the network, a dense layer
+    reads values scaled by a depthwise stage."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
     first, second, dense, *rest = graph.stages
     weights = random_values(rng, (1, 1, 1, second.channels))
@@ -50,8 +50,8 @@ def test_results_named_as_their_stage(rng):
 
 @pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
 def test_steps_with_table_functions(rng, kind):
-    """A training step equals the golden model's with a table function after each kind of stage, whose multiplied gradients feed
-    windows and zero-interleaved tensors."""
+    """A training step matches the golden model with a table function after each kind of stage. The gradients, multiplied by the
+    derivative, are operands of windows and of tensors with inserted zeros."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind), tables=1)
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
 
@@ -87,7 +87,7 @@ def test_random_graphs(rng, number):
 
 @pytest.mark.smoke
 def test_weight_gradients_of_several_passes(rng):
-    """A training step equals the golden model's if weight gradients take several passes over the batch, and if a plane of results
+    """A training step matches the golden model if weight gradients take several passes over the batch, and if a plane of results
     takes several jobs."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Config(n=4, training=True, accumulator_depth=64), steps=1)
 

@@ -25,8 +25,8 @@ def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, shar
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
 def test_small_chains(rng, cores):
-    """Training steps of random dense networks equal the golden model's on 1 to 4 cores, even if outputs are not a multiple of the
-    cores or segments exceed `ring_depth`."""
+    """Training steps of random dense networks on 1 to 4 cores match the golden model, even if the number of outputs is not a
+    multiple of the number of cores, or if segments exceed `ring_depth`."""
     sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
     graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
     check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
@@ -49,8 +49,8 @@ def test_sharded_and_unsharded_updates(rng, cores, optimizer):
 
 
 def test_layer_beyond_the_accumulators(rng):
-    """A training step equals the golden model's if a layer has more outputs than the accumulators can hold beside the sums in
-    flight."""
+    """A training step matches the golden model if a layer has more outputs than the accumulators can hold in addition to the
+    sums in flight."""
     check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
 
 

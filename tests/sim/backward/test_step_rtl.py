@@ -99,7 +99,7 @@ def test_adam_and_dropout(rng, simulator):
 @pytest.mark.slow
 @SIMULATORS
 def test_steps_with_table_functions(rng, seed, simulator):
-    """A step with Adam and dropout equals the golden model's if convolutions with pooling and a dense layer use different table
+    """A step with Adam and dropout matches the golden model if convolutions with pooling and a dense layer use different table
     functions."""
     graph = convolutions(rng, (3, 5), 12, 3, 6)
     functions = map(Function, ("tanh", "gelu", "sigmoid"))

@@ -1,5 +1,5 @@
-"""Factors and terms that are broadcast: one number for all channels of a position (`sim/compiler/passes/factors.py`), and one
-position for all results (stride 0). The golden model defines both; the compiled program must give its bits."""
+"""Tests of factors and terms that are broadcast: one number for all channels of a position (`sim/compiler/passes/factors.py`),
+and one position for all results (stride 0). Compiled programs must match the golden model bit for bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Functions side by side in the function table: a program loads only the binades that are missing."""
+"""Tests of several functions in the function table. A program loads only the binades that are missing."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,8 @@ FUNCTIONS = [Function("gelu"), Function("inverse_root"), Function("reciprocal"),
 
 
 def loads(sequence, sums):
-    """Emits loads of functions, in order, and runs them. Checks each function at `sums`. Returns the vectors that each loads."""
+    """Emits loads of functions, in order, and runs the loads. Checks each function at `sums`. Returns the number of vectors that
+    each load transfers."""
     tables = [table_of(function) for function in FUNCTIONS]
     firsts = np.cumsum([0, *(len(table.packed()) // CONFIG.vector_bytes for table in tables)])
     model = b"".join(table.packed() for table in tables)
@@ -49,7 +50,8 @@ def loads(sequence, sums):
     ],
 )
 def test_missing_binades(rng, sequence, vectors):
-    """`vectors` counts binades of either sign; a resident function loads one vector to be selected."""
+    """A load of a function transfers only its missing binades. Selecting a function that is already in the table transfers one
+    vector. `vectors` counts binades of either sign."""
     sums = rng.integers(0, 1 << 32, 5000, dtype=np.uint32)
     sums &= np.where(sums & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
     sums = np.where(sums & 0x7F800000 == 0x7F800000, np.uint32(0x7FC00000), sums)
@@ -58,8 +60,8 @@ def test_missing_binades(rng, sequence, vectors):
 
 
 def test_network_loads_each_table_once(rng):
-    """Layers that alternate between two functions load both tables once. Each later selection loads one vector. The bits are the
-    golden model's."""
+    """Layers that alternate between two functions load both tables once. Each later selection loads one vector. The results
+    match the golden model bit for bit."""
     weights = [random_values(rng, (8, 8)) for _ in range(4)]
     names = ["tanh", "leaky_relu", "tanh", "leaky_relu"]
     graph = dense_chain("alternating", [(f"d{i}", w, None, name) for i, (w, name) in enumerate(zip(weights, names))])

@@ -1,5 +1,5 @@
-"""Tests that a trained network is exported as the original model with new weights if possible, else as a plain model, with the
-same bits."""
+"""Tests that a trained network is exported as the original model with new weights if possible. Otherwise it must be exported as
+a plain model. The bits must be the same."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""Tests that a scalar expression recognised as a function equals that function, even on adversarial inputs. Others are computed
-operator by operator, or refused by name."""
+"""Tests that a scalar expression is recognised as a function only if both have the same values, even on adversarial inputs.
+Other expressions must be computed operator by operator, or refused by name."""
 
 import math
 

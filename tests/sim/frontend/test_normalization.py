@@ -1,5 +1,6 @@
-"""Normalisations (`sim/frontend/operators/normalization.py`, `norm_stages.py`, `sim/frontend/formulas/norms.py`), compared with
-binary64 and with onnxruntime. Written-out forms must give the bits of the operator, and similar graphs must not."""
+"""Tests of normalisations (`sim/frontend/operators/normalization.py`, `norm_stages.py`, `sim/frontend/formulas/norms.py`)
+against binary64 and onnxruntime. A normalisation in small operators must match the operator bit for bit. Similar graphs must not
+be recognised as normalisations."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def _bfloat16(x):
 
 
 def _error(got, want):
-    """Returns the root mean square of the difference, as a share of the values'."""
+    """Returns the root mean square of the difference, divided by the root mean square of the values."""
     return np.sqrt(np.square(np.float64(got) - want).mean() / np.square(np.float64(want)).mean())
 
 
@@ -50,7 +51,8 @@ _LAYER, _RMS, _INSTANCE, _GROUP = "LayerNormalization", "RMSNormalization", "Ins
     ],
 )
 def test_error_is_a_rounding_for_values_of_any_size(rng, tmp_path, name, shape):
-    """About 0.3 % of the result, also for values of 1e-12 and 1e12, and for a mean of 8 standard deviations."""
+    """The error of a normalisation is about 0.3 % of the result. This holds for values of 1e-12 and 1e12, and for a mean of 8
+    standard deviations."""
     extra, axes, centred = {}, -1, name != _RMS
     if name == _GROUP:
         extra = {"num_groups": 2}
@@ -69,7 +71,7 @@ def test_error_is_a_rounding_for_values_of_any_size(rng, tmp_path, name, shape):
 
 
 def _written(b, *, square="Pow", divide="Div", centred=True, keep=1, twice=False, epsilon=EPSILON, axes=(-1,), shape=None):
-    """A normalisation in small operators, of the builder's last value."""
+    """Appends a normalisation of the builder's last value, in small operators."""
     x = b.last
 
     def mean(value):
@@ -131,7 +133,8 @@ def test_written_out_forms_have_the_bits_of_the_operator(rng, tmp_path, form):
 
 
 def test_instance_normalization_written_out(rng, tmp_path):
-    """Over the positions of an image, and over single channels of a position."""
+    """Instance normalisation in small operators is recognised, over the positions of an image and over single channels of a
+    position."""
     x, kernel = _bfloat16(rng.normal(size=(3, 4, 3, 5))), weights(rng, 4, 4, 1, 1)
     found = {}
     for axes in ((2, 3), (1,), None):
@@ -155,7 +158,8 @@ def _epsilon_outside(b):
 
 
 def _with(first, second, third, divided="centred", squared="centred", keep=1):
-    """Means over these axes of the mean, of the variance's mean, and of the variance; and the values that are divided."""
+    """Returns a function that builds a graph similar to a normalisation. The arguments are the axes of the mean, of the mean
+    inside the variance, and of the variance, and the values that are divided."""
 
     def build(b):
         x = b.last
@@ -192,7 +196,8 @@ _SIMILAR = {
 
 @pytest.mark.parametrize("name", _SIMILAR)
 def test_similar_graphs_are_computed_right_or_refused(rng, tmp_path, name):
-    """Rows and columns have the same size, so that a wrong axis has the same shapes."""
+    """Graphs that are similar to normalisations are computed correctly or refused. Rows and columns have the same size, so that
+    a wrong axis does not change the shapes."""
     b = Builder(["n", 8, 8], opset=23)
     b("MatMul", weights(rng, 8, 8))
     _SIMILAR[name](b)
@@ -207,7 +212,7 @@ def test_similar_graphs_are_computed_right_or_refused(rng, tmp_path, name):
 
 
 def test_heads_are_normalised_by_themselves(rng, tmp_path):
-    """Normalises channels in groups, like the queries and keys of some transformers."""
+    """Channels are normalised in groups, like the queries and keys of some transformers."""
     b = Builder(["n", 6, 24], opset=23)
     b("MatMul", weights(rng, 24, 24))
     b("Reshape", np.array([-1, 6, 3, 8]))

@@ -27,7 +27,8 @@ def _columns(b, dtype=np.float32):
 
 
 def _relative(path, x):
-    """Returns the largest relative error among normal quotients, and checks that the others are 0 or equal onnxruntime's."""
+    """Returns the largest relative error among normal quotients. Checks that all other quotients are 0 or the same as in
+    onnxruntime."""
     got, want = (np.float64(array).reshape(-1) for array in (tpu.load(path).predict(x), reference(path, x)))
     normal = (np.abs(want) >= 2.0**-125) & (np.abs(want) < 2.0**127.9)
     np.testing.assert_array_equal(got[np.isnan(want) | np.isinf(want)], want[np.isnan(want) | np.isinf(want)])

@@ -174,8 +174,8 @@ def test_sizes_of_a_resize(rng, tmp_path):
 )
 @pytest.mark.parametrize("kernel", [3, 4])
 def test_sizes_of_a_transposed_convolution(rng, tmp_path, attributes, kernel):
-    """Sizes of a ConvTranspose equal onnxruntime's for all attributes, and the onnx package's except for `output_shape`, which it
-    does not support."""
+    """Sizes of a ConvTranspose are the same as in onnxruntime for all attributes. They are the same as in the onnx package
+    except for `output_shape`, which the package does not support."""
     b = Builder(["n", 2, 3, 4])
     outputs = 3 if attributes.get("group", 1) == 1 else 1
     b("ConvTranspose", integers(rng, 2, outputs, kernel, kernel), strides=[2, 2], **attributes)

@@ -37,8 +37,8 @@ def test_all_but_powers():
 
 @pytest.mark.parametrize("function", all_but(FEW, FUNCTIONS), ids=str)
 def test_finite_differences(function):
-    """Derivatives equal finite differences of the function, at points a quarter of the way between neighbouring bfloat16, because
-    kinks are at or near bfloat16 numbers."""
+    """Derivatives match finite differences of the function, at points a quarter of the way between neighbouring bfloat16,
+    because kinks are at or near bfloat16 numbers."""
     with np.errstate(all="ignore"):
         x = (EVERY + np.uint32(0x4000)).view(np.float32).astype(float)
         x = x[np.isfinite(x) & (np.abs(x) < 300) & (np.abs(x) > 2.0**-20)]
@@ -66,7 +66,7 @@ def test_tables_of_derivatives(function):
 
 
 def test_hand_computed_derivatives():
-    """Derivatives equal hand-computed values. At range ends and kinks they have the value of the side away from 0."""
+    """Derivatives have hand-computed values. At range ends and kinks, a derivative has its value on the side away from 0."""
     for name, parameters, x, value in (
         ("tanh", (), 0, 1),
         ("tanh", (), math.inf, 0),

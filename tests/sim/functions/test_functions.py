@@ -256,8 +256,8 @@ def test_values_beyond_the_table():
 def test_powers_by_hand(scale, expected, ends):
     """Functions of two binades continue by the power of `scale` at 1/8, 1/4, 4 and 8, and at 0 and infinity.
 
-    They are 1 from 1 to 2, and 1.5 from 2 to 4. For a root, the nearest binade is an even number of binades away. The memory has
-    the binades at its last and its first place.
+    The functions are 1 from 1 to 2, and 1.5 from 2 to 4. For a root, the nearest binade is an even number of binades away. The
+    two binades are stored in the last and the first place of the memory.
     """
     words = np.full((2, 16, 128, 2), 0x7FC0)
     words[:, 15], words[:, 0] = (0x3F80, 0), (0x3FC0, 0)

@@ -98,7 +98,7 @@ def test_sums(rng, compiled, kind):
 @pytest.mark.parametrize("weight, start", [(1, -0.0), (np.inf, 0), (np.nan, 0)])
 def test_zeros_around_one_position(rng, compiled, weight, start):
     """At padded positions the sum adds +0 times the weight, which changes -0 to +0, and gives NaN for an infinite weight.
-    Compiled sums equal numpy's there."""
+    Compiled sums match numpy at these positions."""
     term = Term("x", random_values(rng, (2, 3, 1, 5)), padding=(1, 2))
     term.weights[0, 0, 0, 0] = weight
     values, sums = random_values(rng, (3, 1, 1, 1)), np.full((3, 2, 3, 5), start, np.float32)

@@ -168,7 +168,8 @@ def test_pool_follows_its_loops(rng, format):
 @pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32])
 @pytest.mark.parametrize("lanes, tiles", [(3, 1), (N, 2), (1, 3)])
 def test_softmax(rng, format, lanes, tiles):
-    """SOFTMAX equals numpy's softmax within rounding, for rows in one or more tiles and in bfloat16 and binary32."""
+    """SOFTMAX gives the same results as a softmax in numpy within rounding, for rows in one or more tiles, in bfloat16 and
+    binary32."""
     m = machine(
         [
             (

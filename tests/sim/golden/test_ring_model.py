@@ -24,8 +24,8 @@ def ring_of(size, words):
 
 @pytest.mark.parametrize("size", range(2, 9))
 def test_order_of_the_sums(rng, size):
-    """All-reduce adds the cores' values in ring order, starting with core s for segment s: equal to numpy's binary32 additions,
-    where the order matters."""
+    """All-reduce adds the values of the cores in ring order, starting with core s for segment s. The sums match binary32
+    additions in numpy, which depend on the order."""
     own = (rng.normal(size=(size, size, 20)) * 2.0 ** rng.integers(-8, 8, (size, size, 20))).astype(np.float32)
     sums = all_reduce(own.view(np.uint32)).view(np.float32)
     for s in range(size):

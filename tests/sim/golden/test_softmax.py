@@ -45,8 +45,8 @@ def test_error_far_from_zero(exponent):
 
 
 def test_hand_computed_softmax():
-    """Softmax equals hand-computed results, each (row, results): halves, thirds, e : 1, vanishing elements, infinities, NaN,
-    signed zeros, subnormals."""
+    """Softmax gives hand-computed results for halves, thirds, e : 1, vanishing elements, infinities, NaN, signed zeros and
+    subnormals."""
     one, least = 0x3F800000, 0x00800000
     for row, results in (
         ([one], [0x3F80]),

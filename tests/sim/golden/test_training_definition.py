@@ -1,4 +1,4 @@
-"""Tests that a training step equals its second definition in every bit, on random graphs and the shipped networks."""
+"""Tests that two independent definitions of a training step agree in every bit, on random graphs and the shipped networks."""
 
 import numpy as np
 import pytest

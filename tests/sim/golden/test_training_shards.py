@@ -112,7 +112,7 @@ def test_compiled_sums_have_the_same_bits(rng):
 
 
 def test_compiled_additions(rng):
-    """Compiled additions of random bit patterns, including subnormals, infinities and NaNs, equal numpy's."""
+    """Compiled additions of random bit patterns, including subnormals, infinities and NaNs, match numpy."""
     pytest.importorskip("numba")
     one, two = (rng.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
     with np.errstate(invalid="ignore"):

@@ -42,8 +42,8 @@ def _in_torch(name):
 
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_derivatives(name):
-    """Derivatives equal PyTorch's in binary64 at nearly all bfloat16. At 0 and at the jump of hard_swish, PyTorch takes the side
-    that a table cannot hold."""
+    """Derivatives match PyTorch in binary64 at nearly all bfloat16 numbers. At 0 and at the jump of hard_swish, PyTorch takes
+    the side that a table cannot hold."""
     bits = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
     with np.errstate(invalid="ignore"):
         x = bits.view(np.float32).astype(float)

@@ -147,7 +147,7 @@ def test_steps_go_downhill(rng, optimizer):
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=str)
 def test_a_step_continues_from_its_state_alone(rng, optimizer):
-    """A step from a saved state gives the same bits, and a step with an older momentum gives others."""
+    """A step from a saved state gives the same bits. A step with an older momentum gives different bits."""
     graph, states, results = _trained(rng, optimizer, 3)
     x, targets = results[-1].tensors["input"].reshape(32, -1), one_hot(np.arange(32) % 4, 4)
     after = step(graph, states[2], optimizer, x, targets, 0.1).state

@@ -42,7 +42,7 @@ def test_recording(wave):
 
 
 def test_weights_come_behind_the_marks(wave):
-    """Each cell takes its weight from the word that arrives with a mark, and marks move at half the speed of words."""
+    """Each cell takes its weight from the word that arrives together with a mark. Marks move at half the speed of words."""
     cells, met = wave.cells, 0
     for cycle, r, c in zip(*cells["mark"].nonzero()):
         assert cells["w"][cycle, r, c] == wave.weights[r, c] == cells["shadow"][cycle + 1, r, c]

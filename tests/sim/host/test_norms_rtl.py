@@ -1,4 +1,4 @@
-"""Small networks with each normalisation on the RTL match the golden model bit for bit."""
+"""Tests that small networks with each normalisation match the golden model bit for bit on the RTL."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,8 @@ NETWORKS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_normalisation(rng, tmp_path, name):
-    """The samples include zeros alone, for which a variance is 0, and values of 1e-12 and 1e12."""
+    """A normalisation on the RTL matches the golden model bit for bit. Some samples are all zeros (variance 0), and some have
+    values of 1e-12 and 1e12."""
     shape, first, options = NETWORKS[name]
     b = Builder(["n", *shape], opset=23)
     channels, operator = first(b, rng, shape[-1] if len(shape) == 2 else shape[0]), name.split(",")[0]
