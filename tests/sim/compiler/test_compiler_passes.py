@@ -31,7 +31,7 @@ def _chain(rng, *widths):
 
 
 def _batched(graph, batch):
-    return lay_along_x(graph, graph.stages, [Gather(graph.tensors[graph.input])], batch, 1)
+    return lay_along_x(graph, graph.stages, [Gather(graph.input, graph.tensors[graph.input])], batch, 1)
 
 
 # ---- search
