@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from ...fusion.nodes import Input, Linear, SumRegion, Tap
+from ...fusion.nodes import Input, Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
 from ..index.narrow import narrowed
 from ..index.values import limited, show, whole
@@ -15,6 +15,7 @@ from .shapes import concat
 __all__ = ["tensor_product"]
 
 _MOST_HEADS = 256
+_FEW_POSITIONS = 8  # up to this number, a stage for each position copies a transposed operand
 
 
 def tensor_product(step, one, two):
@@ -76,7 +77,23 @@ def _operand(step, tensor, axes, level=False):
     positions = tensor.sample // tensor.source.shape[2]
     axis = next((one for one in axes if (positions == positions.take([0], axis=one)).all()), axes[-1])
     roles = axis, None, 1 - axis
-    return copied(step, tensor, in_roles(tensor.sample, roles)), axis, roles
+    index = in_roles(tensor.sample, roles)
+    return _transposed(step, tensor.source, index) or copied(step, tensor, index), axis, roles
+
+
+def _transposed(step, source, index):
+    """Returns a node with the values of `source`, positions and channels exchanged. It is the product of the identity, stored as
+    biases of a node, and `source`. Returns None if `index` (channel, y, x) is another copy, or if it has few positions."""
+    height, width, channels = source.shape
+    exchanged = height == 1 and not isinstance(source, (Input, Joint)) and channels > _FEW_POSITIONS
+    if not exchanged or not np.array_equal(index, np.arange(width * channels).reshape(width, 1, channels)):
+        return None
+    limited(step, channels, channels)
+    nothing = Tap(source, np.zeros((1, 1, channels, channels)), exact=True)
+    size = (1, channels)
+    ones = Linear(**step.titles, shape=(*size, channels), parts=(SumRegion((nothing,), size),), bias=np.eye(channels)[None])
+    product = Tap(ones, np.broadcast_to(np.zeros(()), (1, 1, channels, width)), matrix=source)
+    return Linear(**step.titles, shape=(*size, width), parts=(SumRegion((product,), size),))
 
 
 def _beside(step, made):

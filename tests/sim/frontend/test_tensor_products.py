@@ -182,3 +182,14 @@ def test_random(rng, trials):
     for _ in range(trials):
         core = Config(n=int(rng.choice([2, 4, 8])), training=True, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
         check(random_products(rng), core, int(rng.integers(1, 5)), rng)
+
+
+def test_transposed_operand_is_a_product_with_the_identity(rng, tmp_path):
+    """Keys, transposed, times values: the copy takes two stages, not one for each channel. The integers are exact."""
+    b = Builder(["n", 10, 12])
+    keys, values = (b.node("MatMul", ["x", integers(rng, 12, 12, limit=1)]) for _ in range(2))
+    b.node("MatMul", [b.node("Transpose", [keys], perm=[0, 2, 1]), values])
+    path, x = b.save(tmp_path), integers(rng, 3, 10, 12, limit=1)
+    check_graph(path, x, stages=5)
+    model = tpu.load(path, effort="fast")
+    np.testing.assert_array_equal(model.predict(x, "model", core=CORE, batch=3), model.predict(x))
