@@ -228,6 +228,7 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
         buffer=0,
         acc=0,
         bias=0,
+        bias_rows=0,
     )
     issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)
     assert issued == [issued[0] + tile * max(length, n) + row for tile in range(6) for row in range(length)]
