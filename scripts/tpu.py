@@ -1,4 +1,4 @@
-"""The command `tpu`, with the subcommands generate, run, sweep, train, compile and synth."""
+"""The command `tpu`, with the subcommands generate, run, train, sweep, text, compile and synth."""
 
 import gc
 import time
@@ -13,7 +13,7 @@ from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.hw.verilog.header import package_version, source
 from amaranth_tpu.sim.data.whole_files import write_file
 
-from .cli import compile_command, run_command, sweep_command, train_command
+from .cli import compile_command, run_command, sweep_command, text_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
 from .cli.flags import FlagCommand, FlagGroup
@@ -120,6 +120,7 @@ def generate(
 app.command(cls=FlagCommand, epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
 app.command(cls=FlagCommand, epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
 app.command(cls=FlagCommand, epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
+app.command(cls=FlagCommand, epilog=text_command.EXAMPLES)(takes_core()(text_command.text))
 app.command("compile", cls=FlagCommand, epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
 
 

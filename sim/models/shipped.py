@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["SHIPPED"]
+__all__ = ["GPT", "SHIPPED"]
 
 _HERE = Path(__file__).parent
 
@@ -14,3 +14,6 @@ SHIPPED = {
     "c": _HERE / "mnist_compact.onnx",
     "d": _HERE / "mnist_dense.onnx",
 }
+
+#: Weights of the character GPT, which `scripts/train/gpt.py` trained.
+GPT = _HERE / "gpt.safetensors"

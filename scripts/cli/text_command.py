@@ -1,0 +1,66 @@
+"""The command `tpu text`: a character GPT writes on the core."""
+
+from typing import Annotated
+
+import typer
+
+from .command_line import Json, console
+from .core_options import CoreChoice
+from .json_output import print_json
+from .run_options import SimulatorName
+
+__all__ = ["EXAMPLES", "text"]
+
+EXAMPLES = """
+Examples:
+
+`tpu text --prompt "The import statement"`: by the instruction-level model
+
+`tpu text --letters 20 --simulator verilator --n 8`: on the RTL
+"""
+
+
+def text(
+    core: CoreChoice,
+    prompt: Annotated[str, typer.Option(help="Start of the text. Letters outside the model's alphabet are left out.")] = "The ",
+    letters: Annotated[int, typer.Option(min=1, max=100_000, help="Number of letters to write.")] = 60,
+    temperature: Annotated[
+        float, typer.Option(min=0, max=10, help="Randomness of the choice. 0 takes the most likely letter.")
+    ] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice.")] = 1,
+    simulator: Annotated[
+        SimulatorName, typer.Option(metavar="NAME", help="verilator, icarus, model or golden.")
+    ] = SimulatorName.MODEL,
+    as_json: Json = False,
+):
+    """Write text with a small GPT, one letter a run, on the simulated core or a model of it.
+
+    The network has two blocks of width 64 with four heads, and was trained on Python's help topics. The keys and values of its
+    attention are outputs of a run and inputs of the next. Exits with 0 if every run has the golden model's bits.
+    """
+    from amaranth_tpu.sim.tpu.text import written
+
+    config, cycles, shown = core.config(), [], ""
+    for letter in written(prompt, letters, simulator.value, core=config, temperature=temperature, seed=seed):
+        if not as_json:
+            print(letter.text if shown else prompt + letter.text, end="", flush=True)
+        shown += letter.text
+        cycles.append(letter.run.result.cycles or (letter.run.program and letter.run.program.predicted_cycles))
+    figures = {
+        "simulator": simulator.value,
+        "prompt": prompt,
+        "text": shown,
+        "prompt_cycles": cycles[0],
+        "letter_cycles": cycles[-1] if letters > 1 else None,
+    }
+    if as_json:
+        print_json(figures, core=None if simulator is SimulatorName.GOLDEN else config)
+        return
+    print()
+    if cycles[0]:
+        estimated = "" if simulator.has_time else "estimated "
+        console.print(
+            f"{estimated}cycles: {cycles[0]:,} for the prompt"
+            + (f", {cycles[-1]:,} for a letter" if letters > 1 else "")
+            + "; every run has the golden model's bits"
+        )

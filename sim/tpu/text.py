@@ -1,0 +1,85 @@
+"""Text by the shipped character GPT, letter by letter, on any backend; keys and values of the attention stay between the runs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from amaranth_tpu.hw.tools.process import build_directory
+
+from ..models.gpt import TOKENS, gpt_model, state_names
+from ..models.gpt_text import decoded, encoded
+from .model import load
+
+__all__ = ["Letter", "written"]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter, and the run that chose it.
+
+    Parameters
+    ----------
+    text : str
+        The letter.
+    run : InferenceRun
+        The run of the prompt for the first letter, then the run of one letter.
+    """
+
+    text: str
+    run: object
+
+
+def _model(name, tokens, past):
+    folder = build_directory() / "gpt"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.onnx"
+    onnx.save(gpt_model(tokens, past), path)
+    return load(path)
+
+
+def _chosen(logits, temperature, random):
+    """Returns the index of the next letter: the most likely one at a temperature of 0, else drawn from the softmax."""
+    if not temperature:
+        return int(logits.argmax())
+    weights = np.exp((logits - logits.max()) / temperature)
+    return int(random.choice(len(weights), p=weights / weights.sum()))
+
+
+def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1):
+    """Continues a text. Yields a :class:`Letter` for each new letter.
+
+    The prompt runs as one batch of 32 letters; line ends fill a shorter one, and of a longer one the last 32 letters count. Each
+    further letter is a run of its own, which takes the keys and values of the 31 letters before as inputs.
+
+    Parameters
+    ----------
+    prompt : str
+    letters : int
+        Number of new letters.
+    on, core
+        Backend and configuration, as in :meth:`sim.tpu.model.Model.run`.
+    temperature : float
+        Divisor of the logits; 0 chooses the most likely letter.
+    seed : int
+        Seed of the random choice.
+
+    Raises
+    ------
+    RunError
+        If bits differ from the golden model.
+    """
+    random = np.random.default_rng(seed)
+    ids = encoded("\n" * TOKENS + prompt)[-TOKENS:]
+    run = _model("prompt", TOKENS, 0).run({"ids": ids[None]}, on, core=core).check()
+    one = _model("letter", 1, TOKENS - 1) if letters > 1 else None
+    state = {name: run.outputs[name] for name in state_names()}
+    while True:
+        chosen = _chosen(run.outputs["logits"][0, -1], temperature, random)
+        yield Letter(decoded([chosen]), run)
+        letters -= 1
+        if not letters:
+            return
+        past = {f"past_{name}": values[:, :, 1:] for name, values in state.items()}
+        run = one.run({"ids": np.array([[chosen]]), **past}, on, core=core, batch=1).check()
+        state = {name: np.concatenate([past[f"past_{name}"], run.outputs[name]], axis=2) for name in state_names()}

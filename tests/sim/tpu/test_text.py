@@ -1,0 +1,60 @@
+"""Text by the shipped GPT: runs that keep the attention's state."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.models.gpt import LAYERS, TOKENS, distances, gpt_model, state_names
+from amaranth_tpu.sim.models.gpt_text import ALPHABET, decoded, encoded
+from amaranth_tpu.sim.tpu.text import written
+
+PROMPT = "The import statement"
+
+
+def text_by_onnx(letters):
+    """Returns the most likely continuation of the prompt, by an ONNX interpreter in binary32 with the same state."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    prompt, letter = (
+        onnxruntime.InferenceSession(gpt_model(*sizes).SerializeToString()) for sizes in ((TOKENS, 0), (1, TOKENS - 1))
+    )
+    outputs = prompt.run(None, {"ids": encoded("\n" * TOKENS + PROMPT)[None, -TOKENS:]})
+    state, text = dict(zip(state_names(), outputs[1:])), []
+    for _ in range(letters):
+        text.append(int(outputs[0][0, -1].argmax()))
+        past = {name: values[:, :, 1:] for name, values in state.items()}
+        outputs = letter.run(None, {"ids": np.array([text[-1:]])} | {f"past_{name}": past[name] for name in past})
+        state = {name: np.concatenate([past[name], new], axis=2) for name, new in zip(state_names(), outputs[1:])}
+    return decoded(text)
+
+
+def test_alphabet_is_reversible():
+    assert decoded(encoded(ALPHABET)) == ALPHABET and len(set(ALPHABET)) == len(ALPHABET)
+    assert decoded(encoded("a7b")) == "ab"
+
+
+def test_distances():
+    """The bias is -inf above the diagonal, and falls by 2^-2h with each letter of distance for head h from 1."""
+    bias = distances(4)
+    assert np.isneginf(bias[:, 0, 1:]).all() and (bias[:, range(4), range(4)] == 0).all()
+    assert bias[0, 3].tolist() == [-0.75, -0.5, -0.25, 0] and bias[3, 2, 0] == -2 / 256
+
+
+def test_state_names():
+    assert len(state_names()) == 2 * LAYERS and state_names()[:3] == ["k_0", "v_0", "k_1"]
+
+
+def test_golden_text_equals_the_text_of_an_onnx_interpreter():
+    """The most likely letters of the golden model are those of binary32, so that the state passes rightly between the runs."""
+    assert "".join(letter.text for letter in written(PROMPT, 12, "golden", temperature=0)) == text_by_onnx(12)
+
+
+def test_temperature_and_seed_draw_letters():
+    """A high temperature gives another text than the most likely letters, and the same seed the same text."""
+    texts = ["".join(one.text for one in written("x", 4, "golden", temperature=heat, seed=3)) for heat in (0, 5, 5)]
+    assert texts[0] != texts[1] and texts[1] == texts[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["model", "verilator"])
+def test_letters_on_the_core_have_the_bits_of_the_golden_model(simulator):
+    runs = [letter.run for letter in written(PROMPT, 3, simulator, core="tiny", temperature=0)]
+    assert [run.result.mismatched_bits for run in runs] == [0, 0, 0]
