@@ -91,35 +91,11 @@ class FunctionPair(wiring.Component):
 
         step = functools.partial(self._step, m, lane)
 
-        # The entry, and the distance of the exponent from the exponents of the table. A root needs an even distance.
-        half, inverse = self.scale
-        distance = Signal(signed(9))
-        below, above = distance < 0, Signal()
-        binade, inside = Signal(4), Signal(4)
-        lowest, highest = self.base + (half & distance[0]), self.base + self.last - (half & ~distance[0])
-        m.d.comb += [
-            distance.eq(x.exponent - self.first),
-            above.eq(~distance[8] & (distance[4:8].any() | (distance[:4] > self.last))),
-            inside.eq(x.exponent[:4] - (self.first[:4] - self.base)),
-            binade.eq(Mux(below, lowest, Mux(above, highest, inside))),
-        ]
-        at = step(
-            "at",
-            address=Mux(write, place, Cat(x.fraction, binade, x.sign)),
-            distance=distance,
-            below=below,
-            above=above,
-            between=self.between.word_select(lane, 12),
-            zero=x.exponent == 0,
-            full=x.exponent == EXPONENT_MAX,
-            nan=_is_nan(x),
-            sign=x.sign,
-            keep=keep,
-            multiply=self.multiply,
-        )
+        at = self._address(m, lane, x, keep, write, place)
 
         # While the memories are read: the increase of the exponent, and the position between two entries. The position is 0
         # where the function is constant, and for a product.
+        half, inverse = self.scale
         low, high = self.linear_low.bit_select(at.sign, 1), self.linear_high.bit_select(at.sign, 1)
         power, outside = (at.below & low) | (at.above & high), at.below | at.above
         from_zero = power & at.zero
@@ -147,6 +123,37 @@ class FunctionPair(wiring.Component):
 
         self._go_on(m, lane, found)
         return at.address
+
+    def _address(self, m, lane, x, keep, write, place):
+        """Returns the first pipeline register of a lane: the address of the entry of `x`, or `place` while `write`. The
+        register also has the distance of the exponent from the exponents of the table. A root needs an even distance."""
+        half, _ = self.scale
+        distance = Signal(signed(9))
+        below, above = distance < 0, Signal()
+        binade, inside = Signal(4), Signal(4)
+        lowest, highest = self.base + (half & distance[0]), self.base + self.last - (half & ~distance[0])
+        m.d.comb += [
+            distance.eq(x.exponent - self.first),
+            above.eq(~distance[8] & (distance[4:8].any() | (distance[:4] > self.last))),
+            inside.eq(x.exponent[:4] - (self.first[:4] - self.base)),
+            binade.eq(Mux(below, lowest, Mux(above, highest, inside))),
+        ]
+        return self._step(
+            m,
+            lane,
+            "at",
+            address=Mux(write, place, Cat(x.fraction, binade, x.sign)),
+            distance=distance,
+            below=below,
+            above=above,
+            between=self.between.word_select(lane, 12),
+            zero=x.exponent == 0,
+            full=x.exponent == EXPONENT_MAX,
+            nan=_is_nan(x),
+            sign=x.sign,
+            keep=keep,
+            multiply=self.multiply,
+        )
 
     def _go_on(self, m, lane, found):
         """Interpolates from an entry to a lane's output. A product passes the same pipeline, as an entry with slope 0."""

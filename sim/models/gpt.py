@@ -70,19 +70,39 @@ class _Writer:
         block = f"blocks.{layer}"
         q = self.heads(normal, f"{block}.q", f"q_{layer}")
         k, v = (self.heads(normal, f"{block}.{part}", f"{part}_{layer}") for part in "kv")
-        if self.past:
-            k, v = (self.add("Concat", [f"past_{new}", new], f"{new}.all", axis=2) for new in (k, v))
-        turned = self.add("Transpose", [k], f"{block}.keys", perm=(0, 1, 3, 2))
-        scores = self.add("MatMul", [q, turned], f"{block}.products")
-        scores = self.add("Mul", [scores, self.constant("scale", np.float32(_EACH**-0.5))], f"{block}.scores")
-        bias = self.constant("distances", distances(self.past + self.tokens)[:, self.past :])
-        weights = self.add("Softmax", [self.add("Add", [scores, bias], f"{block}.biased")], f"{block}.weights", axis=-1)
-        heads = self.add("MatMul", [weights, v], f"{block}.attended")
+        heads = self.attended_with_state(q, k, v, layer) if self.past else self.attended(q, k, v, layer)
         joined = self.constant("joined", np.array([0, self.tokens, WIDTH]))
         rows = self.add(
             "Reshape", [self.add("Transpose", [heads], f"{block}.rows", perm=(0, 2, 1, 3)), joined], f"{block}.joined"
         )
         return self.linear(rows, f"{block}.o", f"{block}.projected")
+
+    def attended(self, q, k, v, layer):
+        """Adds the attention of all letters to each other."""
+        weights = self.softmax(self.products(q, k, f"products_{layer}"), layer)
+        return self.add("MatMul", [weights, v], f"attended_{layer}")
+
+    def attended_with_state(self, q, k, v, layer):
+        """Adds the attention of one letter to itself and to the letters before. The state and the new letter have separate
+        products, so that the state is not copied."""
+        own = self.add("Mul", [q, k], f"own_products_{layer}")
+        own = self.add("ReduceSum", [own, self.constant("last", np.array([-1]))], f"own_{layer}", keepdims=1)
+        before = self.products(q, f"past_k_{layer}", f"products_{layer}")
+        weights = self.softmax(self.add("Concat", [before, own], f"all_{layer}", axis=-1), layer)
+        sizes = self.constant("sizes", np.array([self.past, 1]))
+        parts = [f"weights_before_{layer}", f"weight_own_{layer}"]
+        self.nodes.append(helper.make_node("Split", [weights, sizes], parts, axis=-1))
+        before = self.add("MatMul", [parts[0], f"past_v_{layer}"], f"attended_before_{layer}")
+        own = self.add("Mul", [parts[1], v], f"attended_own_{layer}")
+        return self.add("Add", [before, own], f"attended_{layer}")
+
+    def products(self, q, k, output):
+        return self.add("MatMul", [q, self.add("Transpose", [k], f"{output}.keys", perm=(0, 1, 3, 2))], output)
+
+    def softmax(self, products, layer):
+        scores = self.add("Mul", [products, self.constant("scale", np.float32(_EACH**-0.5))], f"scores_{layer}")
+        bias = self.constant("distances", distances(self.past + self.tokens)[:, self.past :])
+        return self.add("Softmax", [self.add("Add", [scores, bias], f"biased_{layer}")], f"weights_{layer}", axis=-1)
 
     def block(self, x, layer):
         name = f"blocks.{layer}"
