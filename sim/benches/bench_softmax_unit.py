@@ -53,7 +53,7 @@ def least_results(rng, count):
 
 def chosen_rows(rng, count):
     """Draws the sums of one row, as bits: ties, infinities, a NaN, no number at all, or a maximum of 8,192 or more."""
-    kind = rng.randrange(9)
+    kind = rng.randrange(10)
     row = np.array([rng.gauss(0, 3) for _ in range(count)], np.float32).view(np.uint32)
     somewhere = rng.choice((0, count - 1, rng.randrange(count)))
     if kind == 0:
@@ -62,8 +62,9 @@ def chosen_rows(rng, count):
         row[[index for index in range(count) if rng.random() < 0.7]] = 0xFF800000
     elif kind == 2:
         row[somewhere] = rng.choice((golden.NAN, 0x7F800000))
-    elif kind == 3:  # maxima of 8,192 times a power of two
-        row[:] = [0x46000000 + (rng.randrange(4) << 23) - rng.randrange(3) for _ in row]
+    elif kind == 3:  # on both sides of a power of two from 4,096 on
+        bits = 0x45800000 + (rng.randrange(5) << 23)
+        row[:] = [bits + rng.randrange(-6, rng.choice((1, 3))) for _ in row]
     elif kind == 4:
         row[somewhere] = 0x46000000 + rng.getrandbits(29)
     elif kind == 5:  # all far below zero
@@ -74,6 +75,8 @@ def chosen_rows(rng, count):
     elif kind == 7:
         row[[index for index in range(count) if rng.random() < 0.5]] = 0x80000000  # zeros of both signs
         row[somewhere] = 0
+    elif kind == 8:  # some of them below the last place of a distance
+        row -= np.array([rng.choice((0, rng.randrange(10, 60))) << 23 for _ in row], np.uint32)
     return [int(bits) for bits in golden.add(row, np.uint32(0x80000000))]
 
 

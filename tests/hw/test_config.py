@@ -72,7 +72,7 @@ def test_attention_wants_more_biases():
     assert (Config(attention=False).bias_depth, Config().bias_depth) == (64, 512)
     assert Config(bias_depth=64).bias_depth == Config(attention=False, bias_depth=64).bias_depth == 64
     assert PRESETS["training"] == Config(training=1)
-    assert [name for name, config in PRESETS.items() if config.training] == ["training"]
+    assert [name for name, config in PRESETS.items() if config.training] == ["training", "transformer"]
 
 
 def test_presets_with_another_n():

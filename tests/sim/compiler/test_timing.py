@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.timing.model import simulate
@@ -13,10 +13,12 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
-from core_runs import MemoryBuilder, image_of, run
+from core_runs import TINY, MemoryBuilder, image_of, run
 from graphs import SHARED
 from suites import slow
 
+#: Of a core that has room for the rows of the softmax programs.
+SOFTMAX = {"softmax": True, "unified_buffer_depth": 256, "accumulator_depth": 64, "bias_depth": 16}
 UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]
 
 
@@ -69,6 +71,36 @@ def test_loads_stall_table_loads(n, rng):
     found = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 32})["runs"]]
     expected = [simulate(ops, config, latency=32).cycles for ops in programs]
     assert found[1] > found[0] + 300
+    assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
+
+
+def _softmax(config, rows, tiles, wide):
+    """Sums of zero, then four instructions SOFTMAX of `rows` rows of `tiles` tiles, so that sums of exponentials are large."""
+    emitter, format_ = Emitter(config, 1), Format(wide)
+    emitter.transfer(Opcode.LOAD, Region.INPUT, 0, rows, buffer=0)
+    emitter.transfer(Opcode.LOAD_WEIGHTS, Region.INPUT, 0, tiles)
+    emitter.transfer(Opcode.LOAD_BIAS, Region.INPUT, 0, tiles, bias=0)
+    sums = dict.fromkeys(INSTRUCTIONS[Opcode.MATMUL].widths, 0)
+    counts = dict(start=1, rows0=rows, rows1=1, tiles0=tiles, tiles1=1, rows0_stride=1, tiles0_acc_stride=rows)
+    emitter.emit(Opcode.MATMUL, sums | counts)
+    fields = dict(rows=rows, tiles=tiles, lanes=config.n, acc_stride=rows, buffer_stride=rows * (1 + wide), format=format_)
+    for _ in range(4):
+        emitter.emit(Opcode.SOFTMAX, dict(acc=0, buffer=64, **fields))
+    return emitter.ops
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_softmax_cycles_of_the_core(lanes, rng):
+    """The timing model's cycles of programs with SOFTMAX are within 3 % of the RTL's."""
+    config, host = Config(**TINY | SOFTMAX | {"softmax_lanes": lanes}), MemoryBuilder(rng)
+    given = {"INPUT": host.place(bytes(4096))}
+    programs = [_softmax(config, *case) for case in ((1, 1, 0), (16, 2, 0), (8, 8, 1), (4, 16, 0))]
+    images = [image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})]) for ops in programs]
+    runs = [{"regions": {**given, "MODEL": host.place(image)}} for image in images]
+    result = run(config, host, runs, memory={"latency": 32}, simulator="verilator")
+    found = [one["counters"]["cycles"] for one in result["runs"]]
+    expected = [simulate(ops, config, latency=32).cycles for ops in programs]
     assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
 
 
