@@ -151,7 +151,7 @@ class Config:
     @property
     def read_latency(self):
         """Returns the read latency of the accumulators in cycles: 2 if the lead leaves a cycle for a register after the memory,
-        else 1."""
+        and 1 otherwise."""
         return min(2, 1 + self.lead)
 
     @property

@@ -22,7 +22,8 @@ class ToolError(RuntimeError):
 
 
 def build_directory():
-    """Returns the folder of generated files: `$TPU_BUILD`, else `build/` in the checkout, else the user's cache.
+    """Returns the folder of generated files: `$TPU_BUILD` if it is set. Otherwise it is `build/` in the checkout or, if that is
+    not writable, a folder in the user's cache.
 
     Raises
     ------

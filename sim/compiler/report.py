@@ -64,7 +64,8 @@ class LayerCost:
 
     @property
     def bound(self):
-        """Returns the bottleneck: the reason with most stall cycles, if these exceed the busy cycles; else "bus" or "array"."""
+        """Returns the bottleneck. If the reason with most stall cycles has more of them than there are busy cycles, it is the
+        bottleneck. Otherwise the bottleneck is "bus" or "array"."""
         if self.stalls:
             reason, cycles = max(self.stalls.items(), key=lambda entry: entry[1])
             if cycles > self.busy:

@@ -247,7 +247,8 @@ class _Reader:
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def fixed_by(self, error):
-        """Returns the batch size that a node requires although the input leaves it open. Returns None if there is none."""
+        """Returns the batch size that a node requires although the batch size of the input is open. Returns None if no single
+        batch size is required. `error` is the :class:`.BatchFixed` that the node raised."""
         return error.batch if self.inputs.is_open and (error.certain or self._multiplied(error.node)) else None
 
     def _multiplied(self, node):

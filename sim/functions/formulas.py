@@ -139,7 +139,8 @@ def clipped(one, low, high):
 
 
 def cut_below(one, slope, below):
-    """Returns a formula that equals `one` where it is positive, else `slope * below(one)`. `below(0)` must be 0."""
+    """Returns a formula with the value `one` where `one` is positive, and the value `slope * below(one)` elsewhere. `below(0)`
+    must be 0."""
     zero = constant(0)
     return formula("add", largest(one, zero), formula("multiply", constant(slope), below(least(one, zero))))
 

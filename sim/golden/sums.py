@@ -122,7 +122,7 @@ class Sums:
         return result
 
     def kept(self, gradient, result):
-        """Computes the gradient of ReLU in bfloat16: `gradient` where `result` is above 0, else +0."""
+        """Computes the gradient of ReLU in bfloat16: `gradient` where `result` is above 0, and +0 elsewhere."""
         bits = result.view(np.uint16)
         return np.where((bits > 0) & (bits <= 0x7F80), gradient, bfloat16(0))  # NaN compares as not above 0
 

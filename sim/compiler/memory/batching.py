@@ -55,7 +55,8 @@ class Batched:
         return self.stages[number].output in self.along_x
 
     def count(self, name):
-        """Returns the length of a tensor's sample axis: the number of chunks if its samples are along x, else of samples."""
+        """Returns the length of a tensor's sample axis: the number of chunks if its samples are along x, and the number of
+        samples otherwise."""
         return self.chunks if name in self.along_x else self.batch
 
     def runs(self):

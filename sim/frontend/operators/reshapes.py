@@ -110,7 +110,8 @@ def _wanted(step, tensor, sizes):
 
 def _placed(step, tensor, sizes):
     """Returns the same values in another shape. The batch's axis is the axis with the same number of values before it, so that a
-    sample's values stay contiguous; else the axis that joins some of these values, `outer`, and the samples."""
+    sample's values stay contiguous. If there is no such axis, it is the axis that joins some of these values, `outer`, and the
+    samples."""
     values, powers = [size for size, _ in sizes], [power for _, power in sizes]
     batch, outer = None, 1
     if tensor.batch is not None:

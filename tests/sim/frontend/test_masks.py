@@ -164,7 +164,7 @@ def test_positions(rng, tmp_path, later):
 
 @pytest.mark.slow
 def test_rtl(rng, tmp_path):
-    """Bias rows on the RTL equal the golden model's biases, in a bias memory that is too small for the mask."""
+    """Bias rows on the RTL match the biases of the golden model, in a bias memory that is too small for the mask."""
     core = Config(n=4, bias_depth=8, accumulator_depth=64)
     x = rng.normal(size=(3, 6, 6)).astype(np.float32)
     model = tpu.load(masked(rng, np.where(CAUSAL < 0, CAUSAL, rng.normal(size=CAUSAL.shape).astype(np.float32))).save(tmp_path))

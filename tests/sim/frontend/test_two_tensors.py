@@ -49,7 +49,7 @@ def test_several_tensors(rng, tmp_path, operator):
 
 
 def test_a_factor_for_each_position_is_not_copied_to_all_channels(rng, tmp_path):
-    """The product of an image, after Relu, with one number for each position equals onnxruntime."""
+    """The product of an image, after Relu, with one number for each position gives the same results as onnxruntime."""
     b = Builder(["n", 3, 4, 5])
     image, factor = (b.node("Conv", ["x", integers(rng, count, 3, 1, 1, limit=1)]) for count in (6, 1))
     b.node("Mul", [factor, b.node("Relu", [image])])
