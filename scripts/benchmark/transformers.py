@@ -33,7 +33,7 @@ def _macs(tokens, width, hidden):
 def transformers(
     sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
-    preset: Annotated[str, typer.Option(help="Preset of the core.")] = "training",
+    preset: Annotated[str, typer.Option(help="Preset of the core.")] = "transformer",
     rtl: Annotated[bool, typer.Option("--rtl", help="Simulate the RTL instead of the instruction-level model.")] = False,
     as_json: Json = False,
     write: Write = False,

@@ -155,7 +155,7 @@ def test_links_are_written_through(tmp_path, monkeypatch):
 
 def test_build_directory(tmp_path, monkeypatch, read_only):
     """The build folder is `build` in the checkout. If the checkout is read-only, it is the user's cache. If the cache is
-    read-only too, it is a temporary folder."""
+    read-only too, the function raises ToolError."""
     monkeypatch.delenv("TPU_BUILD", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(process, "_ROOT", tmp_path / "checkout")

@@ -58,6 +58,11 @@ def test_golden_model_has_no_core(command):
     assert figures["core"] is None and figures["model"] == {"name": "d", "sha256": digest(SHIPPED["d"])}
 
 
+def test_text_without_a_core(command):
+    figures = printed("text", command("text", "--letters", 1, "--simulator", "golden", "--json").stdout)
+    assert figures["core"] is None and len(figures["text"]) == 1 and figures["prompt_cycles"] is None
+
+
 def test_generated_core(command, tmp_path):
     done = command("generate", "--preset", "tiny", "--n", "2", "-o", tmp_path / "x.v", "--json")
     figures = printed("generate", done.stdout)

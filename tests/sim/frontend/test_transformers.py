@@ -79,8 +79,8 @@ def test_vision_transformer(rng, tmp_path, place, batch):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_decoder_with_a_cache(rng, tmp_path, place):
-    """A step of one token: past keys and values are inputs, the next ones outputs. Steps from an empty cache equal the whole
-    sequence at once."""
+    """A step of one token: past keys and values are inputs, the next ones outputs. The last of four steps from an empty cache
+    gives the same results as onnxruntime, and other results than without the past."""
     past, length = 4, 4
     b = inputs(
         Builder([], opset=17),
