@@ -52,6 +52,7 @@ def texts(path):
     return re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text())
 
 
+@pytest.mark.slow
 def test_roofline(draw, run, tmp_path):
     pytest.importorskip("matplotlib")
     file, figures = run
@@ -92,6 +93,7 @@ def test_labels_do_not_collide():
         assert not any(box.overlaps(other) for other in boxes[:index]), index
 
 
+@pytest.mark.slow
 def test_stalls(draw, run, tmp_path):
     pytest.importorskip("matplotlib")
     file, figures = run
@@ -103,13 +105,15 @@ def test_stalls(draw, run, tmp_path):
     assert f"Where {figures['cycles']:,} cycles went" in found
 
 
-@pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), pytest.param("pdf", b"%PDF", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_formats(draw, run, tmp_path, kind, head):
     pytest.importorskip("matplotlib")
     assert draw("stalls", run[0], "-o", tmp_path / f"s.{kind}").returncode == 0
     assert (tmp_path / f"s.{kind}").read_bytes().startswith(head)
 
 
+@pytest.mark.slow
 def test_svg_has_dark_colours(draw, run, tmp_path):
     """An SVG plot has a dark-mode rule for each of its colours, and the same input gives the same bytes."""
     pytest.importorskip("matplotlib")
@@ -142,6 +146,7 @@ def test_text_contrast():
             assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 3, (name, page)
 
 
+@pytest.mark.slow
 def test_refusals(draw, run, tmp_path):
     file, figures = run
     (tmp_path / "none.json").write_text("[1]")
@@ -158,6 +163,7 @@ def test_refusals(draw, run, tmp_path):
     assert not (tmp_path / "x.svg").exists()
 
 
+@pytest.mark.slow
 def test_without_matplotlib(run, tmp_path):
     code = "import sys; sys.modules['matplotlib'] = None; from amaranth_tpu.scripts.pictures import main; main()"
     done = subprocess.run(

@@ -9,6 +9,8 @@ import pytest
 from amaranth_tpu.hw.spec.registers import STALLS
 from command import SMALL, refused, tpu, write_model
 
+pytestmark = pytest.mark.slow  # the fixture simulates a core for many seconds
+
 #: SQL for Perfetto's trace processor and for the tables below, in which a cycle takes 1,000 ns.
 TRACK = "slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)"
 

@@ -44,7 +44,7 @@ def dense(tmp_path_factory):
     return build.save(tmp_path_factory.mktemp("dense"))
 
 
-@pytest.mark.parametrize("kind, options", [*slow(("convolutional", ["--pooling"])), ("dense", [])])
+@pytest.mark.parametrize("kind, options", slow(("convolutional", ["--pooling"]), ("dense", [])))
 def test_layers(command, kind, options, request, digits):
     path = request.getfixturevalue(kind)
     done = command("run", *SMALL, *options, "--model", path, "--data", digits, "--images", 4, "--layers", "--json")

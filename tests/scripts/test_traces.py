@@ -25,8 +25,11 @@ assert model.compare(x).error is None
 #: Arguments of `tpu` (or a program), and the files that it must leave in the current folder.
 VERBS = [
     ("run --model model.onnx --input samples.npy --simulator golden --output y.npy --json", {"y.npy"}),
-    ("train --model model.onnx --input samples.npy --labels labels.npy --epochs 1 --batch 16 -o new.onnx --json", {"new.onnx"}),
     *slow(
+        (
+            "train --model model.onnx --input samples.npy --labels labels.npy --epochs 1 --batch 16 -o new.onnx --json",
+            {"new.onnx"},
+        ),
         (f"run --model model.onnx --input samples.npy --simulator icarus {_TINY}", set()),
         (f"compile --model model.onnx --batch 2 -o net {_TINY}", {"net"}),
         (f"generate -o tpu.v {_TINY}", {"tpu.v"}),

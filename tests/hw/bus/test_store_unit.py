@@ -23,6 +23,7 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             "bias": 0,
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
             "row": rng.randrange(1 << 14),
+            "transpose": 0,
         }
 
     todo = [entry(number) for number in range(count)]

@@ -54,6 +54,7 @@ def check_resets(rng, config, count, memory):
             ).all(), f"{name} differs"
 
 
+@pytest.mark.slow
 def test_resets(rng):
     check_resets(rng, Config(**TINY | NARROW), 3, {"latency": 200})
 

@@ -65,6 +65,7 @@ def test_masks_are_checked(rng):
         program.pack_input(x, targets, masks)
 
 
+@pytest.mark.slow
 def test_cycles_of_adam(rng):
     """For 784-128-10, an Adam step takes between one and three times the cycles of an SGD step."""
     training = differentiate(chain(rng, (784, 128, 10)))

@@ -177,6 +177,7 @@ def test_variable_switches_off_and_is_checked(path, folder, monkeypatch):
         compiled(path)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(path, folder, no_search):
     """If two processes compile the same program at once, both succeed with the same program, and the cache has one complete
     file."""

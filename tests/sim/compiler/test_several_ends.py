@@ -185,6 +185,7 @@ def test_image_with_a_softmax_of_one_output(rng, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_run_with_several_inputs_and_outputs(rng, tmp_path, digits):
     """`tpu run` reads several inputs from one .npz file and writes several outputs to one. `tpu train` refuses such a model."""
     path, feeds = step(rng, tmp_path), feeds_of(rng)

@@ -108,6 +108,7 @@ def unet(rng, size=8, channels=(3, 4, 4)):
     return b
 
 
+@pytest.mark.slow
 def test_unet(rng, tmp_path):
     x = rng.random((2, 1, 8, 8), dtype=np.float32)
     check_graph(unet(rng, 8).save(tmp_path), x)

@@ -9,6 +9,8 @@ import pytest
 from amaranth_tpu.scripts.show.wave_picture import moving_cycles, wave_picture
 from amaranth_tpu.sim.host.array_wave import record_wave
 
+pytestmark = pytest.mark.slow  # the fixture simulates a core for many seconds
+
 PICTURE = Path(__file__).parents[3] / "hw" / "wave.svg"
 N = 4
 

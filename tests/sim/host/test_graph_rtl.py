@@ -27,7 +27,7 @@ def exact(graph, config, random, batch, count=None, **memory):
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
 
 
-@pytest.mark.parametrize("config, number", [(SHARED, 1), *slow(*((SMALL, number) for number in range(312)))])
+@pytest.mark.parametrize("config, number", slow((SHARED, 1), *((SMALL, number) for number in range(312))))
 def test_random_graph(rng, config, number):
     graph = random_graph(rng, functions=FUNCTIONS)
     try:

@@ -35,6 +35,7 @@ def test_simulators_see_the_same(job):
     assert len(runs[0]) == 1 and runs[0] == runs[1]
 
 
+@pytest.mark.slow
 def test_fault(job):
     network, program, samples = job
     first, _ = HostImage(program, samples.astype(bfloat16)).outputs

@@ -175,6 +175,7 @@ def _build(place, verilog):
     return str(runner.Simulation(simulator="icarus", verilog=verilog, top="tpu").build())
 
 
+@pytest.mark.slow
 def test_parallel_builds_are_made_once(tmp_path):
     verilog = stand_in(CONFIG, "// parallel")
     with multiprocessing.get_context("spawn").Pool(3) as pool:

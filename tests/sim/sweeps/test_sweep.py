@@ -50,7 +50,8 @@ def test_bits_of_memory():
     table = section(DATASHEET, "memories")
     rows = [line.split("|") for line in table.splitlines() if any(name in line for name in ("_lane.", "_column."))]
     sizes = [int(row[2]) * int(row[3].split("x")[0].replace(",", "")) * int(row[3].split("x")[1]) for row in rows]
-    assert len(sizes) == 4 and sum(sizes) == jobs.memory_bits(Config())
+    large = [size for size in sizes if size > 1 << 13]
+    assert len(large) == 4 and sum(large) == jobs.memory_bits(Config())
 
 
 def test_only_the_rest(tmp_path):
