@@ -96,6 +96,8 @@ class SymbolicTensor:
         Large negative numbers may stand for minus infinity. Only a Softmax, which gives 0 for both, may compute with the tensor.
     shares : bool
         Is the result of a Softmax.
+    emptied : bool
+        Is computed from a Softmax with rows that a constant mask hides completely: their values are NaN.
     undefined : bool
         Holds the truth values of IsNaN; its node and index are those of the operand.
     guard : SymbolicTensor or None
@@ -122,6 +124,7 @@ class SymbolicTensor:
     truth: bool = False
     low: bool = False
     shares: bool = False
+    emptied: bool = False
     undefined: bool = False
     guard: object = field(default=None, repr=False)
     label: str = ""

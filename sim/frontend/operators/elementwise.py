@@ -270,16 +270,23 @@ def _bounded(step, tensor):
 @operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
 def shares_of(step, tensor):
     """Handles Softmax and LogSoftmax."""
-    return replace(softmax(step, tensor), shares=step.operator == "Softmax", guard=tensor.guard)
+    result, mask = softmax(step, tensor), hidden(tensor.index).reshape(tensor.dims)
+    emptied = bool(mask.all(axis=_covered_axes(step, tensor)).any())
+    return replace(result, shares=step.operator == "Softmax", emptied=emptied, guard=tensor.guard)
+
+
+def _covered_axes(step, tensor):
+    """Returns the axes of Softmax. Before opset 13 the operator covers all axes that start at its attribute."""
+    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
+    return (axis,) if step.opset >= 13 else tuple(range(axis, len(tensor.dims)))
 
 
 def softmax(step, tensor, kind=None):
     """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
     the operator's kind. No stage computes a softmax over several positions at once. Such a softmax must therefore be at the end
     of the model, so that the reader can remove it."""
-    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
-    # Before opset 13 the operator covers all axes from this one on.
-    axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
+    axes = _covered_axes(step, tensor)
+    axis = axes[0]
     if tensor.batch in axes:
         raise ModelError(
             f"{step.title}: is along axis {axis} of {show(tensor)}, so across the batch; a sample may only depend on itself"
@@ -287,7 +294,7 @@ def softmax(step, tensor, kind=None):
     covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
     mask = hidden(tensor.index).reshape(tensor.dims)
-    if tensor.low and mask.all(axis=tuple(axes)).any():
+    if tensor.low and mask.all(axis=axes).any():
         raise ModelError(f"{step.title}: a mask adds infinite or very low values to all {covered} values of a row")
     tensor = replace(tensor, index=revealed(tensor.index), low=False)
     if covered == tensor.size:

@@ -32,9 +32,16 @@ def not_a_number(step, tensor):
     """Handles IsNaN of a Softmax, with which models replace the shares of rows that are masked completely."""
     if not tensor.shares:
         raise ModelError(f"{step.title}: is only supported for the result of Softmax")
-    if tensor.guard is None:  # a constant mask leaves a value in each row
+    _check_rows(step, tensor)
+    if tensor.guard is None:  # constant masks leave a value in each row
         return np.zeros((1,) * len(tensor.dims), bool)
     return replace(tensor, integer=True, truth=True, undefined=True)
+
+
+def _check_rows(step, *tensors):
+    """Raises the error for values in the place of NaN that a constant mask causes. On the core, NaN times 0 is NaN."""
+    if any(isinstance(tensor, SymbolicTensor) and tensor.emptied for tensor in tensors):
+        raise ModelError(f"{step.title}: replaces NaN of rows that a constant mask hides completely; let the mask leave a value")
 
 
 def _defined(step, condition, one, two):
@@ -97,6 +104,7 @@ def where(step, tensor):
     condition, *sides = step.arguments
     if any(isinstance(side, SymbolicTensor) and (side.integer or side.truth) for side in sides):
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+    _check_rows(step, *sides)
     if isinstance(condition, SymbolicTensor):
         if condition.undefined:
             return _defined(step, condition, *sides)

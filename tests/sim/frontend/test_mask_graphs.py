@@ -210,3 +210,17 @@ def test_refusals(rng, tmp_path):
     b = graph(TensorProto.INT64)
     b.node("Where", [b.node("Equal", ["pad", np.array(3)]), number(0), "x"])
     refused(b.save(tmp_path), "Equal", "not supported")
+
+
+@pytest.mark.parametrize("by", ["IsNaN", "Where"])
+def test_zero_in_place_of_completely_hidden_rows_is_refused(rng, tmp_path, by):
+    """A constant mask hides a whole row, and the model replaces its shares (NaN) by 0. The core would multiply NaN by 0."""
+    b = graph()
+    scores(b, rng)
+    hidden = np.zeros((SIZE, SIZE), np.float32)
+    hidden[1] = -np.inf
+    b("Add", hidden)
+    shares = b("Softmax", axis=-1)
+    condition = b("IsNaN") if by == "IsNaN" else np.isneginf(hidden[:, :1])
+    b.node("Where", [condition, number(0), shares])
+    refused(b.save(tmp_path), by, "rows that a constant mask hides completely")
