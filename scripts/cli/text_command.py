@@ -1,4 +1,4 @@
-"""The command `tpu text`: a character GPT writes on the core."""
+"""The command `tpu text`, which writes text with a character GPT that runs on the core."""
 
 from typing import Annotated
 

@@ -169,8 +169,10 @@ def multiply(rows, **changes):
     "features, table_lanes, grants",
     [
         ({}, 8, 1),
-        (TRAINING, 4, 0.6),
-        *slow(*((features, lanes, grants) for features in ({}, {"pooling": True}, TRAINING) for lanes, grants in PACES)),
+        *slow(
+            (TRAINING, 4, 0.6),
+            *((features, lanes, grants) for features in ({}, {"pooling": True}, TRAINING) for lanes, grants in PACES),
+        ),
     ],
     ids=str,
 )

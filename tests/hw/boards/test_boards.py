@@ -23,6 +23,7 @@ def verilog(name):
     return BOARDS[name].to_verilog(SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, made",
     [*((name, "ulx3s-25f") for name in BOARDS), *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)],

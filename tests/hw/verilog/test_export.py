@@ -52,8 +52,8 @@ def test_icarus(verilog, tmp_path):
 @pytest.mark.parametrize(
     "sizes",
     [
-        TINY | MIXED,
         *slow(
+            TINY | MIXED,
             {"n": 4, "table_lanes": 2},
             TINY | FEW_SIZES[0],
             TINY | FEW_SIZES[4],
@@ -61,7 +61,7 @@ def test_icarus(verilog, tmp_path):
             {},
             {"n": 32},
             {"n": 8, "table_lanes": 8},
-        ),
+        )
     ],
     ids=str,
 )

@@ -177,6 +177,7 @@ def test_bundle_of_several_inputs_and_outputs(rng, tmp_path):
         assert f"Values {stretch.start} to {stretch.stop - 1} of a sample's output: {part['name']!r}" in header
 
 
+@pytest.mark.slow
 def test_image_with_a_softmax_of_one_output(rng, tmp_path):
     b = ends(Builder([]), x=["n", 3])
     hidden = b.node("Relu", [b.node("MatMul", ["x", weights(rng, 3, 4)])])

@@ -30,7 +30,7 @@ def check(name, config, batch, quick=False):
     assert abs(program.predicted_cycles / cycles - 1) < 0.01, f"{program.predicted_cycles} cycles expected, {cycles} in the RTL"
 
 
-@pytest.mark.parametrize("name, batch", [("d", 16), *slow(("default", 1), ("default", 8), ("c", 2))])
+@pytest.mark.parametrize("name, batch", slow(("d", 16), ("default", 1), ("default", 8), ("c", 2)))
 def test_prediction_at_small_batches(name, batch):
     """The predicted cycles are within 1 % of the RTL's at small batches, for networks limited by weights, by operands, or by the
     shared vector port."""

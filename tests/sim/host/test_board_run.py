@@ -37,6 +37,7 @@ def test_run(digits, model):
     assert (figures["board"], figures["cycles"], figures["busy"], board.runs) == (board.name, 3000, 1200, 3)
 
 
+@pytest.mark.slow
 def test_run_for_people(digits, model):
     with StandInBoard(CONFIG) as board:
         done = run(board, digits, model)

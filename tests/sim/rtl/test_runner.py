@@ -43,7 +43,7 @@ def check(result, count):
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
-@pytest.mark.parametrize("memory", [*slow({}, {"latency": 32}), {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
+@pytest.mark.parametrize("memory", slow({}, {"latency": 32}, {"latency": 20, "pause_percent": 40, "pause_seed": 3}))
 def test_whole_run(simulator, memory):
     ticks = []
     result = whole_runs.run_batches(

@@ -55,6 +55,7 @@ def words_of(text, short):
     return [word for value in values if (word := value.to_bytes(32, "big").strip(b"\0").decode())]
 
 
+@pytest.mark.slow
 def test_trace(recorded):
     program, result, trace = recorded
     text = trace.read_text()
@@ -74,6 +75,7 @@ def test_trace(recorded):
     assert "END" in decoded and decoded.count("VERDICT") == len(opcodes)
 
 
+@pytest.mark.slow
 def test_save_file(recorded):
     _, _, trace = recorded
     signals = signals_of(trace.read_text())
@@ -83,6 +85,7 @@ def test_save_file(recorded):
     assert len(named) > 20 and set(named) <= set(signals)
 
 
+@pytest.mark.slow
 def test_save_file_shows_cells(recorded):
     """GTKWave's save file shows operand, weights and sums of the first and the last cell, all of which change in the run."""
     _, _, trace = recorded
@@ -97,6 +100,7 @@ def test_save_file_shows_cells(recorded):
             assert len(set(re.findall(rf"^b([01]+) {re.escape(signals[name])}$", text, re.MULTILINE))) > 2, name
 
 
+@pytest.mark.slow
 def test_surfer_commands(recorded):
     """The commands for Surfer show the signals of GTKWave's save file in the same order, each with a format."""
     _, _, trace = recorded
