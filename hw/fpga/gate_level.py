@@ -1,5 +1,5 @@
-"""ECP5 netlists from Yosys: of a core, for gate-level simulation, and of a cell, for a proof that it is equivalent to its
-source."""
+"""ECP5 netlists made by Yosys. The netlist of a core is for gate-level simulation. The netlist of a cell is for a proof that it
+is equivalent to its source."""
 
 import re
 import time

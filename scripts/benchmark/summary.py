@@ -67,7 +67,8 @@ def _seconds_rows():
 
 
 def summary_rows():
-    """Returns the rows as lists of cells. They are computed from the other tables, as these are in their documents."""
+    """Returns the rows of the summary table, each a list of cells. The figures are read from the other tables in their
+    documents."""
     dense = _one("utilisation", n="16", batch="128")
     best = max(
         table_rows("networks"), key=lambda row: (float(row["accuracy over 10,000"].rstrip("%")), -_number(row["cycles an image"]))

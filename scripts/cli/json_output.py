@@ -14,8 +14,8 @@ __all__ = ["model_object", "print_json"]
 
 
 def model_object(model):
-    """Returns the JSON object `model`: name and SHA-256 of an ONNX file. `model` is its path, or the name of a shipped
-    network."""
+    """Returns the name and the SHA-256 of a model as a JSON object. The argument is the path of an ONNX file, or the name of a
+    shipped network."""
     from amaranth_tpu.sim.models.shipped import SHIPPED
 
     path = Path(SHIPPED.get(str(model), model))

@@ -100,7 +100,7 @@ class Planes:
         return {MASTER: np.float32, **self.slots}
 
     def places(self, name):
-        """Returns the first vector of each plane with this name: one plane for bfloat16, two for float32."""
+        """Returns the address of the first vector of each plane with this name: one plane for bfloat16, two for float32."""
         place = self.first
         for other, kind in self.kinds.items():
             count = 1 if kind == bfloat16 else 2

@@ -67,8 +67,8 @@ def keeps_range(before, after):
 
 
 def together(taps, size, title):
-    """Merges taps that scale the same values into one tap. Rounding their weights separately would cancel digits: x - 0.999 x
-    would be inaccurate. `size` is the (height, width) of the sums."""
+    """Merges taps that scale the same values into one tap. With separately rounded weights, a difference such as x - 0.999 x
+    would lose most of its digits. `size` is the (height, width) of the sums; `title` names the operator in errors."""
     kept = {}
     for tap in taps:
         same = tap.diagonal(size) and gentle(tap.weights)

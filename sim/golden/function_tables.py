@@ -81,8 +81,9 @@ def errors(function, sums, found):
 
 
 def is_steady(function, sums):
-    """Checks for each input, a binary32 bit pattern, that the function does not come near 0 between the two adjacent bfloat16
-    numbers. Near 0, or for results below 2^-100, units in the last place are not a useful measure."""
+    """Returns True for each input at which units in the last place are a useful measure of the function's error. `sums` are
+    binary32 bit patterns. The measure is not useful if the function changes its sign, or is smaller than 2^-100, at one of the
+    two bfloat16 numbers around the input."""
     low = np.asarray(sums, np.uint32) >> np.uint32(16)
     with np.errstate(invalid="ignore"):
         ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])

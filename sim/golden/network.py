@@ -62,9 +62,11 @@ def add_term(sums, values, term):
 
 
 def _add_product(sums, values, weights, rows):
-    """Adds products of two tensors to `sums`, (batch, height, width, channels). Each sample of `values`, (batch, height, width,
-    inputs), is multiplied by the sample's own matrix in `weights`, (batch, 1, positions, channels). The positions are the rows of
-    the matrix, or its columns if `rows` is False."""
+    """Adds products of two tensors to `sums`, and returns the result, (batch, height, width, channels).
+
+    Each sample of `values`, (batch, height, width, inputs), is multiplied by a matrix of its own: `weights[sample, 0]`, or its
+    transpose if `rows` is False. `weights` is (batch, 1, positions, channels of the tensor).
+    """
     result = []
     for start, operands, matrix in zip(sums, values, weights[:, 0]):
         matrix = np.ascontiguousarray(matrix if rows else matrix.T)

@@ -398,8 +398,8 @@ def _extremum(step, tensors):
 
 
 def _places(one, two):
-    """Arranges the values of tensor `two` in the layout of the node of tensor `one`. Returns the index map of `two` in this
-    layout, as (channel, y, x). Tensor `one` must have all values of its node."""
+    """Returns the index map of tensor `two`, as (channel, y, x), with its values in the order in which the node of tensor `one`
+    has them. Tensor `one` must contain every value of its node."""
     height, width, channels = one.source.shape
     places = np.empty_like(two.index)
     places[one.index] = two.index

@@ -11,8 +11,8 @@ pytest.importorskip("onnxruntime")
 
 
 def _of_all_sizes(rng, count):
-    """Returns bfloat16 pairs (count, 2): all pairs of window limits with neighbours and random signs, then `count` random
-    pairs."""
+    """Returns operands of quotients, bfloat16 (pairs, 2), with random signs. The first are all pairs of powers of two at which a
+    table or a range ends, each with its two neighbours. Then follow `count` random pairs."""
     ends = 2.0 ** np.array([-126, -90, -64, -18, -12, -8, -7, -6, 0, 6, 7, 8, 12, 18, 63, 90, 126, 127])
     ends = np.concatenate([ends, ends[1:] * (1 - 2.0**-8), ends * (1 + 2.0**-7)])
     pairs = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)

@@ -87,7 +87,7 @@ def test_first_frame_shows_work(wave):
 
 
 def test_picture_of_one_step(wave):
-    """A picture of one step has no animation, and shows the operands that are in the array in that cycle."""
+    """A picture of one step has no animation, and shows the operands that are in the array in the cycle of this step."""
     step = moving_cycles(wave).index(wave.entered[0] + N - 1) + 1
     svg = wave_picture(wave, step)
     assert "<animate" not in svg and f"step {step} of {len(moving_cycles(wave))}<" in svg
