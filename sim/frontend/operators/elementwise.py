@@ -10,14 +10,12 @@ from ...fusion.nodes import Affine, Joint, Linear, SumRegion, identity, per_chan
 from ...ir.errors import ModelError
 from ...ir.graph import Pool
 from ..index.blocks import block_select
-from ..index.narrow import narrowed
 from ..index.phases import phases_of
-from ..index.values import SymbolicTensor, common, hidden, limited, revealed, show, whole
-from ..index.views import arranged, arrangement, copied, everything, select, slide, view
-from ..registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator, register
-from .shapes import concat
+from ..index.values import SymbolicTensor, common, limited, show, whole
+from ..index.views import copied, everything, select, slide, view
+from ..registry import ELEMENTWISE, FUNCTIONS, ML, operator, register
 
-__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "in_range", "product", "softmax"]
+__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "in_range", "product"]
 
 
 _LEAST = 2.0**-126  # least normal number
@@ -262,78 +260,6 @@ def _bounded(step, tensor):
     if not low <= high:
         raise ModelError(f"{step.title}: its lower bound {low} is above its upper bound {high}")
     return apply_function(step, tensor, bounds(low, high))
-
-
-# Softmax
-
-
-@operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
-def shares_of(step, tensor):
-    """Handles Softmax and LogSoftmax."""
-    result, mask = softmax(step, tensor), hidden(tensor.index).reshape(tensor.dims)
-    emptied = bool(mask.all(axis=_covered_axes(step, tensor)).any())
-    return replace(result, shares=step.operator == "Softmax", emptied=emptied, guard=tensor.guard)
-
-
-def _covered_axes(step, tensor):
-    """Returns the axes of Softmax. Before opset 13 the operator covers all axes that start at its attribute."""
-    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
-    return (axis,) if step.opset >= 13 else tuple(range(axis, len(tensor.dims)))
-
-
-def softmax(step, tensor, kind=None):
-    """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
-    the operator's kind. No stage computes a softmax over several positions at once. Such a softmax must therefore be at the end
-    of the model, so that the reader can remove it."""
-    axes = _covered_axes(step, tensor)
-    axis = axes[0]
-    if tensor.batch in axes:
-        raise ModelError(
-            f"{step.title}: is along axis {axis} of {show(tensor)}, so across the batch; a sample may only depend on itself"
-        )
-    covered = np.prod([tensor.dims[axis] for axis in axes])
-    kind = kind or ("softmax" if step.operator == "Softmax" else "log")
-    mask = hidden(tensor.index).reshape(tensor.dims)
-    if tensor.low and mask.all(axis=axes).any():
-        raise ModelError(f"{step.title}: a mask adds infinite or very low values to all {covered} values of a row")
-    tensor = replace(tensor, index=revealed(tensor.index), low=False)
-    if covered == tensor.size:
-        tensor = _masked(step, everything(step, tensor), mask)
-        return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
-    if covered == tensor.dims[axis] and kind == "softmax":
-        sliced = _sliced_shares(step, tensor, mask, axis)
-        return sliced or _shares(step, _masked(step, arrangement(step, tensor, last=axis)[0], mask), kind)
-    raise ModelError(
-        f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
-        f"{show(tensor)}, its axis {axis}"
-    )
-
-
-def _masked(step, tensor, mask):
-    """Returns a tensor plus minus infinity where a mask is set."""
-    return affine(step, tensor, shift=np.where(mask, -np.inf, 0.0)) if mask.any() else tensor
-
-
-def _sliced_shares(step, tensor, mask, axis):
-    """Computes a Softmax along `axis` separately for each slice along a second axis, such as the heads of attention. This is
-    needed if the softmax axis consists of the channels of a position only within a slice. Returns None if no second axis has
-    this property."""
-    if next(arranged(tensor, last=axis), None):
-        return None
-    for other, size in enumerate(tensor.dims):
-        if size == 1 or other in (axis, tensor.batch):
-            continue
-        slices = [narrowed(tensor.permuted(tensor.sample.take([place], axis=other))) for place in range(size)]
-        if all(next(arranged(one, last=axis), None) for one in slices):
-            masks = [mask.take([place], axis=other) for place in range(size)]
-            ready = (_masked(step, arrangement(step, one, last=axis)[0], hides) for one, hides in zip(slices, masks))
-            made = [_shares(step, one, "softmax") for one in ready]
-            return concat(replace(step, arguments=made, attributes={"axis": other}), made[0])
-    return None
-
-
-def _shares(step, tensor, kind):
-    return tensor.of(Linear(**step.titles, shape=tensor.source.shape, parts=(identity(tensor.source),), softmax=kind))
 
 
 # Two tensors

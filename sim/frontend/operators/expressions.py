@@ -21,7 +21,8 @@ from ...fusion.nodes import Unknown
 from ..formulas.softmax import shares
 from ..formulas.tensor_formulas import TRUTHS, formulas_of, shape_of
 from ..index.values import SymbolicTensor, common, limited, reduction
-from .elementwise import apply_function, softmax
+from .elementwise import apply_function
+from .softmax import softmax
 
 __all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise"]
 
