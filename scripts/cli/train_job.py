@@ -1,45 +1,36 @@
 """A training job, built from the options of `tpu train`: network, samples, training run, event log, comparison with the core, and
 the figures at the end."""
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import ml_dtypes
-import numpy as np
-import onnx
 import typer
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
-from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.step_program import StepProgram
-from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
-from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
-from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
-from amaranth_tpu.sim.trainer.comparison import StepComparison
-from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import TrainingRun
+from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, trainable_network
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
-from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Plan, Training
+from amaranth_tpu.sim.trainer.training import Training
 
 from .train_data import TrainData, choose_train_data
 from .train_options import OptimizerKind, TrainOptions
 
 __all__ = ["TrainJob", "make_job"]
 
-_RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # learning rates: dense networks, CNNs
 _MOMENTUM = 0.9
-_LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
+#: Arguments that errors of the library name, and their options.
+_OPTIONS = {"learning_rate": "--rate", "weight_decay": "--weight-decay", "batch_size": "--batch"}
 
 
 @dataclass(kw_only=True)
@@ -92,13 +83,9 @@ class TrainJob:
     def compare(self):
         """Compiles the program of one step, and makes the next steps run on the core too. Raises CompileError."""
         options, training = self.options, self.training
-        plan = training.plan
-        batch = plan.batch // plan.cores
-        self.program = compile_step(training.network, plan.optimizer, _config(options), batch, plan.dropout, plan.cores)
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-        runner = StepRunner(self.program, options.simulator.value, memory)
-        most, words = options.steps_to_compare, self.program.ring_words
-        self.run.comparison = StepComparison(training.network, runner, most, runner.together, ring_words=words)
+        found = step_comparison(training, _config(options), options.simulator.value, options.steps_to_compare, memory)
+        self.program, self.run.comparison = found
 
     def write_model(self, path):
         """Writes the trained model. Returns True if the file has the graph of the original file. Raises ModelError or
@@ -176,8 +163,7 @@ def make_job(options):
     if options.steps_to_compare != 0:
         _config(options)  # report an invalid core before reading the model
     graph = load_network(SHIPPED.get(options.model) or Path(options.model))
-    _refuse_training_info(graph)
-    network = differentiate(graph)
+    network = trainable_network(graph)
     writer = ModelWriter(network.graph, network.parameters) if options.output else None
     data = choose_train_data(graph, options)
     plan = _plan(graph, options)
@@ -200,19 +186,6 @@ def _config(options):
     return options.core.config("training", **({"ring": True} if options.cores > 1 else {}))
 
 
-def _refuse_training_info(graph):
-    """Raises ModelError for a file with several inputs or outputs, and for a file with ONNX's own `training_info`, which
-    describes another training than this command's."""
-    if len(graph.origin.inputs) > 1 or graph.origin.is_split:
-        raise ModelError(
-            f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"
-        )
-    if onnx.load(graph.origin.path, load_external_data=False).training_info:
-        raise ModelError(
-            f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
-        )
-
-
 def _plan(graph, options):
     try:
         if options.optimizer is OptimizerKind.SGD:
@@ -220,28 +193,17 @@ def _plan(graph, options):
             optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
         else:
             optimizer = Adam(weight_decay=options.weight_decay)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    rate = _RATES[options.optimizer][graph.is_convolutional] if options.rate is None else options.rate
-    if not 0 < rate < float("inf"):
-        raise typer.BadParameter(f"--rate must be a number above 0, not {rate:g}")
-    with np.errstate(over="ignore"):
-        factors = {name: float(factor) for name, factor in optimizer.factors(rate, options.batch, 1).items()}
-    asked = {"rate": rate, "decay": options.weight_decay}
-    vanish = any(number and abs(factors[name]) < _LEAST for name, number in asked.items())
-    if vanish or not all(map(np.isfinite, factors.values())):
-        raise typer.BadParameter(
-            f"--rate {rate:g} or --weight-decay {options.weight_decay:g} becomes 0 or infinite in bfloat16 with --batch "
-            f"{options.batch}; give another value"
+        return make_plan(
+            graph,
+            optimizer,
+            learning_rate=options.rate,
+            schedule=options.schedule,
+            batch_size=options.batch,
+            epochs=options.epochs,
+            seed=options.seed,
+            dropout=options.dropout,
+            patience=options.early_stopping,
+            cores=options.cores,
         )
-    return Plan(
-        optimizer=optimizer,
-        rate=rate,
-        schedule=parse_schedule(options.schedule),
-        batch=options.batch,
-        epochs=options.epochs,
-        seed=options.seed,
-        dropout=Dropout(options.dropout, options.seed),
-        patience=options.early_stopping,
-        cores=options.cores,
-    )
+    except ValueError as error:
+        raise typer.BadParameter(re.sub(r"`(\w+)`", lambda name: _OPTIONS[name[1]], str(error))) from None

@@ -1,0 +1,120 @@
+"""The start of a training run: the checks of a model and of hyperparameters, and the comparison of its steps with a core."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from ..autodiff.differentiate import differentiate
+from ..backward.compile import compile_step
+from ..data.printable import printable
+from ..golden.dropout import Dropout
+from ..golden.shards import shards_of
+from ..ir.errors import ModelError
+from .comparison import StepComparison
+from .core_steps import StepRunner
+from .schedules import parse_schedule
+from .training import Plan
+
+__all__ = ["ArgumentError", "make_plan", "step_comparison", "trainable_network"]
+
+_RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001)}  # learning rates: dense networks, CNNs
+_LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
+
+
+class ArgumentError(ValueError):
+    """An error for an argument with an invalid value. The message is one line, with the names of arguments in backticks."""
+
+
+def trainable_network(graph):
+    """Returns the :class:`sim.ir.training.TrainingGraph` of a network from an ONNX file. Raises ModelError if it cannot be
+    trained. A file with ONNX's own `training_info` is refused, because it describes another training."""
+    if len(graph.origin.inputs) > 1 or graph.origin.is_split:
+        raise ModelError(
+            f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"
+        )
+    if onnx.load(graph.origin.path, load_external_data=False).training_info:
+        raise ModelError(
+            f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
+        )
+    return differentiate(graph)
+
+
+def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, epochs, seed, dropout=0.0, patience=None, cores=1):
+    """Checks the hyperparameters of a training run. Returns its :class:`sim.trainer.training.Plan`.
+
+    Parameters
+    ----------
+    graph : Graph
+    optimizer : sim.ir.optimizers.Sgd or Adam
+    learning_rate : float or None
+        None: 0.1 for SGD, or 0.05 for a CNN; 0.001 for Adam.
+    schedule : str
+        Learning rate schedule, in a form of :data:`sim.trainer.schedules.FORMS`.
+    batch_size, epochs, seed, dropout, patience, cores
+        As `batch`, `epochs`, `seed`, the share of `dropout`, `patience` and `cores` in the plan.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    rate = _RATES[type(optimizer).__name__][graph.is_convolutional] if learning_rate is None else learning_rate
+    try:
+        shards_of(batch_size, cores)
+        schedule = parse_schedule(schedule)
+        dropout = Dropout(dropout, seed)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+    _check_factors(optimizer, rate, batch_size)
+    return Plan(
+        optimizer=optimizer,
+        rate=rate,
+        schedule=schedule,
+        batch=batch_size,
+        epochs=epochs,
+        seed=seed,
+        dropout=dropout,
+        patience=patience,
+        cores=cores,
+    )
+
+
+def _check_factors(optimizer, rate, batch):
+    """Raises ArgumentError if the learning rate is not above 0, or if a factor of the update is not a bfloat16 number."""
+    if not 0 < rate < float("inf"):
+        raise ArgumentError(f"`learning_rate` must be a number above 0, not {rate:g}")
+    with np.errstate(over="ignore"):
+        factors = {name: float(factor) for name, factor in optimizer.factors(rate, batch, 1).items()}
+    asked = {"rate": rate, "decay": optimizer.weight_decay}
+    vanish = any(number and abs(factors[name]) < _LEAST for name, number in asked.items())
+    if vanish or not all(map(np.isfinite, factors.values())):
+        raise ArgumentError(
+            f"`learning_rate` {rate:g} or `weight_decay` {optimizer.weight_decay:g} becomes 0 or infinite in bfloat16 with "
+            f"`batch_size` {batch}; give another value"
+        )
+
+
+def step_comparison(training, config, simulator, most, memory=None):
+    """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.StepProgram`, and the
+    :class:`.StepComparison` that repeats steps on a core.
+
+    Parameters
+    ----------
+    training : Training
+    config : Config
+        Configuration of each core, with the option `training`, and with `ring` for several cores.
+    simulator : str
+        `verilator`, `icarus` or `model`.
+    most : int or None
+        Number of steps to compare. None: all.
+    memory : dict or None
+        Settings of the simulated host memory, see :class:`sim.trainer.core_steps.StepRunner`.
+
+    Raises
+    ------
+    sim.compiler.program.CompileError
+        If a step does not fit the core, or a step of this network cannot be compiled.
+    """
+    plan = training.plan
+    program = compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
+    runner = StepRunner(program, simulator, memory or {})
+    return program, StepComparison(training.network, runner, most, runner.together, ring_words=program.ring_words)
