@@ -22,6 +22,7 @@ __all__ = [
     "EffortOption",
     "Json",
     "RunFailed",
+    "ShapeOption",
     "console",
     "replaceable_folder",
     "run_app",
@@ -46,6 +47,16 @@ class Effort(StrEnum):
 EffortOption = Annotated[
     Effort,
     typer.Option(help="Compiler effort: `best` searches for the fastest schedule, `fast` takes the first schedule that fits."),
+]
+
+
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="Shape of an input whose sizes the file leaves open, with the batch: x=1,3,48,192. May be repeated.",
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.terminal import compiling, show_bundle, spinner
-from .command_line import Effort, EffortOption, Json, RunFailed, console, replaceable_folder, write_folder
+from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, replaceable_folder, write_folder
 from .core_options import CoreChoice
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
@@ -28,6 +28,7 @@ Examples:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{,39}")
 _ODD = re.compile(r"[^\w.+-]", re.ASCII)  # characters that might end a comment, or a word of the command in it
+_ODD_IN_SHAPE = re.compile(r"[^\w.+=,-]", re.ASCII)
 
 
 def compile_model(
@@ -36,6 +37,7 @@ def compile_model(
         Path, typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced.")
     ],
     model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d.")] = "default",
+    shape: ShapeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,
     name: Annotated[
         str,
@@ -82,9 +84,9 @@ def compile_model(
     replaceable_folder(output, FILES)
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
-    network, samples, origin = _load(model, input, batch, seed, probabilities)
+    network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
     identity = model_object(model)
-    lines = _made_by(config, model, batch, name, probabilities, effort)
+    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [])
     bundle, program = _bundle(network, config, batch, effort, samples, name, lines)
     compared = _check(network, bundle, config)
     write_folder(output, bundle.files)
@@ -110,24 +112,26 @@ def compile_model(
 _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "scratch"}
 
 
-def _load(model, input, batch, seed, probabilities):
+def _load(model, shape, input, batch, seed, probabilities):
     """Returns `(network, float32 samples (up to batch, values), text that describes the origin of the samples)`."""
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
+    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
     from amaranth_tpu.sim.frontend.load import load_network
 
-    network = load_network(SHIPPED.get(model) or Path(model), keep_softmax=probabilities)
+    network = load_network(SHIPPED.get(model) or Path(model), probabilities, parse_shapes(shape))
     if input:
         return network, read_samples(input, network, batch)[0].rows, f"from {input}"
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
 
 
-def _made_by(config, model, batch, name, probabilities, effort):
+def _made_by(config, model, batch, name, probabilities, effort, shapes):
     """Returns the lines of the comment at the top of the C header: the command that wrote it. Paths are reduced to file names."""
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
     words += f" --name {name}" * (name != "model") + " --probabilities" * probabilities
+    words += "".join(f" --shape {_ODD_IN_SHAPE.sub('_', text)}" for text in shapes)
     words += f" --effort {effort}" * (effort is not Effort.BEST)
     return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 

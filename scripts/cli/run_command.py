@@ -84,10 +84,11 @@ run.__signature__ = inspect.signature(RunOptions)
 
 def _load(options):
     from amaranth_tpu.sim import tpu
+    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
 
     if not options.board:
         options.core.config()  # report an invalid core before reading the model
-    return tpu.load(options.model, options.probabilities, options.effort.value)
+    return tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape))
 
 
 def _print_operators(as_json):

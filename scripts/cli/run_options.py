@@ -9,7 +9,7 @@ import typer
 
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
-from .command_line import Effort, EffortOption, Json
+from .command_line import Effort, EffortOption, Json, ShapeOption
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
@@ -48,6 +48,7 @@ class RunOptions:
             help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs) or d (one layer, 784-10).",
         ),
     ] = "default"
+    shape: ShapeOption = None
     input: Annotated[
         Path | None,
         typer.Option(

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
-from .command_line import Effort, EffortOption, Json, RunFailed, console, show_line
+from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, show_line
 from .core_options import CoreChoice, cores_of
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
@@ -56,6 +56,7 @@ class SizeMeasure(StrEnum):
 def sweep(
     core: CoreChoice,
     model: Annotated[str, typer.Option(help="ONNX files or shipped networks, separated by commas.")] = "default",
+    shape: ShapeOption = None,
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "32",
     simulator: Annotated[
         Cycles,
@@ -93,6 +94,7 @@ def sweep(
     """Estimate or measure cycles and area of models on many core configurations, and mark the Pareto front."""
     from amaranth_tpu.hw.fpga.targets import find_target
     from amaranth_tpu.sim import tpu
+    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
     from amaranth_tpu.sim.sweeps.sweep import front, grid, run_sweep
 
     area = (area or (SizeMeasure.LUT if synth else SizeMeasure.CELLS)).value
@@ -106,13 +108,20 @@ def sweep(
     if len(points) > _MOST:
         raise typer.BadParameter(f"{len(points):,} points are too many; give fewer values, for at most {_MOST:,} points")
     for name in model.split(","):
-        tpu.load(name)  # report a model that cannot be read before the work
+        tpu.load(name, shapes=parse_shapes(shape))  # report a model that cannot be read before the work
     identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
         try:
             found = run_sweep(
-                points, simulator=rtl, effort=effort.value, target=synth, folder=checkpoint, spread=spread, progress=advance
+                points,
+                simulator=rtl,
+                effort=effort.value,
+                shapes=shape or (),
+                target=synth,
+                folder=checkpoint,
+                spread=spread,
+                progress=advance,
             )
         except tpu.RunError as error:
             raise RunFailed(str(error)) from None

@@ -11,6 +11,7 @@ from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.backward.step_program import StepProgram
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
@@ -162,7 +163,7 @@ def make_job(options):
     """
     if options.steps_to_compare != 0:
         _config(options)  # report an invalid core before reading the model
-    graph = load_network(SHIPPED.get(options.model) or Path(options.model))
+    graph = load_network(SHIPPED.get(options.model) or Path(options.model), shapes=parse_shapes(options.shape))
     network = trainable_network(graph)
     writer = ModelWriter(network.graph, network.parameters) if options.output else None
     data = choose_train_data(graph, options)

@@ -11,7 +11,7 @@ from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
-from .command_line import Json
+from .command_line import Json, ShapeOption
 from .core_options import CoreChoice
 from .run_options import Preprocess
 
@@ -47,6 +47,7 @@ class TrainOptions:
             help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs) or d (one layer, 784-10).",
         ),
     ] = "default"
+    shape: ShapeOption = None
     initialize: Annotated[
         bool | None,
         typer.Option(

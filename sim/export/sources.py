@@ -75,7 +75,7 @@ def parameter_values(graph, parameters):
     return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
-def find_weights(path, parameters):
+def find_weights(path, parameters, shapes=None):
     """Finds the initializers that contain the parameters. Returns :class:`FileWeights`. Returns None if values of initializers
     and parameters do not correspond one to one.
 
@@ -85,6 +85,8 @@ def find_weights(path, parameters):
         ONNX file that :func:`sim.frontend.load.load_network` can read.
     parameters : sequence of sim.ir.training.Parameter
         Parameters of the file's network.
+    shapes : dict or None
+        Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
     """
     model = onnx.load(path)
     sizes = {one.initial.size for one in parameters}
@@ -101,7 +103,8 @@ def find_weights(path, parameters):
     while unit < total:
         tags = 1 + np.arange(total) // unit % _BASE
         try:
-            found = parameter_values(read_model(_with(model, arrays, tags.astype(np.float64)), path), parameters)
+            tagged = read_model(_with(model, arrays, tags.astype(np.float64)), path, shapes=shapes)
+            found = parameter_values(tagged, parameters)
         except (ModelError, IndexError):
             return None
         for place, digits in zip(numbers, found):

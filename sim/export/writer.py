@@ -34,7 +34,8 @@ class ModelWriter:
 
     def __init__(self, graph, parameters):
         self._parameters, self._path = tuple(parameters), graph.origin.path if graph.origin else Path("model.onnx")
-        self._weights = find_weights(self._path, parameters) if graph.origin else None
+        self._shapes = graph.origin.fixed if graph.origin else {}
+        self._weights = find_weights(self._path, parameters, self._shapes) if graph.origin else None
         self.model(graph)
 
     def model(self, graph):
@@ -57,7 +58,7 @@ class ModelWriter:
         values = parameter_values(graph, self._parameters)
         model = self._weights.filled(values)
         try:
-            again = parameter_values(read_model(model, self._path), self._parameters)
+            again = parameter_values(read_model(model, self._path, shapes=self._shapes), self._parameters)
         except (ModelError, IndexError):
             return None
         return model if all(map(_same_bits, again, values)) else None

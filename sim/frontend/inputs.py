@@ -55,7 +55,7 @@ def read_inputs(graph, initializers, layouts, samples):
         if None in shape:
             raise ModelError(
                 f"input {quoted(entry.name)} has the shape {_shown(entry)}: only the first size, the batch, "
-                f"may be open; export the model with fixed sizes"
+                f"may be open; give its sizes with --shape {_example(entry)} or `shapes`, or export the model with fixed sizes"
             )
     if sum(map(prod, shapes)) > MOST_VALUES:
         entry = entries[int(np.argmax(list(map(prod, shapes))))]
@@ -123,7 +123,7 @@ def _dims_of(entry):
     kind = entry.type.tensor_type
     if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
         raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
-    if not kind.HasField("shape") or not kind.shape.dim:
+    if not kind.HasField("shape"):
         raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
     if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
         raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
@@ -136,16 +136,22 @@ def _shown(entry):
     return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
 
 
+def _example(entry):
+    """Returns an option that gives an input its shape, with a question mark for each open size."""
+    sizes = (str(d.dim_value) if d.dim_value > 0 else "?" for d in entry.type.tensor_type.shape.dim)
+    return f"{printable(entry.name, 80)}={','.join(sizes)}"
+
+
 def _has_no_batch(entries, found):
     """Returns True if all inputs together are one sample: a vector alone, or several inputs of fixed sizes without a common first
     size. Refuses open sizes that differ."""
     if len(entries) == 1:
-        return len(found[0]) == 1
-    if len({dims[0] for dims in found}) == 1 and all(len(dims) > 1 for dims in found):
+        return len(found[0]) < 2
+    if all(len(dims) > 1 for dims in found) and len({dims[0] for dims in found}) == 1:
         return False
     if not any(None in dims for dims in found):
         return True
     names = ", ".join(f"{quoted(entry.name)} {_shown(entry)}" for entry in entries)
-    if any(len(dims) == 1 for dims in found):
+    if any(len(dims) < 2 for dims in found):
         raise ModelError(f"each of several inputs must have the batch as its first axis: {names}")
     raise ModelError(f"the inputs have different batches: {names}")

@@ -5,7 +5,7 @@ from pathlib import Path
 __all__ = ["load_network"]
 
 
-def load_network(path, keep_softmax=False):
+def load_network(path, keep_softmax=False, shapes=None):
     """Reads an ONNX file (opset 8 or later; weights in the file or in external files). Returns the network as a
     :class:`sim.ir.graph.Graph`.
 
@@ -18,6 +18,8 @@ def load_network(path, keep_softmax=False):
     path : path
     keep_softmax : bool
         True to keep a Softmax at the end. Default: it is removed, and the results are logits.
+    shapes : dict of str to tuple of int, or None
+        Shapes of inputs whose sizes the file leaves open, by name, with the batch. Default: the shapes of the file.
 
     Raises
     ------
@@ -26,4 +28,4 @@ def load_network(path, keep_softmax=False):
     """
     from .reader import read_network  # onnx is slow to import
 
-    return read_network(Path(path), keep_softmax)
+    return read_network(Path(path), keep_softmax, shapes)

@@ -25,6 +25,7 @@ from ..ir.errors import ModelError
 from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants
 from .constants import fold_constants, read_constant
+from .fixed_shapes import with_shapes
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import Relayout, everything
 from .inputs import NO_BATCH, read_inputs
@@ -43,7 +44,7 @@ __all__ = ["read_model", "read_network"]
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
-def read_network(path, keep_softmax=False):
+def read_network(path, keep_softmax=False, shapes=None):
     """Reads a file and returns its :class:`sim.ir.graph.Graph`, as :func:`sim.frontend.load.load_network` does."""
     try:
         content = path.read_bytes()
@@ -53,12 +54,12 @@ def read_network(path, keep_softmax=False):
         model = onnx.ModelProto.FromString(content)
     except DecodeError:
         raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
-    return read_model(model, path, keep_softmax)
+    return read_model(model, path, keep_softmax, shapes)
 
 
-def read_model(model, path, keep_softmax=False):
+def read_model(model, path, keep_softmax=False, shapes=None):
     """Reads an `onnx.ModelProto` in memory and returns its :class:`sim.ir.graph.Graph`. `path` is its name in messages, and
-    locates its external files."""
+    locates its external files. For `shapes`, see :func:`sim.frontend.load.load_network`."""
     try:
         if not model.HasField("graph") or not model.graph.node:
             raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
@@ -67,16 +68,18 @@ def read_model(model, path, keep_softmax=False):
         if model.functions:
             model = without_functions(model)
         check_names(model.graph, opsets)
+        if shapes:
+            model = with_shapes(model, shapes)
         model = sort_nodes(model)
         _check_operators(model.graph)
         check_nodes(model.graph, opsets)
         with np.errstate(all="ignore"):
-            return _network(model, path, keep_softmax)
+            return _network(model, path, keep_softmax, shapes or {})
     except ModelError as error:
         raise ModelError(inline(f"{path}: {error}", 600)) from None
 
 
-def _network(model, path, keep_softmax):
+def _network(model, path, keep_softmax, shapes):
     reader, result, softmax = _read(model, path.parent, keep_softmax)
     order = result.index
     node = fuse(result.source)
@@ -96,6 +99,7 @@ def _network(model, path, keep_softmax):
         places=reader.places,
         node=node,
         order=order,
+        fixed=shapes,
     )
     shape = reader.inputs.shape
     facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}

@@ -114,6 +114,8 @@ class Origin:
         results.
     order : int array
         Flat index (y, x, channel) in the last node for each value of the results.
+    fixed : dict of str to tuple of int
+        Shapes that the user gave to inputs, in place of the open sizes of the file.
     """
 
     path: Path
@@ -122,6 +124,7 @@ class Origin:
     outputs: tuple[Output, ...]
     nodes: tuple
     order: np.ndarray
+    fixed: dict
 
     @property
     def input(self):
@@ -163,7 +166,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed):
     """Returns the :class:`Origin` of a network.
 
     Parameters
@@ -180,8 +183,8 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
         Name of an output to its slice of the results.
-    node, order
-        Last node of the binary64 network, and the order of its values, see :class:`Origin`.
+    node, order, fixed
+        Last node of the binary64 network, the order of its values, and the given shapes, see :class:`Origin`.
     """
     nodes = tuple(in_order(node))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
@@ -201,7 +204,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         )
         for name in (entry.name for entry in graph.output)
     ]
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed)
 
 
 def _numbers(name, producers):

@@ -21,6 +21,7 @@ from ..compiler.program import CompileError
 from ..data.printable import printable
 from ..data.samples import random_samples
 from ..data.source_digest import source_digest
+from ..frontend.fixed_shapes import parse_shapes
 from ..models.shipped import SHIPPED
 from ..tpu.estimate import estimate_of
 from ..tpu.model import load
@@ -30,7 +31,7 @@ __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 
 
 @functools.lru_cache(maxsize=4)
-def _load(model, digest, effort):
+def _load(model, digest, effort, shapes):
     """Reads the network in a model's file.
 
     Raises
@@ -40,7 +41,7 @@ def _load(model, digest, effort):
     """
     if digest_of(model) != digest:
         raise ToolError(f"{printable(model)}: a worker's file differs from the sweep's; give all workers the same file and rerun")
-    return load(model, effort=effort)
+    return load(model, effort=effort, shapes=parse_shapes(shapes))
 
 
 def memory_bits(core):
@@ -70,6 +71,8 @@ class CyclesJob:
         `verilator` or `icarus` to simulate the RTL. None: the compiler's timing model estimates the cycles.
     effort : str
         Effort of the compiler.
+    shapes : tuple of str
+        Shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them.
     """
 
     model: str
@@ -78,6 +81,7 @@ class CyclesJob:
     batch: int
     simulator: str | None = None
     effort: str = "best"
+    shapes: tuple[str, ...] = ()
 
     @property
     def facts(self):
@@ -89,12 +93,13 @@ class CyclesJob:
             "effort": self.effort,
             "simulator": self.simulator or "timing model",
             "network": self.digest,
+            "shapes": list(self.shapes),
         }
 
     def run(self):
         """Executes the job. Returns `cycles`, `bound`, `macs`, `utilisation`, `read_words` and `write_words`; or `error`, one
         line."""
-        network = _load(self.model, self.digest, self.effort)
+        network = _load(self.model, self.digest, self.effort, self.shapes)
         try:
             estimate = estimate_of(network.compile(self.core, self.batch))
         except CompileError as error:

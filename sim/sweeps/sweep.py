@@ -52,7 +52,7 @@ def grid(models, cores, batches):
     return [Point(*one) for one in itertools.product(models, cores, batches)]
 
 
-def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None, spread=in_turn, progress=None):
+def run_sweep(points, *, simulator=None, effort="best", shapes=(), target=None, folder=None, spread=in_turn, progress=None):
     """Measures all points. Returns the points with their measurements, in the same order.
 
     Parameters
@@ -61,6 +61,8 @@ def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None
         `verilator` or `icarus` to simulate the RTL. Default: the compiler's timing model estimates the cycles.
     effort : str
         Effort of the compiler; see :func:`sim.compiler.compile.compile_network`.
+    shapes : sequence of str
+        Shapes of inputs of every model, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them.
     target : str or None
         FPGA for which each core is synthesized. Default: no synthesis; `cells` and `memory_bits` then measure the area.
     folder : path or None
@@ -80,7 +82,8 @@ def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
     cycles = [
-        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort) for point in points
+        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort, tuple(shapes))
+        for point in points
     ]
     areas = [AreaJob(core, target) for core in dict.fromkeys(point.core for point in points)] if target else []
     done = _do([*dict.fromkeys(cycles), *areas], folder, spread, progress or (lambda *_: None))

@@ -20,7 +20,7 @@ __all__ = ["Model", "load"]
 _MOST_PROGRAMS = 4  # compiled programs cached per model
 
 
-def load(path, probabilities=False, effort="best"):
+def load(path, probabilities=False, effort="best", shapes=None):
     """Loads an ONNX model.
 
     Parameters
@@ -32,6 +32,8 @@ def load(path, probabilities=False, effort="best"):
     effort : str
         Effort of the compiler. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that
         fits.
+    shapes : dict of str to tuple of int, or None
+        Shapes of inputs whose sizes the file leaves open, by name, with the batch: `{"x": (1, 3, 48, 192)}`.
 
     Returns
     -------
@@ -49,7 +51,7 @@ def load(path, probabilities=False, effort="best"):
     >>> tpu.load("d")
     <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
     """
-    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities), effort)
+    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities, shapes=shapes), effort)
 
 
 class Model:

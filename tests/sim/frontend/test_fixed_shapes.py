@@ -1,0 +1,74 @@
+"""Tests of shapes that the user gives to inputs, from Python and on the command line, against onnxruntime."""
+
+import json
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
+from amaranth_tpu.sim.ir.errors import ModelError
+from command import tpu as run_tpu
+from onnx_models import Builder, integers, reference
+
+pytest.importorskip("onnxruntime")
+
+
+def image_network(rng):
+    """Returns a network whose batch, height and width are open. It reads its own width, as exporters write it."""
+    b = Builder(["n", 2, "height", "width"])
+    b("Conv", integers(rng, 3, 2, 3, 3, limit=1), integers(rng, 3), strides=[2, 2], pads=[1] * 4)
+    values = b("Relu")
+    b("Shape")
+    width = b.node("Slice", [b.last, np.array([3]), np.array([4])])
+    shape = b.node("Concat", [np.array([0, 3, -1]), width], axis=0)
+    b.node("Reshape", [values, shape])
+    b("Transpose", perm=[0, 2, 1, 3])
+    return b
+
+
+def test_open_height_and_width_are_fixed_and_results_are_those_of_onnx(rng, tmp_path):
+    path = image_network(rng).save(tmp_path)
+    for size in ((4, 6), (5, 3)):
+        x = integers(rng, 1, 2, *size, limit=2)
+        model = tpu.load(path, shapes={"x": (1, 2, *size)})
+        np.testing.assert_array_equal(model.predict(x), reference(path, x))
+    with pytest.raises(ModelError, match=r"--shape x=\?,2,\?,\?"):
+        tpu.load(path)
+
+
+@pytest.mark.parametrize(
+    "shape, text",
+    [
+        ({"y": (1, 2, 4, 4)}, "it has no input 'y'; its inputs are 'x'"),
+        ({"x": (1, 3, 4, 4)}, r"input 'x' has the shape \(open, 2, open, open\), so it cannot have the shape \(1, 3, 4, 4\)"),
+        ({"x": (1, 2, 4)}, "so it cannot have the shape"),
+        ({"x": (1, 2, 0, 4)}, "all sizes must be at least 1"),
+    ],
+)
+def test_wrong_shapes_are_refused(rng, tmp_path, shape, text):
+    with pytest.raises(ModelError, match=text):
+        tpu.load(image_network(rng).save(tmp_path), shapes=shape)
+
+
+def test_texts_of_shapes():
+    assert parse_shapes(None) == {}
+    assert parse_shapes(["a:0=1,3", "b=c=2", "s="]) == {"a:0": (1, 3), "b=c": (2,), "s": ()}
+    for texts in (["1,3"], ["x=1,a"], ["=1"], ["x=1", "x=2"]):
+        with pytest.raises(ModelError):
+            parse_shapes(texts)
+
+
+@pytest.mark.slow
+def test_every_command_takes_shapes(rng, tmp_path):
+    path, small = str(image_network(rng).save(tmp_path)), ("--preset", "tiny", "--effort", "fast", "--json")
+    shape = ("--shape", "x=1,2,4,6")
+    run = json.loads(run_tpu("run", "--model", path, *shape, "--simulator", "golden", "--images", "2", "--json").stdout)
+    assert run["images"] == 2 and run["against_model"]["error"] is None
+    plan = json.loads(run_tpu("sweep", "--model", path, *shape, "--batch", "1", *small).stdout)
+    assert plan["points"][0]["cycles"] > 0
+    header = tmp_path / "out"
+    run_tpu("compile", "--model", path, *shape, "-o", str(header), *small)
+    assert "--shape x=1,2,4,6" in (header / "model.h").read_text()
+    refused = run_tpu("train", "--model", path, "--shape", "x=1,2,4")
+    assert refused.returncode and "cannot have the shape (1, 2, 4)" in refused.stderr
