@@ -1,13 +1,12 @@
 """Host memory of a training step: the layout of its regions, and the conversion of arrays."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.memory.layout import HostLayout, layout_of
+from ..compiler.memory.layout import PLANES, HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
@@ -268,7 +267,7 @@ def _layouts(lowered, n, batch):
     """
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
-    layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), planar=True) for name, tensor in tensors.items()}
+    layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), order=PLANES) for name, tensor in tensors.items()}
     trained = [*trained_terms(lowered)]
     alike = [(source, gradient) for source, gradient, one in trained if not is_stacked(lowered, one, n)]
     changed = True
@@ -282,10 +281,7 @@ def _layouts(lowered, n, batch):
     summed = {one.stage for one in lowered.training.parameters if one.term is None} - {*lowered.flat}
     biased = {one.name for one in lowered.training.gradients if one.stage in summed}
     for name in biased | {name for _, name, _ in trained}:
-        layout = layouts[name]
-        layouts[name] = replace(layout, behind=blocks_of(layout) * n - (layout.tensor.height + layout.below) * layout.pitch)
-        if layouts[name].behind < 0:
-            layouts[name] = layout
+        layouts[name] = layouts[name].repacked(plane=blocks_of(layouts[name]) * n)
     return layouts
 
 
@@ -293,7 +289,7 @@ def _wider(layout, pitch):
     """Returns a layout with more padding columns, so that its row length is `pitch`. The padding before the first sample has as
     many rows as before."""
     top, left = divmod(layout.lead, layout.pitch)
-    return replace(layout, beside=pitch - layout.tensor.width, lead=top * pitch + left)
+    return layout.repacked(beside=pitch - layout.tensor.width, lead=top * pitch + left)
 
 
 def blocks_of(layout):

@@ -9,7 +9,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.memory.layout import Layout
+from ..compiler.memory.layout import packed
 from ..ir.graph import Tensor
 
 __all__ = ["Tile", "NOTHING", "Flat"]
@@ -57,7 +57,7 @@ class Flat:
         """Returns the layout of each chunk, a :class:`sim.compiler.memory.layout.Layout`."""
         widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
         return [
-            Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, along_x=True) for width in widths
+            packed(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, along_x=True) for width in widths
         ]
 
     @cached_property
@@ -91,10 +91,10 @@ class Flat:
     def pack(self, values):
         """Returns the bytes of the tensor from bfloat16 values (batch, channels)."""
         stretches = zip(self.layouts, self.starts, self.starts[1:])
-        return b"".join(layout.pack(values[None, None, first:end]) for layout, first, end in stretches)
+        return b"".join(layout.pack(values[first:end, None, None]) for layout, first, end in stretches)
 
     def unpack(self, data, dtype="<f4"):
         """Reads values from the bytes of the tensor. Returns float32 (batch, channels)."""
         each = self.n * np.dtype(dtype).itemsize
         stretches = zip(self.layouts, self._firsts)
-        return np.concatenate([layout.unpack(data[first * each :], dtype)[0, 0] for layout, first in stretches])
+        return np.concatenate([layout.unpack(data[first * each :], dtype)[:, 0, 0] for layout, first in stretches])

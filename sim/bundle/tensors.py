@@ -29,19 +29,12 @@ class HostTensor:
         return sample // self.rows * self.chunk + sample % self.rows * self.step
 
 
-def _placed(memory, name, values, places):
-    """Returns the :class:`HostTensor` of the tensor `name`. `values` and `places` are the value indices and the element indices
-    of its first sample."""
-    batched, layout, n = memory.batched, memory.host.layouts[name], memory.n
-    rows, step = (batched.rows, n) if name in batched.along_x else (1, 0)
-    return HostTensor(rows, layout.sample * n, step, tuple(copies_of(values, places)))
-
-
-def _elements(memory, name, y, x, channel):
-    """Returns the indices of the region's elements that contain given values of a tensor's first sample. `y`, `x` and `channel`
-    are arrays."""
+def _placed(memory, name, values, *places):
+    """Returns the :class:`HostTensor` of the tensor `name`. `values` are the indices of its first sample's values, and `places`
+    their arrays y, x and channel in the tensor."""
     layout, first, n = memory.host.layouts[name], memory.host.regions[name][1], memory.n
-    return (first + layout.position(0, y, channel // n, x)) * n + channel % n
+    rows, step = layout.samples
+    return HostTensor(rows, layout.sample * n, step * n, tuple(copies_of(values, first * n + layout.element(0, *places))))
 
 
 def input_tensors(memory):
@@ -59,7 +52,7 @@ def input_tensors(memory):
             raise ValueError(f"the tensor {name!r} of the input is not in region INPUT")
         values = gather(numbers[gather.source])[0].transpose(2, 0, 1)  # 0: padding
         channel, y, x = np.nonzero(values)
-        found.append(_placed(memory, name, values[channel, y, x] - 1, _elements(memory, name, y, x, channel)))
+        found.append(_placed(memory, name, values[channel, y, x] - 1, y, x, channel))
     return found
 
 
@@ -68,5 +61,5 @@ def output_tensor(memory):
     False."""
     graph = memory.graph
     places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
-    y, x, channel = np.unravel_index(places, graph.tensors[graph.output].shape)
-    return _placed(memory, graph.output, np.arange(graph.output_size), _elements(memory, graph.output, y, x, channel))
+    indices = np.unravel_index(places, graph.tensors[graph.output].shape)
+    return _placed(memory, graph.output, np.arange(graph.output_size), *indices)

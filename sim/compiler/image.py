@@ -45,30 +45,20 @@ class HostMemory:
         values, parts = self.graph.arrange_inputs(x), []
         for gather in batched.gathers:
             name, made = gather.tensor.name, gather(values[gather.source])
-            if name in batched.along_x:
-                whole = np.zeros((batched.chunks * batched.rows, made.shape[3]), made.dtype)
-                whole[: len(made)] = made[:, 0, 0]
-                made = whole.reshape(batched.chunks, 1, batched.rows, -1)
             parts.append(self.host.layouts[name].pack(made))
         return b"".join(parts)
 
     def unpack_output(self, data):
         """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the model's order."""
-        batched, name = self.batched, self.graph.output
-        values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
-        if name in batched.along_x:
-            values = values.reshape(-1, 1, 1, values.shape[3])[: batched.batch]
-        return self.graph.arrange_output(values)
+        values = self.host.layouts[self.graph.output].unpack(data, "<f4" if self.batched.wide else bfloat16)
+        return self.graph.arrange_output(values[: self.batched.batch])
 
     def output_offset(self, sample, value):
         """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""
-        batched, graph, n = self.batched, self.graph, self.n
+        graph = self.graph
         index = value if graph.output_order is None else int(graph.output_order[value])
-        y, x, channel = np.unravel_index(index, graph.tensors[graph.output].shape)
-        if graph.output in batched.along_x:
-            sample, x = divmod(sample, batched.rows)
-        position = self.host.layouts[graph.output].position(sample, int(y), int(channel) // n, int(x))
-        return (position * n + int(channel) % n) * (4 if batched.wide else 2)
+        indices = map(int, np.unravel_index(index, graph.tensors[graph.output].shape))
+        return self.host.layouts[graph.output].element(sample, *indices) * (4 if self.batched.wide else 2)
 
     def biases(self):
         """Returns the bias rows of all stages as bytes: binary32, padded to whole vectors with zeros."""

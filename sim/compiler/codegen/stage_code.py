@@ -249,7 +249,7 @@ class StageCode:
             ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
             at = self.besides.take(area.size) if source in apart else place
             found[source] = operand = Placed(area, at, loads=area.loads(ends))
-            if self._has_margins(at, area) and area.layout.grouped and not area.layout.base:
+            if self._has_margins(at, area) and area.layout.splits == {"tile"}:
                 operand.loads = [(area.tiles[0], area.inner_transfers())]
             if not ends:
                 self._load(name, operand, area.tiles[1])

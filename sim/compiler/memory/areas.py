@@ -2,7 +2,10 @@
 ranges are (first, end)."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
 
+from .affine import Axis, affine_map
 from .layout import Layout
 
 __all__ = ["Rectangle", "Area", "Placed", "whole_area"]
@@ -39,9 +42,8 @@ class Rectangle:
 class Area:
     """A part of a tensor in the unified buffer: a range of rows y, of channel tiles, and of columns x (None: all columns).
 
-    The default order of positions is `[sample][y][tile][x]`. `left` margin columns precede each sample; they precede each row
-    instead if the area does not have all tiles. A grouped layout has the order `[sample][n tiles][y][tile]`. A planar layout has
-    the order `[sample][tile][y][x]`, with `left` margin columns before each plane.
+    Positions are stored in the order of the layout. If the area has all columns, `left` margin columns precede each range that is
+    contiguous in host memory.
     """
 
     layout: Layout
@@ -55,51 +57,54 @@ class Area:
     def pitch(self):
         return self.layout.pitch if self.columns is None else self.columns[1] - self.columns[0]
 
+    @cached_property
+    def _form(self):
+        """Returns `(axes, firsts, outside, count)`: the area's axes, from the outermost to the innermost, and the first index of
+        each. For all indices of the first `outside` axes, `count` positions are contiguous in host memory: at most all rows y of
+        a tile or of all tiles. Rows y are one axis of the area, even if the layout splits them."""
+        layout, axes, firsts, step, count = self.layout, [], [], 1, None
+        ranges = {"sample": self.samples, "y": self.rows, "tile": self.tiles, "x": self.columns or (0, self.pitch)}
+        for axis in reversed(layout.axes):
+            name, (first, end) = axis.name, ranges[axis.name]
+            inside = [one.name for one in axes]
+            if name == "tile" and name in layout.splits:
+                first, end = (first // layout.n, -(-end // layout.n)) if name in inside else (0, layout.n)
+            if name == "y" and name in inside:
+                continue
+            if count is None and (axis.stride != step or "y" in inside or name == "y" and name in layout.splits):
+                count = step = step + self._margin
+                inner = len(axes)
+            axes.append(Axis(name, end - first, step))
+            firsts.append(first)
+            step *= end - first
+        return axes[::-1], firsts[::-1], len(axes) - inner, count
+
     @property
-    def _stretched(self):
-        """Returns True if a sample's rows are contiguous in host memory."""
-        return self.columns is None and self.tiles == (0, self.layout.tiles)
+    def _margin(self):
+        return self.left if self.columns is None else 0
+
+    @cached_property
+    def place(self):
+        """Returns the :class:`.AffineMap` from (sample, y, tile, x) to the offset from the start of the area, in positions."""
+        axes, firsts, _, _ = self._form
+        return affine_map(axes, self._margin - sum(first * axis.stride for axis, first in zip(axes, firsts)))
+
+    def _stride(self, name):
+        return next(axis.stride for axis in reversed(self._form[0]) if axis.name == name)
 
     @property
     def row(self):
-        if self.layout.planar or self.layout.grouped:
-            return self.layout.n if self.layout.grouped else self.pitch
-        own = (self.tiles[1] - self.tiles[0]) * self.pitch
-        return own if self._stretched or self.columns is not None else self.left + own
-
-    @property
-    def plane(self):
-        """Returns the distance between two tiles of channels, in positions."""
-        if self.layout.planar:
-            return (self.left if self.columns is None else 0) + (self.rows[1] - self.rows[0]) * self.row
-        return self.pitch
+        """Returns the distance between two rows y, in positions."""
+        return self._stride("y")
 
     @property
     def sample(self):
-        if self.layout.grouped:
-            return (self.tiles[1] - self.tiles[0]) * (self.rows[1] - self.rows[0])
-        if self.layout.planar:
-            return (self.tiles[1] - self.tiles[0]) * self.plane
-        return (self.left if self._stretched else 0) + (self.rows[1] - self.rows[0]) * self.row
+        """Returns the distance between two samples, in positions."""
+        return self._stride("sample")
 
     @property
     def size(self):
         return (self.samples[1] - self.samples[0]) * self.sample
-
-    def place(self, sample, y, tile, x):
-        """Returns the offset of a position from the start of the area, in positions."""
-        if self.layout.grouped:
-            group, lane = divmod(tile - self.tiles[0], self.layout.n)
-            row = group * (self.rows[1] - self.rows[0]) + y - self.rows[0]
-            return (sample - self.samples[0]) * self.sample + row * self.layout.n + lane
-        first = -self.left if self.columns is None else self.columns[0]
-        return (
-            (sample - self.samples[0]) * self.sample
-            + (y - self.rows[0]) * self.row
-            + (tile - self.tiles[0]) * self.plane
-            + x
-            - first
-        )
 
     def joined(self, other):
         """Returns the smallest area that contains this area and `other`."""
@@ -126,33 +131,22 @@ class Area:
             loads.append((tiles[0], [(host, skip + place, count) for host, place, count in part.transfers()]))
         return loads
 
+    def _contiguous(self):
+        """Yields the indices (sample, y, tile, x) of the first vector, after margin columns, of each range that is contiguous in
+        host memory."""
+        axes, firsts, outside, _ = self._form
+        names, tiles = [axis.name for axis in axes], self.layout.n if "tile" in self.layout.splits else 1
+        least = {"x": 0, **dict(zip(names[outside:], firsts[outside:]))}
+        for indices in product(*(range(first, first + axis.size) for axis, first in zip(axes[:outside], firsts))):
+            at = least | dict(zip(names, indices))
+            yield at["sample"], at["y"], at["tile"] * tiles, at["x"]
+
     def transfers(self, across_samples=False):
         """Returns the transfers between host memory and the area as `(host position, position in the area, count)`. Contiguous
         transfers are merged; those of different samples only if `across_samples` is True."""
-        layout, tile = self.layout, self.tiles[0]
-        found = []
-        for sample in range(*self.samples):
-            if layout.base:
-                tiles = range(*self.tiles, layout.n)
-                found += [(layout.position(sample, y, tile), layout.n) for tile in tiles for y in range(*self.rows)]
-                continue
-            if layout.grouped:
-                size = (self.rows[1] - self.rows[0]) * layout.n
-                found += [(layout.position(sample, self.rows[0], tile), size) for tile in range(*self.tiles, layout.n)]
-                continue
-            if layout.planar:
-                found += self._planes(sample)
-                continue
-            if self._stretched:
-                found.append((layout.position(sample, self.rows[0]) - self.left, self.sample))
-                continue
-            for y in range(*self.rows):
-                if self.columns is None:
-                    found.append((layout.position(sample, y, tile) - self.left, self.row))
-                    continue
-                found += [(layout.position(sample, y, tile, self.columns[0]), self.pitch) for tile in range(*self.tiles)]
-        merged, place = [], 0
-        for host, count in found:
+        (*_, count), position, merged, place = self._form, self.layout.position, [], 0
+        for indices in self._contiguous():
+            host = position(*indices) - self._margin
             if merged and merged[-1][0] + merged[-1][2] == host and (across_samples or place % self.sample):
                 merged[-1][2] += count
             else:
@@ -161,21 +155,9 @@ class Area:
         return merged
 
     def inner_transfers(self):
-        """Returns the transfers of a grouped area, without the margin rows above and below the tensor."""
-        layout, rows = self.layout, (max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1]))
-        return [
-            (layout.position(sample, rows[0], tile), self.place(sample, rows[0], tile, 0), (rows[1] - rows[0]) * layout.n)
-            for sample in range(*self.samples)
-            for tile in range(*self.tiles, layout.n)
-        ]
-
-    def _planes(self, sample):
-        """Yields `(host position, count)` for each contiguous range of a sample in a planar layout."""
-        for tile in range(*self.tiles):
-            if self.columns is None:
-                yield self.layout.position(sample, self.rows[0], tile) - self.left, self.plane
-            else:
-                yield from ((self.layout.position(sample, y, tile, self.columns[0]), self.pitch) for y in range(*self.rows))
+        """Returns the transfers of an area with split tiles, without the margin rows above and below the tensor."""
+        inner = replace(self, rows=(max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1])))
+        return [(self.layout.position(*at), self.place(*at), inner._form[3]) for at in inner._contiguous()]
 
 
 def whole_area(layout, samples):

@@ -1,13 +1,17 @@
 """Layouts of tensors in host memory, and their conversion from and to numpy arrays.
 
-A vector is `n` channels of one position. A tensor is stored as `[sample][y][tile][x]`, in tiles of `n` channels, with shared
-margins of zeros. The margin columns after a row are also the margin before the next row. The margin rows below a sample are also
-the margin above the next sample. The operands of a padded convolution, for any range of rows, are therefore contiguous.
+A vector is `n` channels of one position. A layout maps a vector's sample, row y, tile and column x to a position in memory, by
+an affine map; see :mod:`sim.compiler.memory.affine`.
+
+A tensor is stored as `[sample][y][tile][x]`, with shared margins of zeros. The margin columns after a row are also the margin
+before the next row. The margin rows below a sample are also the margin above the next sample. The operands of a padded
+convolution, for any range of rows, are therefore contiguous.
 
 Tensors of a training step are stored in planes, `[sample][tile][y][x]`, so that n consecutive vectors are n positions.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,13 +21,18 @@ from ...golden.arithmetic import bfloat16
 from ...ir.graph import Tensor, span
 from ...ir.tiles import tiles_of
 from ..program import CompileError
+from .affine import Axis, affine_map
 from .batching import reads
 from .data_tiles import margins
 
-__all__ = ["ZEROS", "Layout", "HostLayout", "layout_of", "lay_out"]
+__all__ = ["ZEROS", "ROWS", "PLANES", "Layout", "HostLayout", "packed", "in_lanes", "layout_of", "lay_out"]
 
 #: Vectors of zeros in region MODEL, from which zero margins are loaded.
 ZEROS = 64
+
+#: Orders of the axes, from the outermost to the innermost.
+ROWS = ("sample", "y", "tile", "x")
+PLANES = ("sample", "tile", "y", "x")
 
 
 @dataclass(frozen=True)
@@ -33,40 +42,57 @@ class Layout:
     Parameters
     ----------
     tensor : Tensor
-    n, batch : int
-    below, beside : int
-        Rows of zeros below every sample, and columns of zeros after every row.
+    n : int
+    axes : tuple of Axis
+        From the outermost to the innermost.
     lead : int
         Zeros before the first sample.
     along_x : bool
         True if samples are stored along x. The sample axis then has chunks; see :mod:`sim.compiler.memory.batching`.
-    planar : bool
-        True for the order `[sample][tile][y][x]`.
-    behind : int
-        Zeros after every plane of a planar layout.
-    grouped : bool
-        True for a tensor of one column that is stored at the addresses of a planar tensor, of which it is the transpose (or which
-        is its transpose). n consecutive tiles of this tensor are n positions of the planar one.
-    base : Layout or None
-        For a tensor that is transposed in blocks of positions: the layout of the tensor from which it is transposed. Each of the
-        source's rows has several blocks.
     """
 
     tensor: Tensor
     n: int
-    batch: int
-    below: int = 0
-    beside: int = 0
+    axes: tuple[Axis, ...]
     lead: int = 0
     along_x: bool = False
-    planar: bool = False
-    behind: int = 0
-    grouped: bool = False
-    base: "Layout | None" = None
+
+    @cached_property
+    def order(self):
+        """Returns the names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    def axis(self, name):
+        """Returns the axis of an index; if the index is split, its inner axis."""
+        return next((axis for axis in reversed(self.axes) if axis.name == name), Axis(name, 1, 0))
+
+    @cached_property
+    def splits(self):
+        """Returns the indices that two axes count."""
+        return frozenset(name for name in self.order if self.order.count(name) > 1)
+
+    @property
+    def has_planes(self):
+        """Returns True if all rows of a tile are stored together, in front of the next tile."""
+        return self.order == PLANES
+
+    @property
+    def batch(self):
+        return self.axis("sample").size
 
     @property
     def tiles(self):
         return tiles_of(self.tensor.channels, self.n)
+
+    @property
+    def below(self):
+        """Returns the number of rows of zeros below every sample."""
+        return self.axis("y").margin
+
+    @property
+    def beside(self):
+        """Returns the number of columns of zeros after every row."""
+        return self.axis("x").margin
 
     @property
     def pitch(self):
@@ -76,68 +102,102 @@ class Layout:
     @property
     def row(self):
         """Returns the distance from a row y to the next row, in positions."""
-        return self.n if self.grouped else self.pitch if self.planar else self.tiles * self.pitch
+        return self.axis("y").stride
 
     @property
     def plane(self):
         """Returns the distance from a tile to the next tile, in positions."""
-        return (self.tensor.height + self.below) * self.pitch + self.behind if self.planar else self.pitch
+        return self.axis("tile").stride
 
     @property
     def sample(self):
         """Returns the distance from a sample to the next sample, in positions."""
-        if self.grouped:
-            return self.tiles * (self.tensor.height + self.below)
-        return self.tiles * self.plane if self.planar else (self.tensor.height + self.below) * self.row
+        return self.axis("sample").stride
 
     @property
     def size(self):
         """Returns the size of the tensor with all samples and margins, in positions."""
         return self.lead + self.batch * self.sample
 
-    def position(self, sample, y, tile=0, x=0):
-        """Returns the offset of a position from the start of the tensor, in positions. y and x may be in the margins."""
-        if self.base and self.tensor.block:
-            step, before = self.tensor.block
-            row, block = divmod(y, self.tensor.height // self.base.tensor.height)
-            return self.base.position(sample, row, tile // self.n, block * step - before) + tile % self.n
-        if self.grouped:
-            group, place = divmod(tile, self.n)
-            return self.lead + sample * self.sample + (group * (self.tensor.height + self.below) + y) * self.n + place
-        return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
+    @cached_property
+    def position(self):
+        """Returns the :class:`.AffineMap` from (sample, y, tile, x) to the offset from the start of the tensor, in positions."""
+        return affine_map(self.axes, self.lead)
 
-    def _view(self, vectors):
-        """Returns the tensor's vectors, (positions without the lead, n), as a view of shape (batch, height, tiles, width, n)
-        without margins."""
-        height, width = self.tensor.height, self.tensor.width
-        if self.planar:
-            planes = vectors.reshape(self.batch, self.tiles, self.plane, self.n)[:, :, : height * self.pitch]
-            return planes.reshape(self.batch, self.tiles, height, self.pitch, self.n)[..., :width, :].swapaxes(1, 2)
-        return vectors.reshape(self.batch, height + self.below, self.tiles, self.pitch, self.n)[:, :height, :, :width]
+    def repacked(self, **changes):
+        """Returns the layout with changed arguments of :func:`packed`. No index of the layout may be split."""
+        same = {name: getattr(self, name) for name in ("tensor", "n", "batch", "order", "below", "beside", "lead", "along_x")}
+        return packed(**same | changes)
+
+    @property
+    def samples(self):
+        """Returns `(samples per index of the sample axis, distance between these samples)`."""
+        return (self.tensor.width, self.axis("x").stride) if self.along_x else (1, 0)
+
+    @property
+    def _shape(self):
+        """Returns the (height, width) of a sample's values."""
+        return (1, 1) if self.along_x else self.tensor.shape[:2]
+
+    def vector(self, sample, y, tile, x):
+        """Returns the position of a vector, given the index of its sample in the batch."""
+        rows, step = self.samples
+        return self.position(sample // rows, y, tile, x) + sample % rows * step
+
+    def element(self, sample, y, x, channel):
+        """Returns the offset of a value from the start of the tensor, in values. The indices are integers or integer arrays."""
+        return self.vector(sample, y, channel // self.n, x) * self.n + channel % self.n
+
+    @cached_property
+    def _vectors(self):
+        """Returns the positions of all vectors, (samples, height, tiles, width)."""
+        counts = self.batch * self.samples[0], self._shape[0], self.tiles, self._shape[1]
+        return self.vector(*np.ix_(*map(np.arange, counts)))
 
     def pack(self, values):
         """Returns the bytes of bfloat16 values of shape (up to batch, height, width, channels). Missing samples are zeros."""
-        values = np.asarray(values)
+        values, places = np.asarray(values), self._vectors
         if values.dtype != bfloat16:
             raise TypeError(f"samples must be bfloat16, not {values.dtype}")
-        if values.shape[1:] != self.tensor.shape or len(values) > self.batch:
-            raise ValueError(f"samples must be of shape (up to {self.batch}, {self.tensor.shape}), not {values.shape}")
-        padded = np.zeros((self.batch, *self.tensor.shape[:2], self.tiles * self.n), "<u2")
-        padded[: len(values), ..., : self.tensor.channels] = values.view(np.uint16)
-        whole = np.zeros((self.batch * self.sample, self.n), "<u2")
-        self._view(whole)[:] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
-        return bytes(2 * self.n * self.lead) + whole.tobytes()
+        shape = (*self._shape, self.tensor.channels)
+        if values.shape[1:] != shape or len(values) > len(places):
+            raise ValueError(f"samples must be of shape (up to {len(places)}, {shape}), not {values.shape}")
+        padded = np.zeros((*values.shape[:3], self.tiles * self.n), "<u2")
+        padded[..., : self.tensor.channels] = values.view(np.uint16)
+        whole = np.zeros((self.size, self.n), "<u2")
+        whole[places[: len(values)]] = padded.reshape(*values.shape[:3], self.tiles, self.n).swapaxes(2, 3)
+        return whole.tobytes()
 
     def unpack(self, data, dtype="<f4"):
         """Returns float32 (batch, height, width, channels) from the bytes of a tensor. `dtype` is the format in memory: binary32
         or bfloat16."""
         dtype = np.dtype(dtype)
-        values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
-        values = self._view(values).transpose(0, 1, 3, 2, 4)
+        values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32).reshape(-1, self.n)
+        values = values[self._vectors].swapaxes(2, 3)
         return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., : self.tensor.channels])
 
 
-def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
+def packed(tensor, n, batch, order=ROWS, below=0, beside=0, lead=0, plane=0, along_x=False):
+    """Returns the layout whose axes have the order `order` and follow each other without gaps.
+
+    Parameters
+    ----------
+    below, beside : int
+        Margin rows below every sample, and margin columns after every row.
+    plane : int
+        Least distance between two tiles, in positions. The gap holds zeros.
+    """
+    sizes = {"sample": (batch, 0), "y": (tensor.height, below), "tile": (tiles_of(tensor.channels, n), 0)}
+    sizes["x"], axes, stride = (tensor.width, beside), [], 1
+    for name in reversed(order):
+        size, margin = sizes[name]
+        stride = max(stride, plane) if name == "tile" else stride
+        axes.append(Axis(name, size, stride, margin))
+        stride *= size + margin
+    return Layout(tensor, n, tuple(reversed(axes)), lead, along_x)
+
+
+def layout_of(tensor, n, batch, terms, along_x=False, order=ROWS):
     """Returns the layout of a tensor. Its margins contain all positions outside the tensor that the readers `terms` access; each
     is (term, size of its sums)."""
     below = beside = top = left = 0
@@ -151,7 +211,7 @@ def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
         ]
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
-    layout = Layout(tensor, n, batch, below, beside, along_x=along_x, planar=planar)
+    layout = packed(tensor, n, batch, order, below, beside, along_x=along_x)
     return replace(layout, lead=top * layout.row + left)
 
 
@@ -179,24 +239,34 @@ class HostLayout:
         """Returns the number of zero vectors at the start of the unified buffer, from which margins in host memory are
         written."""
         written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
-        return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
+        return min(ZEROS, max(max(one.lead, *(axis.margin * axis.stride for axis in one.axes)) for one in written))
+
+
+def in_lanes(planes, tensor, blocks=1, step=0, before=0):
+    """Returns the layout of `tensor`, the transpose of a tensor that is stored in `planes`, at the same addresses. n consecutive
+    tiles of `tensor` are n positions of `planes`.
+
+    Each row of `planes` has `blocks` rows of `tensor`. The first block begins `before` positions before the row, and the distance
+    between blocks is `step`.
+    """
+    sample, tile, y, _ = planes.axes
+    rows = [y] if blocks == 1 else [y, Axis("y", blocks, step)]
+    return Layout(tensor, planes.n, (sample, tile, *rows, Axis("tile", planes.n, 1)), planes.lead - before)
 
 
 def _transposed(tensor, base, terms):
-    """Returns the layouts of the transposed tensor `tensor` and of its source, which is stored with the layout `base`. Both have
-    the same addresses. Rows of the source are padded to tiles of n positions."""
-    transposed = layout_of(tensor, base.n, base.batch, terms)
+    """Returns the layouts of the transposed tensor `tensor` and of its source, which had the layout `base`. Both have the same
+    addresses. Rows of the source are padded to tiles of n positions."""
+    transposed, source = layout_of(tensor, base.n, base.batch, terms), base.tensor
     if tensor.width > 1:
-        return replace(transposed, planar=True), replace(base, grouped=True)
-    if tensor.block:
-        (step, before), blocks = tensor.block, tensor.height // base.tensor.height
-        beside = max(before, (blocks - 1) * step + base.n - base.tensor.width)  # up to the end of the last block
-        base = replace(base, beside=beside, below=-(-transposed.below // blocks), planar=True)
-        base = replace(base, lead=base.below * base.row + before)
-        return replace(transposed, grouped=True, base=base), base
-    lead = transposed.lead // transposed.row * base.n
-    base = replace(base, beside=base.n - base.tensor.width, below=transposed.below, lead=lead, planar=True)
-    return replace(transposed, lead=lead, grouped=True), base
+        planes = transposed.repacked(order=PLANES)
+        return planes, in_lanes(planes, source)
+    (step, before), blocks = tensor.block or (base.n, 0), tensor.height // source.height
+    beside = max(before, (blocks - 1) * step + base.n - source.width)  # up to the end of the last block
+    top, pitch = -(-(transposed.lead // transposed.row) // blocks), source.width + beside
+    below = -(-transposed.below // blocks)
+    planes = base.repacked(order=PLANES, beside=beside, below=below, lead=top * pitch + before)
+    return in_lanes(planes, tensor, blocks, step, before), planes
 
 
 def lay_out(batched, n, homes=()):
@@ -219,7 +289,9 @@ def lay_out(batched, n, homes=()):
         )
         if name in transposed:
             layouts[transposed[name]], layout = _transposed(batched.tensors[transposed[name]], layout, readers[transposed[name]])
-        layouts[name] = layout = replace(layout, beside=max(layout.beside, margin.get(name, 0)))
+        if layout.beside < margin.get(name, 0):
+            layout = layout.repacked(beside=margin[name])
+        layouts[name] = layout
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
             raise CompileError(

@@ -318,7 +318,7 @@ def _shapes(stage, batch, layouts):
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
     layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
-    several = free and not (stage.pool or stage.has_bias_rows) and (transposed or not layout.planar)
+    several = free and not (stage.pool or stage.has_bias_rows) and (transposed or not layout.has_planes)
     several = several and not any(term.data for term in stage.terms)
     step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1
     rows = [

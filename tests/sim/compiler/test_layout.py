@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.compiler.memory.layout import Layout, layout_of
+from amaranth_tpu.sim.compiler.memory.layout import layout_of, packed
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import Tensor, Term
 from graphs import random_values
@@ -14,7 +14,7 @@ def _at(data, n, position):
 
 
 def test_every_value_is_where_its_position_says(rng):
-    layout = Layout(Tensor("t", 7, 3, 4), n=4, batch=3, below=2, beside=1, lead=11)
+    layout = packed(Tensor("t", 7, 3, 4), n=4, batch=3, below=2, beside=1, lead=11)
     values = random_values(rng, (2, 3, 4, 7))
     data = layout.pack(values)
     assert len(data) == layout.size * 8
@@ -50,7 +50,7 @@ def test_without_padding_there_is_no_margin():
 
 
 def test_unpack_is_the_inverse_in_binary32(rng):
-    layout = Layout(Tensor("t", 5, 2, 3), n=4, batch=2, beside=1, lead=3)
+    layout = packed(Tensor("t", 5, 2, 3), n=4, batch=2, beside=1, lead=3)
     whole = rng.normal(size=(layout.size, 4)).astype("<f4")
     got = layout.unpack(whole.tobytes())
     for b, y, x, c in np.ndindex(2, 2, 3, 5):
@@ -58,7 +58,7 @@ def test_unpack_is_the_inverse_in_binary32(rng):
 
 
 def test_wrong_samples_are_refused():
-    layout = Layout(Tensor("t", 2), n=4, batch=2)
+    layout = packed(Tensor("t", 2), n=4, batch=2)
     with pytest.raises(TypeError, match="bfloat16"):
         layout.pack(np.zeros((1, 1, 1, 2), np.float32))
     with pytest.raises(ValueError, match="of shape"):
