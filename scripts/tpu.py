@@ -139,6 +139,8 @@ Examples:
 
 `tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: find its Fmax
 
+`tpu synth --target ulx3s-85f --paths`: its longest paths, without place and route
+
 `tpu synth --target ulx3s-85f --pnr`: bitstream of the board's core
 
 `tpu synth --target ecp5-85 --cores 2 --preset ulx3s-45f --pnr`: two cores in a ring on the part of the ULX3S-85F
@@ -162,11 +164,19 @@ def synth(
         ),
     ] = 1,
     pnr: Annotated[bool, typer.Option("--pnr", help="Also place and route: Fmax, critical path, bitstream.")] = False,
+    paths: Annotated[
+        bool,
+        typer.Option(
+            "--paths",
+            help="Also analyse the timing of the netlist: the longest paths inside and between blocks. Takes minutes where --pnr "
+            "takes an hour. Wires are estimates.",
+        ),
+    ] = False,
     across_blocks: Annotated[
         bool,
         typer.Option(
             "--across-blocks",
-            help="With --pnr: flatten the hierarchy before mapping, for a smaller and "
+            help="With --pnr or --paths: flatten the hierarchy before mapping, for a smaller and "
             "faster netlist. Counts per block are then approximate.",
         ),
     ] = False,
@@ -193,7 +203,8 @@ def synth(
     folder = output or build_directory() / "synth" / (f"{place.name}-n{config.n}" + (f"x{cores}" if cores > 1 else ""))
     usable_folder(folder)
     with spinner(console, f"n = {config.n} for {place.name}") as show:
-        report = implement(config, place, folder, cores=cores, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
+        options = {"pnr": pnr, "paths": paths, "across_blocks": across_blocks, "seed": seed}
+        report = implement(config, place, folder, cores=cores, **options, progress=show)
     if as_json:
         print_json({name: value for name, value in report.items() if name != "config"}, core=config)
     else:

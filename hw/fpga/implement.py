@@ -11,6 +11,8 @@ from .area_picture import area_picture
 from .netlist import AROUND
 from .place_and_route import core_clock, critical_path, need_tools, place_and_route, used
 from .scan_chain import on_scan_chain
+from .static_timing import FAMILY as TIMED_FAMILY
+from .static_timing import worst_paths
 from .synthesis import SynthesisError, synthesize
 from .targets import RESOURCES
 
@@ -37,13 +39,13 @@ _RESULTS = (
 )
 
 
-def _design(config, target, pnr, cores):
+def _design(config, target, flat, cores):
     """Returns `(Verilog text, name of its top module)`. A board's design has pins. Otherwise, the core is put on a scan chain if
-    `pnr` is True."""
+    `flat` is True."""
     if target.board:
         return target.board.to_verilog(config), "top"
     core, module = (to_verilog(config), "tpu") if cores == 1 else (pod_to_verilog(config, cores=cores), "tpu_pod")
-    return (core + on_scan_chain(core, module), "top") if pnr else (core, module)
+    return (core + on_scan_chain(core, module), "top") if flat else (core, module)
 
 
 def _sum(blocks):
@@ -121,7 +123,7 @@ def advice(report, config, target):
     return found
 
 
-def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False, seed=1, progress=None):
+def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across_blocks=False, seed=1, progress=None):
     """Implements a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
 
     A board's design is its complete top. The design for a part alone is the core `tpu`. For place and route the core is put
@@ -136,8 +138,10 @@ def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False
         Number of cores. Several cores form a ring, and each is a block of the report. Boards have one core.
     pnr : bool
         True to place and route after Yosys, and to make a bitstream.
+    paths : bool
+        True to add the longest paths inside and between blocks, see :func:`hw.fpga.static_timing.worst_paths`. ECP5 only.
     across_blocks : bool
-        True, with `pnr`, to let Yosys optimise across blocks. The counts by block are then only approximate.
+        True, with `pnr` or `paths`, to let Yosys optimise across blocks. The counts by block are then only approximate.
     seed : int
         Seed of place and route.
     progress : callable or None
@@ -150,30 +154,37 @@ def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False
         around the core; `available` in the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: True if the counts are
         nextpnr's (the block `placement` holds the additions of nextpnr), False if they are Yosys'; `fmax_mhz`, `clock_mhz`,
         `met` (`fmax_mhz` and `met` are None without place and route; `met` also without a board, as only boards have a fixed
-        clock); `critical_path`, see :func:`critical_path`; `registers_for_memories`; `bitstream`, `picture`, `logs`: paths;
-        `stage_seconds`, `seconds`; `errors` and `advice`: texts of :func:`shortcomings` and :func:`advice`.
+        clock); `critical_path`, see :func:`critical_path`; `paths`, see :func:`hw.fpga.static_timing.worst_paths`;
+        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and
+        `advice`: texts of :func:`shortcomings` and :func:`advice`.
 
     Raises
     ------
     SynthesisError
-        If the family has no place and route, or the netlist has a latch. Also, before any work, if the core has more cells than
-        the part has multipliers.
+        If the family has no place and route or no timing analysis, or the netlist has a latch. Also, before any work, if the core
+        has more cells than the part has multipliers.
     hw.tools.process.ToolError
         If a tool is missing, fails or exceeds its time limit.
     """
-    kind = target.family.place_and_route
-    if pnr and kind is None:
+    _refuse(target, cores, pnr, paths)
+    _refuse_too_large(config.n, target.part)
+    if pnr:
+        need_tools(target.family.place_and_route)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / "synth.lock", timeout=1):
+        report = progress or (lambda text: None)
+        return _implement(config, target, folder.resolve(), cores, pnr, paths, across_blocks, seed, report)
+
+
+def _refuse(target, cores, pnr, paths):
+    if pnr and target.family.place_and_route is None:
         raise SynthesisError(
             f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; leave out --pnr"
         )
+    if paths and target.family.name != TIMED_FAMILY:
+        raise SynthesisError(f"{target.name}: --paths analyses only ECP5 parts; leave out --paths")
     if cores > 1 and target.board:
         raise SynthesisError(f"{target.name} has a single core; for {cores} in a ring take its part, --target {target.part.name}")
-    _refuse_too_large(config.n, target.part)
-    if pnr:
-        need_tools(kind)
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder / "synth.lock", timeout=1):
-        return _implement(config, target, folder.resolve(), cores, pnr, across_blocks, seed, progress or (lambda text: None))
 
 
 def _refuse_too_large(n, part):
@@ -185,7 +196,7 @@ def _refuse_too_large(n, part):
         )
 
 
-def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress):
+def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, progress):
     for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
     started, times = time.perf_counter(), {}
@@ -197,10 +208,10 @@ def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress
         progress(f"{tool}: {phase}" if phase else tool)
 
     progress("generating Verilog")
-    verilog, top = _design(config, target, pnr, cores)
+    verilog, top = _design(config, target, pnr or paths, cores)
     stage("generate")
     blocks, memories, layout = synthesize(
-        verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks, progress=tool_progress
+        verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, progress=tool_progress
     )
     stage("yosys")
     report = {
@@ -221,6 +232,7 @@ def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress
         "clock_mhz": target.clock_mhz,
         "met": None,
         "critical_path": [],
+        "paths": _paths(folder, top, layout) if paths else [],
         "bitstream": None,
     }
     if pnr and not _lacks(report["total"], target):
@@ -235,6 +247,11 @@ def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress
         "seconds": round(time.perf_counter() - started, 1),
     }
     return _judged(report, config, target, folder)
+
+
+def _paths(folder, top, layout):
+    netlist = json.loads((folder / "netlist.json").read_text())
+    return worst_paths(netlist["modules"][top], layout)
 
 
 def _placed(report, target, folder, layout, seed, progress):

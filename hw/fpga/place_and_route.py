@@ -6,7 +6,7 @@ import re
 
 from ..tools.run_tool import need, run_tool
 
-__all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "used"]
+__all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "design_name", "used"]
 
 _TIMEOUT = 4 * 3600
 _PACK_TIMEOUT = 900
@@ -65,8 +65,8 @@ def critical_path(report, clock, layout):
         steps.append(
             {
                 "kind": step["type"],
-                "from": _design_name(ends[0], layout),
-                "to": _design_name(ends[1], layout),
+                "from": design_name(ends[0], layout),
+                "to": design_name(ends[1], layout),
                 "from_cell": f"{ends[0]}.{step['from']['port']}",
                 "to_cell": f"{ends[1]}.{step['to']['port']}",
                 "net": step.get("net"),
@@ -77,7 +77,8 @@ def critical_path(report, clock, layout):
     return steps
 
 
-def _design_name(cell, layout):
+def design_name(cell, layout):
+    """Returns the name in the design of a cell of the netlist, relative to the core."""
     return _ADDED.sub("", cell).removeprefix(f"{layout.chain[layout.core]}.") or cell
 
 

@@ -208,6 +208,8 @@ def show_synthesis(console, report):
     print_table(console, table)
     if report["registers_for_memories"]:
         console.print(f"in flip-flops: {', '.join(report['registers_for_memories'])}", highlight=False)
+    if report["paths"]:
+        _show_paths(console, report["paths"])
     if report["fmax_mhz"]:
         _show_timing(console, report)
     for what in ("bitstream", "picture"):
@@ -218,6 +220,30 @@ def show_synthesis(console, report):
 def _share(count, available):
     colour = "green" if count <= available else "red"
     return f"[{colour}]{count / available:.0%}[/]" if available else f"[{colour}]{count:,} of 0[/]"
+
+
+def _show_paths(console, paths):
+    table = figure_table(
+        f"The {len(paths)} slowest paths between two blocks, or inside one, by static analysis",
+        ("from", "word"),
+        ("to", "word"),
+        ("first register", "word"),
+        ("last register", "word"),
+        ("LUTs", "figure"),
+        ("carry chains", "figure"),
+        ("ns, estimated", "figure"),
+    )
+    for path in paths:
+        table.add_row(
+            path["from_block"],
+            path["to_block"],
+            path["from"],
+            path["to"],
+            str(path["luts"]),
+            str(path["carries"]),
+            f"{path['delay_ns']:.2f}",
+        )
+    print_table(console, table)
 
 
 def _show_timing(console, report):

@@ -120,6 +120,7 @@ def _report(**changes):
         "fmax_mhz": None,
         "clock_mhz": 80.0,
         "registers_for_memories": {},
+        "paths": [],
     }
     return report | changes, config, find_target("ecp5-25")
 
@@ -198,6 +199,16 @@ def test_not_where_it_should_be(block, resource, said):
     report["blocks"][block][resource] = {"dsp": 3, "bram": 1}[resource]
     found = shortcomings(report, config, target)
     assert len(found) == 1 and said in found[0]
+
+
+def test_slowest_paths_for_people():
+    path = {"from_block": "load", "to_block": "reader", "from": "load.left", "to": "reader.len", "through": ["load"]}
+    report, _, _ = _report(placed=False, part="ecp5-25", lut=0, ff=0, dsp=0, bram=0, bitstream=None, picture=None)
+    report["paths"] = [path | {"luts": 5, "carries": 2, "delay_ns": 8.934}]
+    console = Console(file=io.StringIO(), width=140)
+    show_synthesis(console, report)
+    said = console.file.getvalue()
+    assert all(text in said for text in ("1 slowest paths", "load.left", "reader.len", "8.93")), said
 
 
 def test_report_for_people():
