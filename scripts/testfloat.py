@@ -16,6 +16,7 @@ import typer
 from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
 from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
 from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.rtl.native_cells import NativeArithmetic
 from amaranth_tpu.sim.rtl.streams import SideBySide, StreamedBlock
 
 __all__ = ["VectorCounts", "VectorError", "read_vectors", "check_file"]
@@ -124,8 +125,32 @@ def _outputs(block, components, latency_of, **columns):
         yield name, outputs[f"o_{name}"][start : start + len(outputs[f"o_{name}"]) - longest]
 
 
-def check_file(path, operation=None, progress=lambda count: None):
-    """Streams a file of vectors through the RTL, and returns the :class:`VectorCounts`.
+def _rtl(operation):
+    """Returns a function of two arrays of operands. It yields `(name, results)` of the RTL blocks with all latencies."""
+    components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in LEADS}
+    block = StreamedBlock(SideBySide(components))
+
+    def multiply(x, w):
+        return _outputs(block, components, lambda multiplier: multiplier.lead, x=x, w=w)
+
+    def add(a, b):
+        # The cell's adder gets a canonical second operand; the general adder gets the operand of the file.
+        for canonical, operand in ((False, b), (True, np.where(_is_nan(b), np.uint32(golden.NAN), b))):
+            chosen = {name: adder for name, adder in components.items() if adder.canonical_b is canonical}
+            yield from _outputs(block, chosen, lambda adder: adder.latency, a=a, b=operand)
+
+    return add if operation == "add" else multiply
+
+
+def _native(operation, arithmetic):
+    """Returns a function like :func:`_rtl` for the C functions of native cells, a
+    :class:`sim.rtl.native_cells.NativeArithmetic`."""
+    compute = arithmetic.add if operation == "add" else arithmetic.multiply
+    return lambda one, two: [("native", compute(one, two))]
+
+
+def check_file(path, operation=None, progress=lambda count: None, arithmetic=None):
+    """Computes a file of vectors in the RTL, and returns the :class:`VectorCounts`.
 
     Parameters
     ----------
@@ -135,45 +160,28 @@ def check_file(path, operation=None, progress=lambda count: None):
         `add` or `mul`. Default: by the file's name (`f32_add...`, `f32_mul...`).
     progress : callable
         Called with the number of vectors processed so far.
+    arithmetic : sim.rtl.native_cells.NativeArithmetic, optional
+        C functions that are checked in place of the RTL.
     """
     path = Path(path)
     if operation is None:
         operation = next((name for name in ("add", "mul") if f"f32_{name}" in path.name), None)
     if operation not in ("add", "mul"):
         raise VectorError(f"{path.name}: the name does not say f32_add or f32_mul; give --operation")
-    components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in LEADS}
-    block = StreamedBlock(SideBySide(components))
-    result = VectorCounts()
+    compute = _native(operation, arithmetic) if arithmetic else _rtl(operation)
+    result, high = VectorCounts(), np.uint32(16)
     for a, b, expected in read_vectors(path):
         count = len(a)
         if operation == "mul":
             fits = (a & np.uint32(0xFFFF) == 0) & (b & np.uint32(0xFFFF) == 0)
-            a, b, expected = a[fits], b[fits], expected[fits]
+            a, b, expected = a[fits] >> high, b[fits] >> high, expected[fits]
             result.skipped += count - len(a)
-        flushed = _subnormal(a) | _subnormal(b)
+        flushed = _subnormal(a) | _subnormal(b) if operation == "add" else _subnormal(a << high) | _subnormal(b << high)
         result.flushed += int(flushed.sum())
         expected = _canonical(expected)
+        expected[flushed] = (golden.add if operation == "add" else golden.multiply)(a[flushed], b[flushed])
         wrong = np.zeros(len(a), dtype=bool)
-        if operation == "add":
-            expected[flushed] = golden.add(a[flushed], b[flushed])
-            # The cell's adder gets a canonical second operand; the general adder gets the operand of the file.
-            outputs = [
-                *_outputs(
-                    block, {k: v for k, v in components.items() if not v.canonical_b}, lambda adder: adder.latency, a=a, b=b
-                ),
-                *_outputs(
-                    block,
-                    {k: v for k, v in components.items() if v.canonical_b},
-                    lambda adder: adder.latency,
-                    a=a,
-                    b=np.where(_is_nan(b), np.uint32(golden.NAN), b),
-                ),
-            ]
-        else:
-            high = np.uint32(16)
-            expected[flushed] = golden.multiply(a[flushed] >> high, b[flushed] >> high)
-            outputs = _outputs(block, components, lambda multiplier: multiplier.lead, x=a >> high, w=b >> high)
-        for name, found in outputs:
+        for name, found in compute(a, b):
             differs = found != expected
             wrong |= differs
             if differs.any() and not result.first:
@@ -188,10 +196,11 @@ def check_file(path, operation=None, progress=lambda count: None):
 def main(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TestFloat vectors, gzip or plain text.")],
     operation: Annotated[str, typer.Option(help="add or mul. Default: by the file's name.")] = None,
+    native: Annotated[bool, typer.Option("--native", help="Check the C functions of native cells, not the RTL.")] = False,
 ):
     """Stream TestFloat vectors (round to nearest even) through the RTL adder or multiplier with every latency."""
     try:
-        result = check_file(file, operation)
+        result = check_file(file, operation, arithmetic=NativeArithmetic() if native else None)
     except VectorError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error

@@ -30,7 +30,7 @@ Examples:
 
 `tpu run --model b --explain`: the compiled plan, layer by layer
 
-`tpu run --model c --images all --checkpoint DIR`: rerun the command to resume
+`tpu run --model c --images all --cells native --checkpoint DIR`: rerun the command to resume
 
 `tpu run --images 128 --trace run.json`: a timeline of the units, to open in ui.perfetto.dev
 """
@@ -150,17 +150,18 @@ def _run_here(model, samples, options):
     with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text) as advance:
         waves = options.waves.suffix[1:] if options.waves else False
         probes = core_probes(config) if options.trace else ()
-        place = tpu.Simulator(simulator.value, memory, waves, probes, options.checkpoint, spread)
+        place = tpu.Simulator(simulator.value, memory, waves, probes, options.checkpoint, spread, cells=options.cells.value)
         done = model.run(samples, place, core=config, batch=batch, progress=advance)
     if options.waves:
         move_waves(done.result.waves, options.waves)
     if options.trace:
         write_trace(options.trace, timeline(done.result.seen, done.program))
-    figures, program = {"simulator": simulator.value}, done.program
+    cells = options.cells.value if simulator.has_time else None
+    figures, program = {"simulator": simulator.value, "cell_kind": cells}, done.program
     if program:
         figures |= {"n": config.n, "batch": batch}
     if options.layers and not done.result.fault:
-        figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory)
+        figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory, options.cells)
     if simulator is SimulatorName.MODEL:
         figures["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
     return figures, done
@@ -174,7 +175,7 @@ def _run_on_board(model, samples, options):
     return {"board": options.board, "n": done.program.config.n, "batch": done.program.batch}, done
 
 
-def _measure_layers(network, program, samples, simulator, memory):
+def _measure_layers(network, program, samples, simulator, memory, cells):
     """Returns the figures that `--layers` adds: cost and rounding error of each layer. They are measured by running one batch of
     the program's first 1, 2, 3 ... layers."""
     from amaranth_tpu.sim.check.interpreters import InterpreterError
@@ -187,7 +188,7 @@ def _measure_layers(network, program, samples, simulator, memory):
         rounded = core_input(network, samples)
 
         def measure(part, number, count):
-            counters = count_batch(part, rounded, simulator=simulator.value, memory=memory)
+            counters = count_batch(part, rounded, simulator=simulator.value, memory=memory, cells=cells.value)
             advance(number, count)
             return counters
 

@@ -9,6 +9,7 @@ import typer
 
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
+from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Effort, EffortOption, Json, ShapeOption
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
@@ -111,6 +112,7 @@ class RunOptions:
             help="verilator, icarus: RTL simulation. model: instruction-level model. golden: bit-exact reference in numpy.",
         ),
     ] = SimulatorName.VERILATOR
+    cells: cells_option(_WHERE) = CellKind.RTL
     board: Annotated[
         str | None,
         typer.Option(
@@ -201,6 +203,9 @@ class RunOptions:
                 f"--{needs_rtl} needs the RTL: use --simulator verilator or icarus"
                 + ("; --explain prints estimated cycles" if self.layers else "")
             )
+        if self.board and self.cells is CellKind.NATIVE:
+            refuse("--cells native needs a simulated core; leave out --board")
+        check_cells_option(self.cells, self.simulator.value)
         self._check_checkpoint(refuse)
         if self.input and (self.data or self.preprocess):
             refuse(f"--{'data' if self.data else 'preprocess'} applies to digits, not to --input: leave it out")

@@ -15,6 +15,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
+from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, show_line
 from .core_options import CoreChoice, cores_of
 from .json_output import model_object, print_json
@@ -32,7 +33,7 @@ Examples:
 
 `tpu sweep --n 4,8 --cell-stages 3,9 --synth ecp5-85 --checkpoint DIR --plot front.svg`: plots LUTs against cycles
 
-`tpu sweep --model c --n 8,16 --simulator verilator --scheduler tcp://10.0.0.1:8786 --csv points.csv`
+`tpu sweep --model c --n 8,16 --simulator verilator --cells native --scheduler tcp://10.0.0.1:8786 --csv points.csv`
 """
 
 _MOST = 10_000  # points
@@ -65,6 +66,7 @@ def sweep(
             help="estimated: cycles from the compiler's timing model. verilator, icarus: RTL simulation with random samples.",
         ),
     ] = Cycles.ESTIMATED,
+    cells: cells_option() = CellKind.RTL,
     synth: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +104,7 @@ def sweep(
         raise typer.BadParameter(f"{area} is a result of synthesis; name an FPGA with --synth", param_hint="--area")
     if synth:
         synth = find_target(synth).name
+    check_cells_option(cells, simulator.value)
     check_spread(scheduler, workers)
     _check_places(model.split(","), checkpoint, csv_file, plot)
     points = grid(model.split(","), _cores(core, as_json), _batches(batch))
@@ -116,6 +119,7 @@ def sweep(
             found = run_sweep(
                 points,
                 simulator=rtl,
+                cells=cells.value,
                 effort=effort.value,
                 shapes=shape or (),
                 target=synth,
@@ -134,7 +138,8 @@ def sweep(
     if as_json:
         objects = [{"model": identities[point.model], "core": asdict(point.core), "batch": point.batch} for point in found]
         points = [one | point.figures | {"front": row["front"]} for one, point, row in zip(objects, found, rows)]
-        print_json({"effort": effort.value, "area": area, "points": points})
+        kind = cells.value if rtl else None
+        print_json({"effort": effort.value, "cell_kind": kind, "area": area, "points": points})
     else:
         show_sweep(Console(), rows, area)
 

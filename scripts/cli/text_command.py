@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, console
 from .core_options import CoreChoice
 from .json_output import print_json
@@ -16,7 +17,7 @@ Examples:
 
 `tpu text --prompt "The import statement"`: by the instruction-level model
 
-`tpu text --letters 20 --simulator verilator --n 8`: on the RTL
+`tpu text --letters 20 --simulator verilator --cells native --n 8`: on the RTL
 """
 
 
@@ -31,6 +32,7 @@ def text(
     simulator: Annotated[
         SimulatorName, typer.Option(metavar="NAME", help="verilator, icarus, model or golden.")
     ] = SimulatorName.MODEL,
+    cells: cells_option() = CellKind.RTL,
     as_json: Json = False,
 ):
     """Write text with a small GPT, one letter a run, on the simulated core or a model of it.
@@ -38,16 +40,20 @@ def text(
     The network has two blocks of width 64 with four heads, and was trained on Python's help topics. The keys and values of its
     attention are outputs of a run and inputs of the next. Exits with 0 if every run has the golden model's bits.
     """
+    from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
+    check_cells_option(cells, simulator.value)
+    place = Simulator(simulator.value, cells=cells.value)
     config, cycles, shown = core.config(), [], ""
-    for letter in written(prompt, letters, simulator.value, core=config, temperature=temperature, seed=seed):
+    for letter in written(prompt, letters, place, core=config, temperature=temperature, seed=seed):
         if not as_json:
             print(letter.text if shown else prompt + letter.text, end="", flush=True)
         shown += letter.text
         cycles.append(letter.run.result.cycles or (letter.run.program and letter.run.program.predicted_cycles))
     figures = {
         "simulator": simulator.value,
+        "cell_kind": cells.value if simulator.has_time else None,
         "prompt": prompt,
         "text": shown,
         "prompt_cycles": cycles[0],

@@ -85,7 +85,9 @@ class TrainJob:
         """Compiles the program of one step, and makes the next steps run on the core too. Raises CompileError."""
         options, training = self.options, self.training
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-        found = step_comparison(training, _config(options), options.simulator.value, options.steps_to_compare, memory)
+        found = step_comparison(
+            training, _config(options), options.simulator.value, options.steps_to_compare, memory, options.cells.value
+        )
         self.program, self.run.comparison = found
 
     def write_model(self, path):
@@ -105,6 +107,7 @@ class TrainJob:
         return {
             "n": program.config.n,
             "simulator": simulator.value,
+            "cell_kind": self.options.cells.value if simulator.has_time else None,
             **comparison.figures(program.useful_macs, program.config.n**2),
             "estimated_cycles": estimated,
             "ring": comparison.ring_figures,

@@ -11,6 +11,7 @@ from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
+from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, ShapeOption
 from .core_options import CoreChoice
 from .run_options import Preprocess
@@ -174,6 +175,7 @@ class TrainOptions:
             "model in Python, faster.",
         ),
     ] = StepSimulator.VERILATOR
+    cells: cells_option(_WHERE) = CellKind.RTL
     latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
         HOST_LATENCY
     )
@@ -235,6 +237,7 @@ class TrainOptions:
             shards_of(self.batch, self.cores)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--batch") from None
+        check_cells_option(self.cells, self.simulator.value)
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
@@ -248,6 +251,7 @@ class TrainOptions:
         given = [
             *self.core.given,
             *(["--simulator"] if self.simulator is not StepSimulator.VERILATOR else []),
+            *(["--cells"] if self.cells is not CellKind.RTL else []),
             *(["--latency"] if self.latency != HOST_LATENCY else []),
             *(["--pauses"] if self.pauses else []),
         ]

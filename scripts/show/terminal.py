@@ -86,7 +86,8 @@ def _where(figures):
     """Returns a text that says where a run was executed: on a board, in a simulator or on a model."""
     if "board" in figures:
         return f"on the board at {plain(figures['board'])}"
-    return _PLACES.get(figures["simulator"], f"simulated by {figures['simulator']}")
+    cells = " with native cells" if figures["cell_kind"] == "native" else ""
+    return _PLACES.get(figures["simulator"], f"simulated by {figures['simulator']}{cells}")
 
 
 def show_run(console, figures):

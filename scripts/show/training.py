@@ -109,8 +109,9 @@ def _show_epochs(console, figures):
 
 def _add_comparison(table, figures):
     colour = "red" if figures["mismatched_bits"] else "green"
+    cells = " with native cells" if figures["cell_kind"] == "native" else ""
     where = f"on the {figures['n']} x {figures['n']} core" + (
-        ", instruction by instruction" if figures["simulator"] == "model" else f", simulated by {figures['simulator']}"
+        ", instruction by instruction" if figures["simulator"] == "model" else f", simulated by {figures['simulator']}{cells}"
     )
     bits = f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
     table.add_row(f"{figures['rtl_steps']:,} steps {where}", bits)

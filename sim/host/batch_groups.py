@@ -57,7 +57,7 @@ def part_batches(program):
     return max(1, _CYCLES // program.predicted_cycles)
 
 
-def run_in_parts(network, program, samples, *, simulator, folder, memory=None, spread=in_turn, progress=None):
+def run_in_parts(network, program, samples, *, simulator, folder, memory=None, cells="rtl", spread=in_turn, progress=None):
     """Simulates samples like :func:`sim.host.inference.run_samples`, in groups. Each completed group is saved in `folder`, and
     only missing groups are simulated.
 
@@ -86,9 +86,9 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
     """
     rows, folder = core_input(network, as_samples(network, samples).rows), Path(folder)
     memory, size = {"latency": HOST_LATENCY, **(memory or {})}, part_batches(program) * program.batch
-    facts = _facts(program, rows, simulator, memory)
+    facts = _facts(program, rows, simulator, memory, cells)
     places = [(first, min(first + size, len(rows))) for first in range(0, len(rows), size)]
-    options = {"simulator": simulator, "memory": memory}
+    options = {"simulator": simulator, "memory": memory, "cells": cells}
     files = [Checkpoint(folder / f"samples-{first:07}.safetensors", "tpu run") for first, _ in places]
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "run.lock", timeout=1):
@@ -112,7 +112,7 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
     return _joined(program, [*_without_gap(results)])
 
 
-def _facts(program, rows, simulator, memory):
+def _facts(program, rows, simulator, memory, cells):
     """Returns all inputs that determine the results of a simulation: `{name: text or number}`."""
     facts = {
         "simulator": simulator,
@@ -123,7 +123,7 @@ def _facts(program, rows, simulator, memory):
         "data": _digest(rows.tobytes()),
         "network": _digest(program.model),
     }
-    return facts if simulator == "model" else facts | {"source": _digest(verilog_of(program.config).encode())}
+    return facts if simulator == "model" else facts | {"source": _digest(verilog_of(program.config).encode()), "cells": cells}
 
 
 def _digest(content):

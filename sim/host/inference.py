@@ -29,6 +29,7 @@ from ..data.samples import as_samples
 from ..golden.arithmetic import bfloat16
 from ..golden.isa_model import Machine, MachineFault
 from ..golden.network import core_input, run_network, samples_for
+from ..rtl.native_cells import check_cells, with_native_cells
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
@@ -148,11 +149,15 @@ class RunResult:
     seen: dict | None = None
 
 
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=False, **options):
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, cells="rtl", waves=False, **options):
     """Prepares the simulation of a core, or of `cores` cores in a ring. `memory_bytes` is rounded up to a power of two, so that
-    builds can be shared. `options` are those of :meth:`sim.rtl.runner.Simulation.of_core` or `of_pod`."""
+    builds can be shared. `cells` is one of :data:`sim.rtl.native_cells.CELLS`. `options` are those of
+    :meth:`sim.rtl.runner.Simulation.of_core` or `of_pod`."""
+    check_cells(cells, simulator)
     simulator_version(simulator)  # report a missing simulator before generating the Verilog
     size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
+    if cells == "native":
+        verilog = with_native_cells(verilog, config.cell_stages)
     if cores > 1:
         return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
     view = WaveView(verilog, config) if waves else None
@@ -171,6 +176,7 @@ def run_samples(
     *,
     batch=None,
     simulator="verilator",
+    cells="rtl",
     memory=None,
     waves=False,
     progress=None,
@@ -194,6 +200,8 @@ def run_samples(
         Samples per batch. Default: all samples.
     simulator : str
         One of `SIMULATORS`.
+    cells : str
+        Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
     memory : dict
         Plusargs of the simulated host memory: `latency` (cycles, default `HOST_LATENCY`), stalls, bus errors.
     progress : callable
@@ -232,6 +240,7 @@ def run_samples(
         program,
         host,
         simulator=simulator,
+        cells=cells,
         memory=memory,
         timeout=timeout,
         progress=progress,
@@ -290,10 +299,10 @@ def _run_model(program, host, expected, progress=None):
     return RunResult(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
-def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
-    """Simulates one batch of bfloat16 samples in the RTL, and returns its counters without checking the results. Raises
-    RuntimeError if a fault occurs."""
-    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, quick=quick)
+def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, **options):
+    """Simulates one batch of bfloat16 samples in the RTL, and returns its counters without checking the results. `options` are
+    those of :func:`core_simulation`. Raises RuntimeError if a fault occurs."""
+    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, **options)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
     return raw["batches"][0]

@@ -31,7 +31,8 @@ Simulators = ("icarus", "verilator")
 #: Signals of `testbench` that a bench may access. All other signals stay private, which makes Verilator's model fast.
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
 #: Modules that Verilator does not inline. At n = 16 the build then takes a third of the time, and the simulation is a third
-#: faster. Verilator still writes separate functions for many instances.
+#: faster. The instances share few functions, because Verilator writes the signals of an instance's neighbours into its functions.
+#: `native_cells.py` therefore replaces the arithmetic itself.
 _NO_INLINE = ("tpu_cell", "tpu_row")
 #: From this n on, a row of the array is compiled separately, so that the build does not process n * n cells individually.
 _ROWS_ALONE_FROM = 32

@@ -110,11 +110,13 @@ class StreamedBlock:
     ----------
     component : wiring.Component
         Its flattened ports are the columns of the vectors.
+    change : callable
+        Function from the component's Verilog to the Verilog that is simulated. Default: no change.
     """
 
-    def __init__(self, component):
+    def __init__(self, component, change=lambda verilog: verilog):
         self.inputs, self.outputs = _ports(component)
-        verilog = component_to_verilog(component, name="top")
+        verilog = change(component_to_verilog(component, name="top"))
         clocked = "posedge clk" in verilog
         main = _STREAM
         for key, value in {

@@ -25,6 +25,7 @@ from ..frontend.fixed_shapes import parse_shapes
 from ..models.shipped import SHIPPED
 from ..tpu.estimate import estimate_of
 from ..tpu.model import load
+from ..tpu.places import Simulator
 from ..tpu.run import checked
 
 __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
@@ -73,6 +74,8 @@ class CyclesJob:
         Effort of the compiler.
     shapes : tuple of str
         Shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them.
+    cells : str
+        Cells of the RTL, `rtl` or `native`.
     """
 
     model: str
@@ -82,6 +85,7 @@ class CyclesJob:
     simulator: str | None = None
     effort: str = "best"
     shapes: tuple[str, ...] = ()
+    cells: str = "rtl"
 
     @property
     def facts(self):
@@ -92,6 +96,7 @@ class CyclesJob:
             "batch": self.batch,
             "effort": self.effort,
             "simulator": self.simulator or "timing model",
+            **({"cells": self.cells} if self.simulator else {}),
             "network": self.digest,
             "shapes": list(self.shapes),
         }
@@ -108,7 +113,8 @@ class CyclesJob:
         figures = {name: getattr(estimate, name) for name in names}
         if self.simulator:
             rows = random_samples(network.network, self.batch, 1).rows
-            result = checked(network.run(rows, self.simulator, core=self.core, batch=self.batch).result)
+            place = Simulator(self.simulator, cells=self.cells)
+            result = checked(network.run(rows, place, core=self.core, batch=self.batch).result)
             words = {f"{way}_words": result.batches[0][f"{way}_beats"] for way in ("read", "write")}
             figures |= {"cycles": result.cycles, "utilisation": result.utilisation, **words}
         return figures

@@ -52,13 +52,17 @@ def grid(models, cores, batches):
     return [Point(*one) for one in itertools.product(models, cores, batches)]
 
 
-def run_sweep(points, *, simulator=None, effort="best", shapes=(), target=None, folder=None, spread=in_turn, progress=None):
+def run_sweep(
+    points, *, simulator=None, cells="rtl", effort="best", shapes=(), target=None, folder=None, spread=in_turn, progress=None
+):
     """Measures all points. Returns the points with their measurements, in the same order.
 
     Parameters
     ----------
     simulator : str or None
         `verilator` or `icarus` to simulate the RTL. Default: the compiler's timing model estimates the cycles.
+    cells : str
+        Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
     effort : str
         Effort of the compiler; see :func:`sim.compiler.compile.compile_network`.
     shapes : sequence of str
@@ -82,7 +86,7 @@ def run_sweep(points, *, simulator=None, effort="best", shapes=(), target=None, 
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
     cycles = [
-        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort, tuple(shapes))
+        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort, tuple(shapes), cells)
         for point in points
     ]
     areas = [AreaJob(core, target) for core in dict.fromkeys(point.core for point in points)] if target else []

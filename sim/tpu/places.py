@@ -11,6 +11,7 @@ from ..host.batch_groups import run_in_parts
 from ..host.board import run_on_board
 from ..host.inference import SIMULATORS, run_samples
 from ..host.spread import in_turn
+from ..rtl.native_cells import CELLS
 
 __all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "interpreter_of"]
 
@@ -37,6 +38,9 @@ class Simulator:
         Folder in which progress is saved. A later call resumes from it, with the same statistics as one uninterrupted call.
     spread : callable or None
         Executor for groups of batches: None for this process, or a :class:`sim.host.spread.Cluster`.
+    cells : str
+        `rtl`, or `native` for cells computed by this machine's floating-point unit. These have the same bits and cycles, but need
+        `verilator`.
 
     Examples
     --------
@@ -51,8 +55,11 @@ class Simulator:
     probes: tuple = ()
     checkpoint: object = None
     spread: object = None
+    cells: str = "rtl"
 
     def __post_init__(self):
+        if self.cells not in CELLS or self.cells == "native" and self.name != "verilator":
+            raise ValueError(f"cells must be rtl, or native with the simulator verilator, not {self.cells!r} with {self.name}")
         if self.checkpoint and (self.name == "golden" or self.waves or self.probes or self.memory.get("pause_percent")):
             raise ValueError(
                 "a checkpoint needs a simulator other than golden, without waves, probes or pauses of the bus; leave these out"
@@ -63,13 +70,14 @@ class Simulator:
         the program for a batch size."""
         program = None if self.name == "golden" else compiled(min(batch, len(rows)))
         if self.checkpoint:
-            options = {"simulator": self.name, "memory": self.memory, "folder": self.checkpoint, "progress": progress}
-            return program, run_in_parts(network, program, rows, spread=self.spread or in_turn, **options)
+            options = {"simulator": self.name, "memory": self.memory, "cells": self.cells, "folder": self.checkpoint}
+            return program, run_in_parts(network, program, rows, spread=self.spread or in_turn, progress=progress, **options)
         return program, run_samples(
             network,
             program and program.config,
             rows,
             simulator=self.name,
+            cells=self.cells,
             program=program,
             memory=self.memory,
             waves=self.waves,

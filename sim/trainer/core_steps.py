@@ -109,6 +109,8 @@ class StepRunner:
         Time limit of a simulation, in seconds.
     quick : bool
         Prefer a fast build; see :class:`sim.rtl.runner.Simulation`.
+    cells : str
+        Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
     """
 
     program: object
@@ -116,6 +118,7 @@ class StepRunner:
     memory: dict = field(default_factory=dict)
     timeout: float = 24 * 3600
     quick: bool = False
+    cells: str = "rtl"
 
     @property
     def together(self):
@@ -130,7 +133,7 @@ class StepRunner:
 
     def _on_rtl(self, host, progress):
         cores = self.program.cores
-        size = {"memory_bytes": host.size, "quick": self.quick}
+        size = {"memory_bytes": host.size, "quick": self.quick, "cells": self.cells}
         simulation = core_simulation(self.program.config, simulator=self.simulator, cores=cores, **size)
         raw = run_batches(
             simulation,

@@ -93,7 +93,7 @@ def _check_factors(optimizer, rate, batch):
         )
 
 
-def step_comparison(training, config, simulator, most, memory=None):
+def step_comparison(training, config, simulator, most, memory=None, cells="rtl"):
     """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.StepProgram`, and the
     :class:`.StepComparison` that repeats steps on a core.
 
@@ -108,6 +108,8 @@ def step_comparison(training, config, simulator, most, memory=None):
         Number of steps to compare. None: all.
     memory : dict or None
         Settings of the simulated host memory, see :class:`sim.trainer.core_steps.StepRunner`.
+    cells : str
+        Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
 
     Raises
     ------
@@ -116,5 +118,5 @@ def step_comparison(training, config, simulator, most, memory=None):
     """
     plan = training.plan
     program = compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
-    runner = StepRunner(program, simulator, memory or {})
+    runner = StepRunner(program, simulator, memory or {}, cells=cells)
     return program, StepComparison(training.network, runner, most, runner.together, ring_words=program.ring_words)
