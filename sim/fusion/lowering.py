@@ -77,7 +77,12 @@ def _terms(tap, names, title):
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
             weights = _in_three(values, first) or weights
-    return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact) for part in weights]
+    # Selected channels of others than its own tile leave most tiles of the weights without a choice: they need no pass.
+    sparse = tap.select is not None and tap.groups == 1
+    if sparse:
+        weights = [np.where(part == 0, bfloat16(-0.0), part) for part in weights]
+    place = tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact
+    return [Term(names[tap.source], part, *place, sparse=sparse) for part in weights]
 
 
 def _in_three(values, first):
