@@ -1,8 +1,11 @@
 """The command `tpu text`, which writes text with a character GPT that runs on the core."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from amaranth_tpu.sim.data.errors import DataError
 
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, console
@@ -21,6 +24,18 @@ Examples:
 """
 
 
+def _check_plot(path, simulator):
+    """Ends the command with one line if no plot can be drawn to a file, or the simulator has no program."""
+    from ..show.plots import check_plot
+
+    if simulator is SimulatorName.GOLDEN:
+        raise typer.BadParameter("the golden model has no cycles; use --simulator model", param_hint="--plot")
+    try:
+        check_plot(path, "a plot", "plots", without=", or leave out --plot")
+    except DataError as error:
+        raise typer.BadParameter(str(error), param_hint="--plot") from None
+
+
 def text(
     core: CoreChoice,
     prompt: Annotated[str, typer.Option(help="Start of the text. Letters outside the model's alphabet are left out.")] = "The ",
@@ -33,6 +48,10 @@ def text(
         SimulatorName, typer.Option(metavar="NAME", help="verilator, icarus, model or golden.")
     ] = SimulatorName.MODEL,
     cells: cells_option() = CellKind.RTL,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Picture (.svg, .png, .pdf) of the estimated cycles of the prompt and of a letter, by part."),
+    ] = None,
     as_json: Json = False,
 ):
     """Write text with a small GPT, one letter a run, on the simulated core or a model of it.
@@ -45,12 +64,21 @@ def text(
 
     check_cells_option(cells, simulator.value)
     place = Simulator(simulator.value, cells=cells.value)
-    config, cycles, shown = core.config(), [], ""
+    if plot:
+        _check_plot(plot, simulator)
+    config, cycles, shown, programs = core.config(), [], "", {}
     for letter in written(prompt, letters, place, core=config, temperature=temperature, seed=seed):
         if not as_json:
             print(letter.text if shown else prompt + letter.text, end="", flush=True)
+        programs["a letter" if shown else "the prompt"] = letter.run.program
         shown += letter.text
         cycles.append(letter.run.result.cycles or (letter.run.program and letter.run.program.predicted_cycles))
+    if plot:
+        from amaranth_tpu.sim.tpu.text import cycles_by_part
+
+        from ..show.run_plots import draw_parts
+
+        draw_parts(plot, {name: cycles_by_part(program) for name, program in programs.items()})
     figures = {
         "simulator": simulator.value,
         "cell_kind": cells.value if simulator.has_time else None,

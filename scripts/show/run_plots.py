@@ -1,4 +1,5 @@
-"""Plots of a run, drawn from the output of `tpu run --json`: a roofline of its layers, and the breakdown of its cycles."""
+"""Plots of runs: a roofline of the layers and the breakdown of the cycles, from the output of `tpu run --json`, and the cycles of
+the parts of a network."""
 
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ from amaranth_tpu.sim.data.printable import printable
 from .labels import place_labels
 from .plots import colour, plot
 
-__all__ = ["draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
+__all__ = ["draw_parts", "draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
 
 #: Bound of a layer to colour and marker.
 _BOUNDS = {"array": ("blue", "o"), "bus": ("red", "s"), "waiting": ("grey", "^")}
@@ -130,3 +131,27 @@ def draw_stalls(path, figures):
         axes.grid(visible=False)
         axes.spines[["left", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+
+
+def draw_parts(path, runs):
+    """Plots the cycles of runs as one bar each, divided into parts, and writes the file.
+
+    Parameters
+    ----------
+    path : path
+    runs : dict of str: dict of str: int
+        Cycles by the name of the run and the name of the part. All runs have the same parts.
+    """
+    names = list(runs)[::-1]
+    left = [0] * len(names)
+    with plot(path, height=1.4 + 0.7 * len(names)) as (figure, axes):
+        for part, colour_name, hatch in zip(runs[names[0]], _STATES, _HATCHES, strict=False):
+            counts = [runs[name][part] for name in names]
+            look = {"color": colour(colour_name), "edgecolor": colour("ground"), "hatch": hatch}
+            axes.barh(names, counts, left=left, height=0.6, label=part, **look)
+            left = [start + count for start, count in zip(left, counts)]
+        for place, total in enumerate(left):
+            axes.annotate(f" {total:,}", (total, place), va="center")
+        axes.set(xlim=(0, 1.15 * max(left)), xlabel="estimated cycles")
+        axes.grid(visible=False, axis="y")
+        figure.legend(loc="outside lower center", ncols=5, fontsize=9)

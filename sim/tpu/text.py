@@ -7,11 +7,21 @@ import onnx
 
 from amaranth_tpu.hw.tools.process import build_directory
 
+from ..compiler.report import planned_layers
 from ..models.gpt import TOKENS, gpt_model, state_names
 from ..models.gpt_text import decoded, encoded
 from .model import load
 
-__all__ = ["Letter", "written"]
+__all__ = ["PARTS", "Letter", "cycles_by_part", "written"]
+
+#: Parts of the network, and the parts of the names of their layers; the first that is found counts.
+PARTS = {
+    "norms": ("norm",),
+    "attention": ("rows.product_", "own_", "products_", "scores_", "weights_", "attended_"),
+    "q, k, v, o": (".q.", ".k.", ".v.", ".projected"),
+    "feed-forward": (".hidden", ".fed"),
+    "logits, state": ("",),
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,15 @@ def _chosen(logits, temperature, random):
         return int(logits.argmax())
     weights = np.exp((logits - logits.max()) / temperature)
     return int(random.choice(len(weights), p=weights / weights.sum()))
+
+
+def cycles_by_part(program):
+    """Returns the estimated cycles of a program of the GPT by the parts of :data:`PARTS`: a dict of str to int."""
+    cycles = dict.fromkeys(PARTS, 0)
+    for layer in planned_layers(program):
+        part = next(part for part, names in PARTS.items() if any(name in layer.name for name in names))
+        cycles[part] += layer.cycles
+    return cycles
 
 
 def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1):

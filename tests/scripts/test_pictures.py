@@ -12,6 +12,7 @@ import pytest
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.scripts import pictures
 from amaranth_tpu.scripts.show.look import COLOURS
+from amaranth_tpu.scripts.show.run_plots import draw_parts
 from command import SMALL, refused, tpu
 from onnx_models import Builder, weights
 
@@ -103,6 +104,14 @@ def test_stalls(draw, run, tmp_path):
         assert f"{name}: {count:,} ({count / figures['cycles']:.1%})" in found
     assert len([text for text in found if ": " in text]) == 1 + len(STALLS)
     assert f"Where {figures['cycles']:,} cycles went" in found
+
+
+def test_parts(tmp_path):
+    """Each run is a bar with its total, and the parts are in the legend."""
+    pytest.importorskip("matplotlib")
+    draw_parts(tmp_path / "x.svg", {"prompt": {"norms": 2_000, "rest": 500}, "letter": {"norms": 30, "rest": 0}})
+    found = texts(tmp_path / "x.svg")
+    assert {"prompt", "letter", "norms", "rest", "2,500", "30"} <= {text.strip() for text in found}
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.sim.models.gpt import LAYERS, TOKENS, distances, gpt_model, state_names
 from amaranth_tpu.sim.models.gpt_text import ALPHABET, decoded, encoded
-from amaranth_tpu.sim.tpu.text import written
+from amaranth_tpu.sim.tpu.text import PARTS, cycles_by_part, written
 
 PROMPT = "The import statement"
 
@@ -58,3 +58,5 @@ def test_temperature_and_seed_draw_letters():
 def test_letters_on_the_core_have_the_bits_of_the_golden_model(simulator):
     runs = [letter.run for letter in written(PROMPT, 3, simulator, core="tiny", temperature=0)]
     assert [run.result.mismatched_bits for run in runs] == [0, 0, 0]
+    parts = cycles_by_part(runs[-1].program)
+    assert set(parts) == set(PARTS) and min(parts.values()) > 0 and sum(parts.values()) == runs[-1].program.predicted_cycles
