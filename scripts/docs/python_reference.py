@@ -11,7 +11,7 @@ __all__ = ["python_reference"]
 
 _HEAD = """# Python
 
-Module `amaranth_tpu.sim.tpu`, from its docstrings. The examples are tests.
+Module `amaranth_tpu.tpu`, from its docstrings. The examples are tests.
 """
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`([^`]*)`")
 #: The section of a class's docstring whose entries also describe arguments of its methods.
@@ -21,12 +21,18 @@ _SECTION = re.compile(r"^([A-Z][\w ]+)\n-+$", re.MULTILINE)
 
 def python_reference():
     """Returns the page as Markdown."""
-    parts = [_HEAD, _example(tpu.__doc__)]
+    parts = [_HEAD, _guide(tpu.__doc__)]
     for name in tpu.__all__:
         one = getattr(tpu, name)
         if inspect.isclass(one) and not issubclass(one, Exception) or inspect.isfunction(one):
             parts.append(_described(name, one, "##"))
     return "\n\n".join(parts) + "\n"
+
+
+def _guide(text):
+    """Returns the docstring of a module as Markdown: paragraphs, and examples as code blocks."""
+    parts = _ROLE.sub(r"`\1`", inspect.cleandoc(text)).split("\n\n")
+    return "\n\n".join(f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in parts)
 
 
 def _described(name, one, level, shared=""):
@@ -35,7 +41,8 @@ def _described(name, one, level, shared=""):
     methods."""
     parts = [f"{level} {name}", f"```python\n{name}{_signature(one)}\n```", _text(one, shared)]
     if inspect.isclass(one):
-        members = [member for member in vars(one) if not member.startswith("_") and inspect.isfunction(getattr(one, member))]
+        names = [name for kind in one.__mro__[-2::-1] for name in vars(kind)]  # methods of base classes first
+        members = [name for name in names if not name.startswith("_") and inspect.isfunction(getattr(one, name))]
         sections = _SECTION.split(inspect.getdoc(one) or "")
         shared = dict(zip(sections[1::2], sections[2::2])).get(_SHARED, "")
         parts += [_described(f"{name}.{member}", getattr(one, member), level + "#", shared) for member in members]

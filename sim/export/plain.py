@@ -16,8 +16,9 @@ def plain_model(graph):
     """Returns the onnx.ModelProto of a graph. The stages of the graph must be sums, max pooling, and functions that have an ONNX
     operator.
 
-    Weights are float32 with bfloat16 values. If the input's values are in the order (channel, y, x), the input has the shape of
-    the original model's input; otherwise its shape is (height, width, channels).
+    Weights are float32 with bfloat16 values. If the graph's own model ended with a Softmax, this model does too. If the input's
+    values are in the order (channel, y, x), the input has the shape of the original model's input; otherwise its shape is
+    (height, width, channels).
 
     Raises
     ------
@@ -84,8 +85,10 @@ class _Writer:
         tensor = graph.tensors[graph.output]
         if (tensor.height, tensor.width) != (1, 1) or graph.output_order is not None:
             raise ModelError(f"{graph.name}: its results are not one vector in order, which a plain ONNX model needs")
-        self._node("Flatten", [self.values[graph.output]], "logits", axis=1)
-        return helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", tensor.channels])
+        result = self._node("Flatten", [self.values[graph.output]], "logits", axis=1)
+        if graph.softmax:
+            result = self._node("Softmax", [result], "probabilities", axis=1)
+        return helper.make_tensor_value_info(result, TensorProto.FLOAT, ["batch", tensor.channels])
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]

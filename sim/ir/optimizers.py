@@ -2,7 +2,43 @@
 
 Gradients G are sums over the batch, in binary32. W are the parameters. A factor that multiplies every lane is the diagonal of a
 weight tile, in bfloat16; the methods `factors` return these factors with their signs. The bit-exact definition of an optimizer is
-in :mod:`sim.autodiff.updates`.
+in :mod:`sim.autodiff.updates`. An update by SGD takes two passes, an update by Adam six.
+
+Adam
+----
+Moments of the gradient are m and v. The state M is m times batch / (1 - b1), so that the sums G are added to it without a
+factor. The state S is v up to a factor of at most sqrt(2) either way, so that the factor of a square is a power of two. These
+factors, and the bias corrections of the first steps, are included in `rate`. A function table computes 1 / sqrt. The table
+covers 14 binades, is constant outside these binades, and has separate values for negative arguments. Two lookups therefore
+cover 28 binades. With T = 2^-20,
+
+    f(+s) = sqrt(T / s), for s from 2^-14 T to T; beyond, the value at the nearer end
+    f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T; beyond, the value at the nearer end
+    f(S) * f(-2^-14 S) = sqrt(T / S), for S from 2^-34 to 2^-6; one of the two is 1 but for the table's last place
+
+The root of v is therefore clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125.
+
+An update consists of the following instructions, for rows of a parameter. A, B, C, E are rows of accumulators. Primes mark
+new values, and upper() the upper half of a binary32. MULTIPLY first rounds the accumulators to bfloat16, so that MULTIPLY(A,
+p) uses M' = bf16(A). A lower-case factor is the diagonal of a tile::
+
+    A = G                                                   the gradient's sums
+    g = ACTIVATE(A)                                         bf16(G)
+    q = MULTIPLY(A, g)                                      bf16(g g)
+    A += first * M                   (1 pass, no start)
+    M' = ACTIVATE(A)                                        stored
+    B = S + moved * upper(S)         (1 pass, bias_rows from S; moved = -(1 - b2))
+    B += square * q                  (1 pass, no start)
+    S' = ACTIVATE(B, PLANES)                                both halves stored; upper(S') cut off, as the masters' are
+    p = ACTIVATE(B, TABLE)                                  f(S')
+    C = beyond * upper(S')           (1 pass, start; beyond = -2^-14)
+    o = ACTIVATE(C, TABLE)                                  f(-2^-14 upper(S'))
+    u = MULTIPLY(A, p)                                      bf16(M' p)
+    E = 1 * u                        (1 pass, start)
+    w = MULTIPLY(E, o)                                      bf16(u o)
+    W = W + rate * w                 (1 pass, bias_rows from W; rate is negative)
+    W += decay * upper(W)            (1 pass, no start; not if decay is 0, nor for biases)
+    W' = ACTIVATE(W, PLANES)                                both halves stored
 """
 
 import math
@@ -44,7 +80,14 @@ class Sgd:
         V' = bf16(G + mu V)                       with weight decay: bf16((G + mu V) + decay * upper half of W)
         W' = W - r V'                             r = rate / batch, decay = weight_decay * batch
 
-    It corresponds to PyTorch's SGD, whose gradients are means. `weight_decay` is L2 regularisation, and does not apply to biases.
+    It corresponds to PyTorch's SGD, whose gradients are means.
+
+    Parameters
+    ----------
+    momentum : float
+        Factor mu of the momentum V.
+    weight_decay : float
+        L2 regularisation. It does not apply to biases.
 
     Raises
     ------
@@ -80,40 +123,15 @@ class Adam:
     """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019). An update changes W by rate * m / sqrt(v)
     and by rate * weight_decay * W, where m and v are the first and second moment of the gradient.
 
-    The state M is m times batch / (1 - b1), so that the sums G are added to it without a factor. The state S is v up to a factor
-    of at most sqrt(2) either way, so that the factor of a square is a power of two. These factors, and the bias corrections of
-    the first steps, are included in `rate`. A function table computes 1 / sqrt. The table covers 14 binades, is constant outside
-    these binades, and has separate values for negative arguments. Two lookups therefore cover 28 binades. With T = 2^-20,
+    The root of the second moment is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125. The module
+    :mod:`sim.ir.optimizers` lists the instructions of an update.
 
-        f(+s) = sqrt(T / s), for s from 2^-14 T to T; beyond, the value at the nearer end
-        f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T; beyond, the value at the nearer end
-        f(S) * f(-2^-14 S) = sqrt(T / S), for S from 2^-34 to 2^-6; one of the two is 1 but for the table's last place
-
-    The root of v is therefore clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125.
-
-    An update consists of the following instructions, for rows of a parameter. A, B, C, E are rows of accumulators. Primes mark
-    new values, and upper() the upper half of a binary32. MULTIPLY first rounds the accumulators to bfloat16, so that MULTIPLY(A,
-    p) uses M' = bf16(A). A lower-case factor is the diagonal of a tile::
-
-        A = G                                                   the gradient's sums
-        g = ACTIVATE(A)                                         bf16(G)
-        q = MULTIPLY(A, g)                                      bf16(g g)
-        A += first * M                   (1 pass, no start)
-        M' = ACTIVATE(A)                                        stored
-        B = S + moved * upper(S)         (1 pass, bias_rows from S; moved = -(1 - b2))
-        B += square * q                  (1 pass, no start)
-        S' = ACTIVATE(B, PLANES)                                both halves stored; upper(S') cut off, as the masters' are
-        p = ACTIVATE(B, TABLE)                                  f(S')
-        C = beyond * upper(S')           (1 pass, start; beyond = -2^-14)
-        o = ACTIVATE(C, TABLE)                                  f(-2^-14 upper(S'))
-        u = MULTIPLY(A, p)                                      bf16(M' p)
-        E = 1 * u                        (1 pass, start)
-        w = MULTIPLY(E, o)                                      bf16(u o)
-        W = W + rate * w                 (1 pass, bias_rows from W; rate is negative)
-        W += decay * upper(W)            (1 pass, no start; not if decay is 0, nor for biases)
-        W' = ACTIVATE(W, PLANES)                                both halves stored
-
-    An update takes six passes; :class:`Sgd` takes two.
+    Parameters
+    ----------
+    first, second : float
+        Decay rates of the moments, also called beta 1 and beta 2.
+    weight_decay : float
+        Decoupled weight decay (AdamW). It does not apply to biases.
 
     Raises
     ------

@@ -4,23 +4,36 @@ A loaded model runs on any backend, which is selected by name. Arrays have the s
 layers have the names in the file.
 
 >>> import numpy as np
->>> from amaranth_tpu.sim import tpu
->>> model = tpu.load("d")                                        # or the path of any ONNX file
->>> x = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
+>>> from amaranth_tpu import tpu
+>>> model = tpu.load("d")                                        # or any ONNX file; tpu.from_torch(...); tpu.from_keras(...)
+>>> x = np.random.default_rng(1).random((60, 1, 28, 28), np.float32)
 >>> y = model.predict(x)                                         # on the golden model, which defines every bit
 >>> same = model.predict(x, on="model", core=tpu.Config(n=4))    # "icarus", "verilator": the RTL; tpu.SerialBoard("/dev/ttyUSB0")
 >>> y.shape, bool((y == same).all())
-((3, 10), True)
->>> {name: values.shape for name, values in model.trace(x).items()}
-{'dense1_values': (3, 10)}
->>> estimate = model.estimate(tpu.Config(n=4), batch=3)
->>> estimate.cycles > estimate.bound > 0
-True
+((60, 10), True)
 >>> model.compare(x).error is None                               # against onnxruntime, or the interpreter of the package `onnx`
 True
 
-Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ConfigError and CompileError (the
-core), RunError (a failed check of results), InterpreterError (an ONNX interpreter), BoardError and LinkError (a board).
+Training takes class numbers or one-hot rows. The golden model computes each step; a core repeats the first ones, bit by bit:
+
+>>> labels = x[:, 0, 0, :10].argmax(axis=1)
+>>> done = model.fit(x, labels, epochs=9, batch_size=20, initialize=True, check_steps=1, on="model", core=tpu.Config(n=4))
+>>> done.history["loss"][0] > done.history["loss"][-1], done.core["mismatched_bits"]
+(True, 0)
+>>> sorted(model.evaluate(x, labels, on="onnx"))                 # the trained model; model.save("trained.onnx") writes it
+['accuracy', 'loss']
+
+Costs are known before a simulation, and measured by one:
+
+>>> estimate = model.estimate(tpu.Config(n=4), batch=3)
+>>> estimate.cycles > estimate.bound > 0
+True
+>>> {name: values.shape for name, values in model.trace(x).items()}
+{'dense1_values': (60, 10)}
+
+Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ArgumentError (other arguments),
+ConfigError and CompileError (the core), TrainingError (training diverges), RunError (a failed check of results), InterpreterError
+(an ONNX interpreter), BoardError and LinkError (a board).
 """
 
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset
@@ -31,8 +44,13 @@ from ..data.digits import DataError
 from ..host.board import BoardError
 from ..host.serial_link import LinkError
 from ..ir.errors import ModelError
+from ..ir.optimizers import Adam, Sgd
+from ..trainer.errors import ArgumentError, TrainingError
+from .callbacks import Checkpoint, EarlyStopping, TensorBoard
 from .estimate import Estimate
-from .model import Model, load
+from .history import History
+from .load import load
+from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
 from .run import InferenceRun, RunError
 from .values import Value
@@ -40,6 +58,12 @@ from .values import Value
 __all__ = [
     "load",
     "Model",
+    "Sgd",
+    "Adam",
+    "Checkpoint",
+    "EarlyStopping",
+    "TensorBoard",
+    "History",
     "Value",
     "InferenceRun",
     "Estimate",
@@ -51,8 +75,10 @@ __all__ = [
     "from_preset",
     "ModelError",
     "DataError",
+    "ArgumentError",
     "ConfigError",
     "CompileError",
+    "TrainingError",
     "RunError",
     "InterpreterError",
     "BoardError",

@@ -1,60 +1,24 @@
-"""An ONNX model that can be executed on cores, on models of the core, and on ONNX interpreters."""
-
-from pathlib import Path
-
-from amaranth_tpu.hw.config import Config, ConfigError, from_preset
+"""An ONNX model that can be executed and trained on cores, on models of the core, and on ONNX interpreters."""
 
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, check_effort, compile_network
-from ..frontend.load import load_network
-from ..host.inference import even_batch
-from ..models.shipped import SHIPPED
+from ..compiler.report import measured_layers
+from ..golden.network import core_input
+from ..host.inference import count_batch, even_batch
+from .cores import config_of
 from .estimate import estimate_of
 from .layers import layers_of, trace
-from .places import Interpreter, SerialBoard, Simulator, place_of
+from .places import RTL, Interpreter, SerialBoard, Simulator, place_of
 from .run import InferenceRun, RunError, checked
+from .trainable import TrainableModel
 from .values import inputs_of, outputs_of, samples_of
 
-__all__ = ["Model", "load"]
+__all__ = ["Model"]
 
 _MOST_PROGRAMS = 4  # compiled programs cached per model
 
 
-def load(path, probabilities=False, effort="best", shapes=None):
-    """Loads an ONNX model.
-
-    Parameters
-    ----------
-    path : path
-        Path of an ONNX file, or name of a shipped network: `default`, `a`, `b`, `c`, `d`.
-    probabilities : bool
-        Compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
-    effort : str
-        Effort of the compiler. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that
-        fits.
-    shapes : dict of str to tuple of int, or None
-        Shapes of inputs whose sizes the file leaves open, by name, with the batch: `{"x": (1, 3, 48, 192)}`.
-
-    Returns
-    -------
-    Model
-
-    Raises
-    ------
-    ModelError
-        If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
-        node.
-
-    Examples
-    --------
-    >>> from amaranth_tpu.sim import tpu
-    >>> tpu.load("d")
-    <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
-    """
-    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities, shapes=shapes), effort)
-
-
-class Model:
+class Model(TrainableModel):
     """An ONNX model, created by :func:`load`.
 
     Arguments of several methods
@@ -79,9 +43,15 @@ class Model:
         Effort of the compiler; see :func:`load`.
     """
 
-    def __init__(self, network, effort="best"):
+    # file: the TemporaryFile of the network, or None; source: the PyTorch module or Keras model that `fit` updates, or None
+
+    def __init__(self, network, effort="best", file=None, source=None):
         check_effort(effort)
-        self.network, self.effort = network, effort
+        self.effort, self._source = effort, source
+        self._set(network, file)
+
+    def _set(self, network, file):
+        self.network, self._file = network, file
         self.inputs, self.outputs = inputs_of(network), outputs_of(network)
         self._programs = {}
         self._checked = set()  # backends whose results an interpreter has confirmed
@@ -97,7 +67,7 @@ class Model:
 
         Examples
         --------
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> len(tpu.load("c").layers)
         5
         """
@@ -118,12 +88,12 @@ class Model:
 
         Examples
         --------
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> program = tpu.load("d").compile(tpu.Config(n=4))
         >>> program.input_bytes, program.listing.split()[-1]
         (1568, 'HALT')
         """
-        return self._compile(self.network, _config(core), batch, progress)
+        return self._compile(self.network, config_of(core), batch, progress)
 
     def _compile(self, network, config, batch, progress=None):
         if network is not self.network:
@@ -143,7 +113,7 @@ class Model:
 
         Examples
         --------
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> run = tpu.load("d").run([[0.5] * 784], on="model", core="tiny")
         >>> run.result.mismatched_bits, run.failure
         (0, None)
@@ -172,7 +142,7 @@ class Model:
             return place.run(network, rows, effort=self.effort, batch=batch, progress=progress)
         batch = batch or self.batch_size(len(rows))
         return place.run(
-            network, rows, compiled=lambda size: self._compile(network, _config(core), size), batch=batch, progress=progress
+            network, rows, compiled=lambda size: self._compile(network, config_of(core), size), batch=batch, progress=progress
         )
 
     def predict(self, x, on="golden", *, core=None, batch=None, check=True):
@@ -196,7 +166,7 @@ class Model:
         Examples
         --------
         >>> import numpy as np
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> images = np.random.default_rng(1).random((2, 1, 28, 28), np.float32)
         >>> tpu.load("d").predict(images).argmax(axis=1).shape
         (2,)
@@ -229,7 +199,7 @@ class Model:
         Examples
         --------
         >>> import numpy as np
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> model, x = tpu.load("default"), np.zeros((1, 1, 28, 28))
         >>> ours, theirs = model.trace(x), model.trace(x, on="onnx")
         >>> [(name, bool(abs(ours[name] - theirs[name]).max() < 0.1)) for name in model.layers]
@@ -249,12 +219,45 @@ class Model:
 
         Examples
         --------
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> estimate = tpu.load("default").estimate(core="tiny", batch=4)
         >>> estimate.macs, estimate.cycles == sum(layer.cycles for layer in estimate.layers)
         (406528, True)
         """
         return estimate_of(self.compile(core, batch))
+
+    def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):
+        """Measures each layer in the RTL, on the first batch of samples. Returns a list of
+        :class:`sim.compiler.report.LayerCost`: cycles, stalls by reason, utilisation, bus words.
+
+        The program's first layer, its first two layers and so on are executed. `progress` is called with `(done, total)`, the
+        numbers of layers. :meth:`estimate` gives the layers without a simulation.
+
+        Parameters
+        ----------
+        on : str or Simulator
+            A simulator of the RTL: `verilator` or `icarus`.
+
+        Examples
+        --------
+        >>> from amaranth_tpu import tpu
+        >>> core = tpu.Config(n=2)
+        >>> layers = tpu.load("d").profile([[0.5] * 784], "icarus", core=core)  # doctest: +SKIP
+        >>> [(layer.name, layer.cycles) for layer in layers]                    # doctest: +SKIP
+        """
+        samples, place = samples_of(self.network, x), place_of(on)
+        if not isinstance(place, Simulator) or place.name not in RTL:
+            raise ValueError(f"on must be {' or '.join(RTL)}, or a Simulator of such a name, not {on!r}")
+        size = min(batch or self.batch_size(len(samples.rows)), len(samples.rows))
+        rounded = core_input(self.network, samples.rows[:size])
+
+        def measure(part, number, count):
+            counters = count_batch(part, rounded, simulator=place.name, memory=place.memory)
+            if progress:
+                progress(number, count)
+            return counters
+
+        return measured_layers(self.compile(core, size), measure)
 
     def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):
         """Executes the model, and compares the results with an ONNX interpreter in binary32 on the same samples.
@@ -281,7 +284,7 @@ class Model:
         Examples
         --------
         >>> import numpy as np
-        >>> from amaranth_tpu.sim import tpu
+        >>> from amaranth_tpu import tpu
         >>> found = tpu.load("d").compare(np.ones((2, 784)), against="onnx")
         >>> found.samples, found.rms < 0.1, found.error
         (2, True, None)
@@ -299,11 +302,3 @@ def _version(path):
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _config(core):
-    if isinstance(core, Config):
-        return core
-    if not isinstance(core, (str, type(None))):
-        raise ConfigError(f"core must be a Config, the name of a preset, or None, not {core!r}; make one with tpu.Config(n=4)")
-    return from_preset(core or "default")

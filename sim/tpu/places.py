@@ -17,6 +17,7 @@ __all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "int
 
 #: Names of the backends.
 PLACES = (*SIMULATORS, "onnxruntime", "onnx")
+RTL = ("verilator", "icarus")  # simulators of the RTL
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Simulator:
 
     Examples
     --------
-    >>> from amaranth_tpu.sim import tpu
+    >>> from amaranth_tpu import tpu
     >>> tpu.load("d").predict([[0] * 784], on=tpu.Simulator("golden")).shape
     (1, 10)
     """
@@ -98,7 +99,7 @@ class SerialBoard:
 
     Examples
     --------
-    >>> from amaranth_tpu.sim import tpu
+    >>> from amaranth_tpu import tpu
     >>> tpu.SerialBoard("/dev/ttyUSB0").baud
     3000000
     """
@@ -133,7 +134,7 @@ class Interpreter:
 
     Examples
     --------
-    >>> from amaranth_tpu.sim import tpu
+    >>> from amaranth_tpu import tpu
     >>> tpu.load("d").predict([[0] * 784], on=tpu.Interpreter("onnx")).shape
     (1, 10)
     """

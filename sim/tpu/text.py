@@ -10,7 +10,7 @@ from amaranth_tpu.hw.tools.process import build_directory
 from ..compiler.report import planned_layers
 from ..models.gpt import TOKENS, gpt_model, state_names
 from ..models.gpt_text import decoded, encoded
-from .model import load
+from .load import load
 
 __all__ = ["PARTS", "Letter", "cycles_by_part", "written"]
 

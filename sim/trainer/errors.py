@@ -1,6 +1,10 @@
 """Exceptions of training."""
 
-__all__ = ["TrainingError"]
+__all__ = ["ArgumentError", "TrainingError"]
+
+
+class ArgumentError(ValueError):
+    """An error for an argument with an invalid value. The message is one line, with the names of arguments in backticks."""
 
 
 class TrainingError(RuntimeError):

@@ -1,7 +1,7 @@
 """The training loop, with checkpoints, log and callbacks."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..data.checkpoints import Checkpoint
 from .comparison import StepComparison
@@ -29,9 +29,9 @@ class TrainingRun:
     log : EventLog or None
         Log that receives loss, accuracy and learning rate of each step, and the statistics of each epoch.
     on_step : callable or None
-        Called with the :class:`.Batch` of each step.
+        Called with the :class:`.Batch` of each step. If it returns True, training ends.
     on_epoch : callable or None
-        Called with the :class:`.EpochFigures` of each epoch.
+        Called with the :class:`.EpochFigures` of each epoch. If it returns True, training ends.
     """
 
     training: Training
@@ -40,6 +40,7 @@ class TrainingRun:
     log: EventLog | None = None
     on_step: object = None
     on_epoch: object = None
+    stopped: bool = field(default=False, init=False)
 
     @property
     def failure(self):
@@ -47,7 +48,7 @@ class TrainingRun:
         return self.comparison and self.comparison.failure
 
     def __call__(self):
-        """Trains until the last epoch, or until :attr:`failure` is set.
+        """Trains until the last epoch, until a callback returns True, or until :attr:`failure` is set.
 
         Raises
         ------
@@ -58,7 +59,7 @@ class TrainingRun:
         """
         written = time.monotonic()
         try:
-            while not (self.training.done or self.failure):
+            while not (self.training.done or self.stopped or self.failure):
                 ended = self._step()
                 if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
                     if self.log:
@@ -85,8 +86,8 @@ class TrainingRun:
         number = batch.epoch * training.steps + batch.number + 1
         if self.log:
             self.log.add(number, loss=score.loss, accuracy=score.accuracy, rate=batch.rate)
-        if self.on_step:
-            self.on_step(batch)
+        if self.on_step and self.on_step(batch) is True:
+            self.stopped = True
         ended = training.position.epoch > batch.epoch
         if ended:
             figures = training.position.history[-1]
@@ -94,6 +95,6 @@ class TrainingRun:
                 measured = {"measured_loss": figures.measured_loss, "measured_accuracy": figures.accuracy}
                 self.log.add(number, **{name: value for name, value in measured.items() if value is not None})
                 self.log.flush()
-            if self.on_epoch:
-                self.on_epoch(figures)
+            if self.on_epoch and self.on_epoch(figures) is True:
+                self.stopped = True
         return ended

@@ -12,17 +12,14 @@ from ..golden.shards import shards_of
 from ..ir.errors import ModelError
 from .comparison import StepComparison
 from .core_steps import StepRunner
+from .errors import ArgumentError
 from .schedules import parse_schedule
 from .training import Plan
 
-__all__ = ["ArgumentError", "make_plan", "step_comparison", "trainable_network"]
+__all__ = ["make_plan", "step_comparison", "trainable_network"]
 
 _RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001)}  # learning rates: dense networks, CNNs
 _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
-
-
-class ArgumentError(ValueError):
-    """An error for an argument with an invalid value. The message is one line, with the names of arguments in backticks."""
 
 
 def trainable_network(graph):

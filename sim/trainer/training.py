@@ -112,6 +112,10 @@ class EpochFigures:
     accuracy: float | None
     seconds: float
 
+    def __str__(self):
+        measured = "" if self.accuracy is None else f"; validation loss {self.measured_loss:.4f}, accuracy {self.accuracy:.2%}"
+        return f"epoch {self.epoch}: loss {self.loss:.4f}, accuracy {self.training_accuracy:.2%}{measured}; {self.seconds:.1f} s"
+
 
 @dataclass(frozen=True, eq=False)
 class Best:

@@ -2,10 +2,12 @@
 onnxruntime."""
 
 import doctest
+import gc
 import importlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -16,7 +18,7 @@ from stand_in_board import StandInBoard
 
 CORE = tpu.Config(n=2, unified_buffer_depth=256, accumulator_depth=16, **PLAIN | {"pooling": True})
 SMALL = tpu.Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, **PLAIN)
-METHODS = ("layers", "compile", "run", "predict", "trace", "estimate", "compare")
+METHODS = ("layers", "compile", "run", "predict", "trace", "estimate", "compare", "fit", "evaluate", "score", "save", "profile")
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +66,9 @@ def test_examples(name):
 
 
 def test_every_call_has_an_example():
-    calls = [tpu.load, tpu.Simulator, tpu.SerialBoard, tpu.Interpreter, *(getattr(tpu.Model, name) for name in METHODS)]
-    assert [one for one in calls if ">>> from amaranth_tpu.sim import tpu" not in one.__doc__] == []
+    classes = [tpu.Simulator, tpu.SerialBoard, tpu.Interpreter, tpu.Checkpoint, tpu.EarlyStopping, tpu.TensorBoard]
+    calls = [tpu.load, *classes, *(getattr(tpu.Model, name) for name in METHODS)]
+    assert [one for one in calls if ">>> from amaranth_tpu import tpu" not in one.__doc__] == []
 
 
 def test_predict(saved, x):
@@ -82,6 +85,38 @@ def test_predict(saved, x):
     assert y.shape == exact.shape and y.dtype == exact.dtype and 0 < abs(y - exact).max() < 0.02
     for on in ("onnxruntime", "onnx", tpu.Interpreter(providers=("CPUExecutionProvider",))):
         np.testing.assert_allclose(model.predict(x, on), exact, atol=1e-5)
+
+
+def test_models_in_memory(saved, x):
+    """`load` takes an onnx.ModelProto and the bytes of a file, and their temporary files are removed with the models."""
+    model = onnx.load(saved)
+    model.graph.name = "net/1"
+    found = [tpu.load(one) for one in (model, saved.read_bytes())]
+    assert [one.network.name for one in found] == ["net_1", "model"]
+    for one in found:
+        np.testing.assert_array_equal(one.predict(x), tpu.load(saved).predict(x))
+    folders = [one.network.origin.path.parent for one in found]
+    assert all(folder.exists() for folder in folders)
+    del found, one
+    gc.collect()
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_profile(dense, rows):
+    """`profile` measures each layer in the RTL: cycles that add up to the cycles of a run."""
+    layers = dense.profile(rows, "icarus", core=SMALL)
+    assert [layer.macs for layer in layers] == [3 * 5 * 4, 3 * 4 * 3]
+    assert sum(layer.cycles for layer in layers) == dense.run(rows, "icarus", core=SMALL).result.cycles
+    with pytest.raises(ValueError, match="on must be verilator or icarus"):
+        dense.profile(rows, "model", core=SMALL)
+
+
+def test_the_short_name_is_the_same_module(capsys):
+    from amaranth_tpu import tpu as short
+
+    assert short.__all__ == tpu.__all__ and all(getattr(short, name) is getattr(tpu, name) for name in tpu.__all__)
+    help(short)
+    assert "tpu.load(" in (text := capsys.readouterr().out) and "check_steps" in text and "class Checkpoint" in text
 
 
 def test_trace(saved, x):

@@ -1,0 +1,15 @@
+"""The argument `core` of the Python API."""
+
+from amaranth_tpu.hw.config import Config, ConfigError, from_preset
+
+__all__ = ["config_of"]
+
+
+def config_of(core, preset="default"):
+    """Returns the :class:`hw.config.Config` for an argument `core`: a Config, the name of a preset, or None for `preset`. Raises
+    ConfigError for other arguments."""
+    if isinstance(core, Config):
+        return core
+    if not isinstance(core, (str, type(None))):
+        raise ConfigError(f"core must be a Config, the name of a preset, or None, not {core!r}; make one with tpu.Config(n=4)")
+    return from_preset(core or preset)

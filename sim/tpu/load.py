@@ -1,0 +1,48 @@
+"""Loading of ONNX models from files and from memory."""
+
+from pathlib import Path
+
+from ..frontend.load import load_network
+from ..models.shipped import SHIPPED
+from .model import Model
+from .temporary_file import TemporaryFile
+
+__all__ = ["load"]
+
+
+def load(model, probabilities=False, effort="best", shapes=None):
+    """Loads an ONNX model.
+
+    Parameters
+    ----------
+    model : path, onnx.ModelProto or bytes
+        Path of an ONNX file, name of a shipped network (`default`, `a`, `b`, `c`, `d`), a model in memory, or the content of a
+        file.
+    probabilities : bool
+        Compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
+    effort : str
+        Effort of the compiler. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that
+        fits.
+    shapes : dict of str to tuple of int, or None
+        Shapes of inputs whose sizes the file leaves open, by name, with the batch: `{"x": (1, 3, 48, 192)}`.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
+        node.
+
+    Examples
+    --------
+    >>> from amaranth_tpu import tpu
+    >>> tpu.load("d")
+    <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
+    """
+    if isinstance(model, (str, Path)):
+        return Model(load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes), effort)
+    file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
+    return Model(load_network(file.path, keep_softmax=probabilities, shapes=shapes), effort, file=file)
