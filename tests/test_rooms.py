@@ -44,6 +44,7 @@ ORDER = """
 """
 #: Rooms inside a room, under the same rule. Files of the outer room itself may import from all of these.
 INNER = """
+    sim/compiler/training
     sim/compiler/passes
     sim/compiler/codegen
     sim/compiler/tiling

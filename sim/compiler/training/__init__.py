@@ -1,0 +1,4 @@
+"""Compilation of a training step's graph as products of matrices.
+
+For its terms, see :mod:`sim.compiler`.
+"""

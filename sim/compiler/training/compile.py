@@ -1,0 +1,104 @@
+"""Compiles the graph of a training step, :class:`sim.ir.step.StepGraph`, to the program of one step.
+
+1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
+   (:mod:`sim.compiler.training.lowering`).
+2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`). Jobs become instructions
+   (:mod:`sim.compiler.training.jobs`).
+3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
+"""
+
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
+
+from ...golden.progress import Progress, touched
+from ..codegen.scheduling import ordered
+from ..program import CompileError
+from ..timing.model import simulate
+from .constants import Constants
+from .emitter import MatrixEmitter
+from .jobs import SumCode, expand
+from .lowering import lower
+from .program import MatrixProgram, make_matrix_program
+from .sums import Expansion
+from .tiling import plan_sum
+
+__all__ = ["compile_graph", "MatrixProgram"]
+
+_SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
+
+
+def compile_graph(step, config, batch):
+    """Compiles one training step for `batch` samples.
+
+    Parameters
+    ----------
+    step : sim.ir.step.StepGraph
+        From :func:`sim.autodiff.make_step.make_step`.
+    config : Config
+        Configuration of the core, with the option `training`.
+    batch : int
+
+    Returns
+    -------
+    MatrixProgram
+
+    Raises
+    ------
+    CompileError
+        If the step does not fit the core. The message is one line.
+    """
+    _check(step, config)
+    lowered = lower(step, config.n, batch)
+    emitter = _emitted(lowered, config)
+    ops, best = emitter.ops, None
+    ideal = simulate(ops, config, ideal=True)
+    for order in (ops, *(ordered(ops, ideal, eager) for eager in (1, 0, 2)[: max(1, _SIMULATED // len(ops))])):
+        timeline = _ends(order, config) and simulate(order, config, limit=best and best[1].cycles)
+        best = (order, timeline) if timeline else best
+    if best is None:
+        raise CompileError("no order of the instructions of this step comes to its end")
+    return make_matrix_program(lowered, emitter.constants, config, best[0], best[1].cycles)
+
+
+def _check(step, config):
+    """Raises CompileError if the core lacks a unit that the step needs."""
+    functions = any(stage.function.is_table or stage.times for stage in step.stages)
+    needed = [(True, "training"), (functions, "table_lanes")]
+    for is_needed, name in needed:
+        if is_needed and not getattr(config, name):
+            option = name.replace("_", "-")
+            raise CompileError(f"a training step needs a core with {name}; set it in its configuration (--{option})")
+
+
+def _emitted(lowered, config):
+    """Returns the emitter with all instructions of a step."""
+    sums = [one for one in lowered.sums if not isinstance(one, Expansion)]
+    functions = {result.function.key: result.function for one in sums for result in one.results if result.function.is_table}
+    numbers = {
+        product.weights.name: product.weights
+        for one in sums
+        for product in one.products
+        if product.kind == "diagonal" and product.weights.form == "number"
+    }
+    upper = any(one.start is not None and not one.start.wide for one in sums) or len(sums) < len(lowered.sums)
+    constants = Constants(lowered, functions.values(), numbers.values(), upper)
+    emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants)
+    for number, one in enumerate(lowered.sums):
+        emitter.stage = number
+        if isinstance(one, Expansion):
+            expand(emitter, one)
+            continue
+        plan = plan_sum(one, emitter)
+        code = SumCode(emitter, one, plan)
+        for job in plan.jobs(one):
+            code.job(*job)
+    return emitter
+
+
+def _ends(ops, config):
+    """Returns True if a program with this order of instructions completes without a deadlock."""
+    progress = Progress(config)
+    for op in ops:
+        host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
+        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host), lambda: None):
+            return False
+    return progress.at_rest

@@ -1,0 +1,205 @@
+"""The emitter of a training step: moves of matrices, weight tiles on demand, and copies of operands on the chip."""
+
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
+
+from ...golden.function_tables import table_of
+from ..codegen.emitter import Emitter
+from ..codegen.instructions import Ring
+from ..memory.layout import ZEROS
+
+__all__ = ["MatrixEmitter", "Store"]
+
+_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
+_SHARES = 4  # one of this many parts of the unified buffer holds results
+_TURNING = 8  # one of this many parts of the accumulators transposes operands, if LOAD cannot
+
+
+_PASSES = {f"tiles{loop}{suffix}": int(not suffix) for loop in (0, 1) for suffix in ("", "_stride", "_acc_stride")}
+_ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
+
+
+class Store:
+    """A circular buffer of the unified buffer that remembers its contents.
+
+    Parameters
+    ----------
+    base, size : int
+    kept : dict
+        `{key: (first row, rows)}` of all such buffers.
+    """
+
+    def __init__(self, base, size, kept):
+        self.ring, self.size, self.kept = Ring(base, size), size, kept
+
+    def take(self, count):
+        """Allocates `count` rows and returns the first. The previous contents are forgotten."""
+        place = self.ring.take(count)
+        for key in [key for key, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
+            del self.kept[key]
+        return place
+
+
+class MatrixEmitter(Emitter):
+    """Emits the instructions of a training step.
+
+    Parameters
+    ----------
+    config : Config
+    scratch : int
+        Size of region SCRATCH, in vectors.
+    constants : Constants
+
+    Members
+    -------
+    kept : dict
+        Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
+    operands, results : Store
+    sums : Ring
+        Rows of the accumulators.
+    """
+
+    def __init__(self, config, scratch, constants):
+        super().__init__(config, scratch)
+        self.constants, self.kept, self._rows, self._bringing = constants, {}, {}, None
+        depth, n = config.unified_buffer_depth, self.n
+        self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
+        left = config.bias_depth - self.zero_rows
+        half = left // 2 if constants.has_upper_rows else left
+        self.bias_ring = Ring(self.zero_rows, half)
+        self.upper_ring = Ring(self.zero_rows + half, left - half)
+        base = 1 + n * len(constants.resident)
+        size = (depth - base) // _SHARES
+        self.operands = Store(base, depth - base - size, self.kept)
+        self.results = Store(depth - size, size, self.kept)
+        rows = 0 if config.transpose else config.accumulator_depth // _TURNING
+        self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
+        self._begin()
+
+    def _begin(self):
+        """Loads the constants that stay on the chip: a row of zeros, factor tiles, and bias rows of zeros."""
+        self.load_zeros(0, 1)
+        for number, name in enumerate(self.constants.resident):
+            self._rows[name] = 1 + number * self.n
+            self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
+        for base, size in ((0, self.zero_rows), (self.upper_ring.base, self.upper_ring.size)):
+            for first in range(0, size, ZEROS // 2):
+                self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
+
+    def resident(self, name):
+        """Returns the first buffer row of a factor tile that stays on the chip, or None."""
+        return self._rows.get(name)
+
+    # Transfers
+
+    def offset(self, matrix, tile, row=0, half=0):
+        """Returns the vector of a matrix in its region. Constants follow the fixed constants."""
+        return matrix.place(tile, row, half) + (self.constants.first if matrix.region is Region.MODEL else 0)
+
+    def load(self, matrix, tile, row, count, buffer, turned=False):
+        """Loads rows of a tile. If `turned`, each group of n rows is transposed: by LOAD, or by passes whose operands are the
+        rows of the identity."""
+        vector = self.offset(matrix, tile, row)
+        if self.config.transpose or not turned:
+            fields = {"transpose": 1} if turned else {}
+            self.transfer(Opcode.LOAD, matrix.region, vector, count, buffer=buffer, **fields)
+            return
+        n, most = self.n, self.turning.size // 2
+        for first in range(0, count, most // n * n):
+            rows = min(most // n * n, count - first)
+            acc = self.turning.take(rows)
+            self.bring([(matrix.region, vector + first + k * n, 0) for k in range(rows // n)])
+            self.matmul(acc, self._rows["identity"], [(1, 0), (n, 1)], start=1, tiles1=rows // n, tiles1_acc_stride=n)
+            fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
+            self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
+
+    def matmul(self, acc, place, loops, **fields):
+        """Emits a MATMUL, by default of one pass, over operands at `place`, with two loops (count, stride) over its rows."""
+        (rows1, rows1_stride), (rows0, rows0_stride) = loops
+        rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
+        self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
+
+    def transfer(self, opcode, region, vector, rows, **fields):
+        super().transfer(opcode, region, vector, rows, **fields)
+        if opcode is Opcode.STORE:
+            self._bringing = None
+
+    def store(self, matrix, tile, row, count, place):
+        """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves."""
+        for half in range(matrix.halves):
+            for first, rows in matrix.stored(row, count):
+                vector = self.offset(matrix, tile, first, half)
+                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + half * count + first - row)
+
+    def bias_rows(self, matrix, ranges):
+        """Loads ranges `(tile, first row, rows)` of a matrix as bias rows. Returns the first bias row."""
+        count = sum(rows for *_, rows in ranges)
+        key = matrix.name, tuple(ranges)
+        if key in self.bias_places and matrix.wide:
+            return self.bias_places[key][0]
+        place = first = self.take_bias(count, key) if matrix.wide else self.upper_ring.take(count)
+        for tile, row, rows in ranges:
+            for half, kind in zip(range(matrix.halves), (Half.UPPER, Half.LOWER)):
+                vector = self.offset(matrix, tile, row, half)
+                self.transfer(Opcode.LOAD_BIAS, matrix.region, vector, rows, bias=place, half=kind)
+            place += rows
+        return first
+
+    def upper_bias_rows(self, matrix, row, count):
+        """Loads the upper halves of rows of tile 0 as bias rows whose lower halves are zeros. Returns the first bias row."""
+        place = self.upper_ring.take(count)
+        self.transfer(Opcode.LOAD_BIAS, matrix.region, self.offset(matrix, 0, row), count, bias=place, half=Half.UPPER)
+        return place
+
+    # Weight tiles
+
+    def fit(self, tiles):
+        """Returns the number of the next weight tiles `(region, vector, transpose)` that one MATMUL may read: all tiles that are
+        contiguous in memory, or as many as fit half of the weight FIFO."""
+        size = 1
+        while size < len(tiles) and self._follows(tiles[size - 1], tiles[size]):
+            size += 1
+        return max(size, min(len(tiles), self.config.weight_fifo_depth // 2))
+
+    def _follows(self, one, other):
+        return other == (one[0], one[1] + self.n, one[2])
+
+    def bring(self, tiles):
+        """Emits as few LOAD_WEIGHTS as possible for the next weight tiles."""
+        first = 0
+        for end in range(1, len(tiles) + 1):
+            if end == len(tiles) or not self._follows(tiles[end - 1], tiles[end]):
+                region, vector, transpose = tiles[first]
+                if not self._bring_more(tiles[first], end - first):
+                    self.transfer(Opcode.LOAD_WEIGHTS, region, vector, end - first, transpose=transpose)
+                    self._bringing = self.ops[-1]
+                first = end
+
+    def _bring_more(self, tile, size):
+        """Extends the last LOAD_WEIGHTS by `size` tiles, if these follow in memory and need not wait. Returns True if it did."""
+        (region, vector, transpose), op = tile, self._bringing
+        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != transpose:
+            return False
+        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
+        if (op.fields["region"], end) != (region, vector):
+            return False
+        if region is Region.SCRATCH:
+            needs = self.places["scratch"].access(op.unit, self.issued[op.unit], vector, size * self.n, False)
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs.tolist())):
+                return False
+        op.rows += size
+        op.fields["rows"] = op.rows
+        return True
+
+    def tile(self, matrix, inputs, outputs, by_rows, row=0):
+        """Returns the weight tile `(region, vector, transpose)` for tile numbers of inputs and outputs. Rows are counted from
+        `row`."""
+        tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
+        return matrix.region, self.offset(matrix, tile, row + rows * self.n), int(by_rows)
+
+    def load_table(self, function):
+        """Loads the table of a function, unless it is loaded."""
+        if function.is_table and function.key != self.slots.selected:
+            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.operands)
+
+    def multiply(self, lanes, rows, acc, operand, buffer):
+        self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

@@ -1,0 +1,70 @@
+"""Forms of the tensors of a training step, as matrices, and the rows of a sample."""
+
+from ..program import CompileError
+from .matrices import Geometry
+
+__all__ = ["forms_of", "geometry_of", "spread_tensors"]
+
+
+def geometry_of(step, n, batch):
+    """Returns the :class:`Geometry` of a step. Samples are padded to whole tiles if products of two results need these."""
+    sizes = {(one.height, one.width) for one in step.tensors.values() if one.samples}
+    if len(sizes) > 1:
+        raise CompileError(f"tensors of {len(sizes)} sizes can't be compiled as matrix products")
+    height, width = sizes.pop()
+    positions = height * width
+    own = any(step.tensors[term.weights].samples for stage in step.stages for term in stage.terms if not _is_total(step, stage))
+    return Geometry(n, batch, positions, -(-positions // n) * n if own else positions)
+
+
+def _is_total(step, stage):
+    """Returns True if a stage sums over all samples."""
+    return not step.tensors[stage.output].samples
+
+
+def forms_of(step):
+    """Returns {tensor without samples: key of `FORMS`}. All tensors of a parameter, such as its gradient and its optimizer state,
+    have the same form."""
+    forms = {}
+
+    def give(name, form):
+        if forms.setdefault(name, form) != form:
+            raise CompileError(f"{name}: is read as {forms[name]} and as {form}, which can't be compiled")
+
+    for stage in step.stages:
+        if not step.tensors[stage.output].samples:
+            continue
+        if stage.start in step.parameters:
+            tensor = step.tensors[stage.start]
+            give(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
+        for term in stage.terms:
+            if term.weights in step.parameters:
+                is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
+                give(term.weights, "vector" if is_diagonal else "turned")
+    for name in step.parameters:
+        if name not in forms:
+            raise CompileError(f"{name}: is not read by the network, which can't be compiled")
+        for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
+            forms[other] = forms[name]
+    for stage in step.stages:
+        if step.tensors[stage.output].samples or stage.output in forms:
+            continue
+        known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
+        form = next(filter(None, known), None)
+        if form is None:
+            raise CompileError(f"{stage.output}: can't be compiled as matrix products")
+        forms[stage.output] = form
+    return forms
+
+
+def spread_tensors(step):
+    """Returns the names of the tensors of one channel that multiply all channels of other tensors. Such a tensor is stored in all
+    lanes."""
+    tensors = step.tensors
+    factors = {one.times for one in step.stages if one.times and tensors[one.output].channels > 1}
+    spread = {name for name in factors if tensors[name].channels == 1}
+    for stage in step.stages:
+        names = [name for term in stage.terms for name in (term.source, term.weights)]
+        if spread.intersection(names):
+            raise CompileError(f"{stage.output}: reads a factor for all channels as an operand, which can't be compiled")
+    return spread | {one.start for one in step.stages if one.output in spread and one.start}

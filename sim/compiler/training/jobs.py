@@ -1,0 +1,271 @@
+"""Code generation for sums of matrix products, job by job."""
+
+from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
+
+from ..codegen.results import function_code
+from ..timing.model import turnaround
+
+__all__ = ["SumCode", "expand"]
+
+
+class SumCode:
+    """Emits the jobs of a :class:`.MatrixSum`.
+
+    Parameters
+    ----------
+    emitter : MatrixEmitter
+    sums : MatrixSum
+    plan : SumPlan
+    """
+
+    def __init__(self, emitter, sums, plan):
+        self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
+        self.geometry = sums.shape.geometry
+
+    def job(self, row, rows, column, columns):
+        """Emits the instructions of one job, which computes these rows and column tiles."""
+        for result in self.sums.results:
+            if result.function.is_table:
+                self.emitter.load_table(result.function)
+                break
+        self.row, self.rows, self.column, self.columns = row, rows, column, columns
+        self.acc = self.emitter.sums.take(rows * columns)
+        self.started, self.biases = False, self._biases()
+        for phase in self.sums.phases:
+            for product in phase.products:
+                {"matrix": self._matrix, "diagonal": self._diagonal, "total": self._total}[product.kind](product)
+            if not self.started:
+                self._nothing()
+            for result in sorted(phase.results, key=lambda one: one.function.key != self.emitter.slots.selected):
+                self._write(result)
+
+    # Initial sums
+
+    def _biases(self):
+        """Loads the initial sums. Returns the first bias row of each column tile."""
+        start, emitter, column = self.sums.start, self.emitter, self.column
+        kind = self.sums.start_rows
+        if kind == "zeros":
+            return [0] * self.columns
+        if kind == "one":
+            first = emitter.bias_rows(start, [(0, column, self.columns)])
+            return [first + c for c in range(self.columns)]
+        row, rows = (self.row, self.rows) if kind == "rows" else (0, self.geometry.period)
+        first = emitter.bias_rows(start, [(column + c, row, rows) for c in range(self.columns)])
+        return [first + c * rows for c in range(self.columns)]
+
+    def _begin(self, places, loops, tiles, first, size):
+        """Emits the first pass of all column tiles over `size` rows, starting at row `first` of the job. `tiles` has a weight
+        tile for each column tile. `places` is the first operand, `loops` the two loops over the rows."""
+        kind, emitter = self.sums.start_rows, self.emitter
+        if kind == "zeros" or kind == "one":
+            emitter.bring(tiles)
+            self._matmul(places, loops, first, tiles0=len(tiles), start=1, bias=self.biases[0])
+            return
+        (outer, outer_stride), (inner, inner_stride) = loops
+        for c, tile in enumerate(tiles):
+            if kind == "rows":
+                emitter.bring([tile])
+                self._matmul(places, loops, first, c, start=1, bias=self.biases[c] + first, bias_rows=1)
+                continue
+            assert outer == 1, "rows of transposed operands start from zeros"
+            period = self.geometry.period
+            for sample in range(0, size, period):
+                if sample == 0:
+                    emitter.bring([tile])
+                rows = (1, 0), (min(period, size - sample), inner_stride)
+                fields = {"start": 1, "bias": self.biases[c], "bias_rows": 1, "keep": int(sample > 0)}
+                self._matmul(places + sample * inner_stride, rows, first + sample, c, **fields)
+
+    def _nothing(self):
+        """Emits a pass that leaves the initial sums unchanged."""
+        nothing = Region.MODEL, self.emitter.constants.nothing, 0
+        self._begin(0, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
+        self.started = True
+
+    # Products
+
+    def _matmul(self, place, loops, first, column=0, **fields):
+        """Emits a MATMUL whose sums start at row `first` of a column tile, or of consecutive column tiles."""
+        if fields.get("tiles0", 1) > 1:
+            fields["tiles0_acc_stride"] = self.rows
+        self.emitter.matmul(self.acc + column * self.rows + first, place, loops, **fields)
+
+    def _add(self, places, loops, tiles, first, size, column=0):
+        """Emits passes over the operands at `places`, for each input tile. `tiles` has the weight tiles of each input tile."""
+        count = len(tiles[0])
+        if not self.started:
+            self._begin(places[0], loops, tiles[0], first, size)
+            places, tiles = places[1:], tiles[1:]
+        while places:
+            flat = [tile for some in tiles for tile in some]
+            together = max(1, min(_steps(places), self.emitter.fit(flat) // count))
+            self.emitter.bring(flat[: together * count])
+            stride = places[1] - places[0] if together > 1 else 0
+            self._matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
+            places, tiles = places[together:], tiles[together:]
+
+    def _matrix(self, product):
+        """Adds a product of matrices."""
+        emitter, period = self.emitter, self.geometry.period
+        samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
+        size = period if product.own else self.rows
+        step = max(1, self.plan.piece // self.rows)
+        begun = self.started
+        for first in range(0, product.inputs, step):
+            inputs = range(first, min(first + step, product.inputs))
+            operands = self._operands(product, inputs)
+            for row in samples:
+                self.started = begun or first > 0
+                places, loops = self._places(product, operands, row, size, inputs)
+                at = row if product.own else 0
+                tiles = [
+                    [emitter.tile(product.weights, k, self.column + c, product.by_rows, at) for c in range(self.columns)]
+                    for k in inputs
+                ]
+                if self.started and product.by_rows and size >= turnaround(emitter.config):
+                    for c in range(self.columns):
+                        self._add(places, loops, [some[c : c + 1] for some in tiles], row - self.row, size, c)
+                else:
+                    self._add(places, loops, tiles, row - self.row, size)
+        self.started = True
+
+    def _operands(self, product, inputs):
+        """Loads the operands of these input tiles, unless they are on the chip. Returns the first buffer row of each."""
+        source, emitter = product.source, self.emitter
+        if not product.turned:
+            return self._loaded(source, inputs, self.row, self.rows, emitter.operands)
+        if product.own:  # the tiles of channels are rows of the sums
+            return self._loaded(source, range(source.tiles), self.row, self.rows, emitter.operands, True)
+        tiles, first, count = range(self.row // self.n, -(-(self.row + self.rows) // self.n)), inputs[0] * self.n, len(inputs)
+        return self._loaded(source, tiles, first, count * self.n, emitter.operands, True)
+
+    def _loaded(self, matrix, tiles, row, rows, store, turned=False):
+        """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip."""
+        emitter, keys = self.emitter, [(matrix.name, matrix.form, tile, row, rows, turned) for tile in tiles]
+        while missing := [index for index, key in enumerate(keys) if key not in emitter.kept]:
+            missing = [*range(len(keys))] if turned else missing
+            place = store.take(len(missing) * rows)  # may forget others of these tiles
+            for index in missing:
+                emitter.load(matrix, tiles[index], row, rows, place, turned)
+                emitter.kept[keys[index]] = place, rows
+                place += rows
+        return [emitter.kept[key][0] for key in keys]
+
+    def _places(self, product, operands, row, size, inputs):
+        """Returns the first operand of each input tile, and the loops over the rows, for the rows of a job or of a sample."""
+        n = self.n
+        if not product.turned:
+            return [place + row - self.row for place in operands], [(1, 0), (size, 1)]
+        stride = operands[1] - operands[0] if len(operands) > 1 else 0
+        loops = [(size // n, stride), (n, 1)]
+        if product.own:
+            return [operands[0] + row - self.row + k * n for k in inputs], loops
+        return [operands[0] + (k - inputs[0]) * n for k in inputs], loops
+
+    def _diagonal(self, product):
+        """Adds channels times factors. If possible, the rows of the source are loaded as weight tiles, which do not pass the
+        port of the unified buffer."""
+        emitter, source, weights, n = self.emitter, product.source, product.weights, self.n
+        resident = emitter.resident(weights.name)
+        by_rows = self.started or self.sums.start_rows in ("zeros", "one")
+        if resident is not None and by_rows and self.rows % n == 0:
+            for c in range(self.columns):
+                vector = emitter.offset(source, self.column + c, self.row)
+                emitter.bring([(source.region, vector + k * n, 1) for k in range(self.rows // n)])
+                start = {} if self.started else {"start": 1, "bias": self.biases[c]}
+                self._matmul(resident, [(1, 0), (n, 1)], 0, c, tiles1=self.rows // n, tiles1_acc_stride=n, **start)
+            self.started = True
+            return
+        begun = self.started
+        for c in range(self.columns):
+            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.operands)
+            number = 0 if weights.form == "number" else self.column + c
+            tile = weights.region, emitter.offset(weights, 0, number * n), 0
+            if begun:
+                emitter.bring([tile])
+                self._matmul(place, [(1, 0), (self.rows, 1)], 0, c)
+            else:
+                self._begin_one(place, tile, c)
+        self.started = True
+
+    def _begin_one(self, place, tile, column):
+        """Emits the first pass of one column tile."""
+        kept = self.acc, self.biases
+        self.acc, self.biases = self.acc + column * self.rows, self.biases[column:]
+        self._begin(place, [(1, 0), (self.rows, 1)], [tile], 0, self.rows)
+        self.acc, self.biases = kept
+
+    def _total(self, product):
+        """Adds the sums of the rows of a matrix. Its tile t of channels is row t of the sums."""
+        emitter, ones = self.emitter, self.emitter.resident("ones")
+        for first in range(0, self.rows, emitter.zero_rows):
+            count = min(emitter.zero_rows, self.rows - first)
+            for k in range(product.inputs):
+                tiles = [emitter.tile(product.weights, k, self.row + first + c, True) for c in range(count)]
+                emitter.bring(tiles)
+                start = {} if self.started or k else {"start": 1}
+                emitter.matmul(self.acc + first, ones, [(1, 0), (1, 0)], tiles0=count, tiles0_acc_stride=1, **start)
+        self.started = True
+
+    # Results
+
+    def _write(self, result):
+        """Writes one result of all column tiles, and stores it."""
+        emitter, matrix, rows = self.emitter, result.matrix, self.rows
+        if result.softmax:
+            place = emitter.results.take(rows * self.columns)
+            fields = {"format": Format.BFLOAT16, "rows": rows, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
+            fields |= {"buffer": place, "tiles": self.columns, "acc_stride": rows, "buffer_stride": rows}
+            emitter.emit(Opcode.SOFTMAX, fields)
+            for c in range(self.columns):
+                self._keep(result, c, place + c * rows)
+            return
+        emitter.load_table(result.function)
+        for c in range(self.columns):
+            operand = None
+            if result.beside:
+                tile = 0 if result.beside.spread else self.column + c
+                (operand,) = self._loaded(result.beside, [tile], self.row, rows, emitter.operands)
+            place = emitter.results.take(rows * matrix.halves)
+            acc, lanes = self.acc + c * rows, matrix.lanes(self.column + c)
+            if result.times:
+                emitter.multiply(lanes, rows, acc, operand, place)
+            elif result.select:
+                self._select(acc, operand, place)
+            else:
+                form = Format.PLANES if matrix.wide else Format.BFLOAT16
+                fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
+                emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
+            self._keep(result, c, place)
+
+    def _select(self, acc, operand, place):
+        fields = {"condition": Condition.POSITIVE, "number": 0, "rows0": self.rows, "rows0_stride": 1, "rows1": 1}
+        fields |= {"rows1_stride": 0, "buffer": place, "buffer_stride": 0, "buffer_step": 0, "acc": acc}
+        self.emitter.emit(Opcode.SELECT, fields | {"operand": operand, "operand_stride": 0})
+
+    def _keep(self, result, column, place):
+        matrix, tile = result.matrix, self.column + column
+        self.emitter.store(matrix, tile, self.row, self.rows, place)
+        self.emitter.kept[matrix.name, matrix.form, tile, self.row, self.rows, False] = place, self.rows * matrix.halves
+
+
+def _steps(places):
+    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step of at least 0."""
+    count = 1
+    while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
+        count += 1
+    return count
+
+
+def expand(emitter, expansion):
+    """Emits the writing of a vector of factors as diagonals of tiles: each row of a tile is the factors times a row of the
+    identity."""
+    vector, diagonal, n = expansion.vector, expansion.diagonal, emitter.n
+    for row in range(vector.rows):
+        acc, bias = emitter.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
+        emitter.bring([(Region.MODEL, emitter.constants.nothing, 0)])
+        emitter.matmul(acc, 0, [(1, 0), (n, 0)], start=1, bias=bias)
+        place = emitter.results.take(n)
+        emitter.multiply(n, n, acc, emitter.resident("identity"), place)
+        emitter.store(diagonal, 0, row * n, n, place)

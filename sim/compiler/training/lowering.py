@@ -1,0 +1,264 @@
+"""Lowers a :class:`sim.ir.step.StepGraph` to sums of matrix products (:mod:`sim.compiler.training.sums`)."""
+
+from dataclasses import replace
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ...functions.functions import NONE
+from ...ir.tiles import tiles_of
+from ..program import CompileError
+from .forms import forms_of, geometry_of, spread_tensors
+from .matrices import Matrix
+from .sums import Expansion, MatrixSum, Phase, Product, Result
+
+__all__ = ["Lowered", "lower"]
+
+
+class Lowered:
+    """A step as sums of matrix products, and the addresses of all matrices.
+
+    Members
+    -------
+    sums : list of MatrixSum or Expansion
+        In an order in which they can be computed.
+    matrices : dict of (str, str) to Matrix
+        By name and form.
+    sizes : dict of Region to int
+        Vectors of each region. Region MODEL: only constants.
+    """
+
+    def __init__(self, step, n, batch):
+        self.step, self.geometry = step, geometry_of(step, n, batch)
+        self.forms, self.spread = forms_of(step), spread_tensors(step)
+        self.matrices, self.sums = {}, []
+        self.sizes = dict.fromkeys(Region, 0)
+        self._kept = {after: name for name, after in step.state.items()}
+
+    def matrix(self, name, form=None):
+        """Returns the matrix of a tensor, and allocates it at the first call. A tensor that a kept tensor becomes has the address
+        of the kept tensor."""
+        tensor, step = self.step.tensors[name], self.step
+        form = form or ("samples" if tensor.samples else self.forms[name])
+        if (name, form) in self.matrices:
+            return self.matrices[name, form]
+        spread = name in self.spread
+        rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels)
+        wide = tensor.wide or name in step.constants and form in ("vector", "positions")
+        place = dict(region=self._region(name), vector=0)
+        if name in self._kept:
+            kept = self.matrix(self._kept[name], form)
+            place = dict(region=kept.region, vector=kept.vector)
+        made = Matrix(name, form, rows, channels, self.geometry, wide=wide, spread=spread, **place)
+        if name not in self._kept:
+            made = replace(made, vector=self.take(made.region, made.size))
+        self.matrices[name, form] = made
+        return made
+
+    def take(self, region, vectors):
+        """Allocates vectors of a region, whole tiles, and returns the first."""
+        first = self.sizes[region]
+        self.sizes[region] += -(-vectors // self.geometry.n) * self.geometry.n
+        return first
+
+    def _region(self, name):
+        step = self.step
+        if name in step.constants or name in step.factors.values():
+            return Region.MODEL
+        if name in (*step.inputs, step.targets, step.counted):
+            return Region.INPUT
+        return Region.OUTPUT if name == step.output else Region.SCRATCH
+
+    def _shape(self, form, tensor, channels):
+        """Returns the rows and channels of a matrix."""
+        geometry = self.geometry
+        n, positions = geometry.n, tensor.height * tensor.width
+        if form in ("samples", "repeated"):
+            return geometry.rows, channels
+        if form == "positions":
+            return -(-positions // n) * n, channels
+        if form == "turned":
+            return tiles_of(channels, n) * n, tensor.width
+        return tiles_of(channels, n) * (1 if form == "vector" else n), n
+
+    # Products
+
+    def product(self, stage, term):
+        """Returns the :class:`Product` of a term."""
+        step = self.step
+        source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
+        plain = term.kernel == term.stride == term.dilation == term.apart == (1, 1) and term.padding == (0, 0)
+        if step.is_diagonal(term, (*stage.size, output.channels)) or _is_number(term, source, weights, output):
+            form = "number" if weights.channels == 1 else "diagonal"
+            source = self.matrix(term.source) if source.samples == output.samples else self.matrix(term.source, "repeated")
+            return Product("diagonal", source, self.matrix(term.weights, form))
+        if not plain or term.groups > 1:
+            raise CompileError(f"{stage.output}: a step with convolutions can't be compiled as matrix products")
+        if not output.samples:
+            return self._gradient(stage, term)
+        if term.transposed:
+            return Product("matrix", self.matrix(term.source), self.matrix(term.weights), turned=True, by_rows=True, own=True)
+        rows = self.matrix(term.source, "samples" if source.samples else "repeated")
+        if weights.samples:
+            return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True)
+        matrix = self.matrix(term.weights, "turned")
+        if step.tensors[stage.output].channels == 1 and stage.output in self.spread:
+            matrix = self._spread_weights(term.weights)
+        return Product("matrix", rows, matrix, by_rows=term.swapped)
+
+    def _gradient(self, stage, term):
+        """Returns the product that sums a gradient of a parameter over all samples."""
+        form, step = self.forms[stage.output], self.step
+        source, vectors = (step.tensors[name] for name in (term.source, term.weights))
+        if form == "vector":
+            if source.shape != (1, 1, 1) or term.source not in step.constants or step.constants[term.source] != 1:
+                raise CompileError(f"{stage.output}: a gradient of this kind can't be compiled")
+            return Product("total", None, self.matrix(term.weights, "samples"))
+        if not vectors.samples or source.samples and source.shape[:2] != vectors.shape[:2]:
+            raise CompileError(f"{stage.output}: a gradient of this kind can't be compiled")
+        rows = self.matrix(term.source, "samples" if source.samples else "repeated"), self.matrix(term.weights, "samples")
+        left, right = rows if form == "positions" else rows[::-1]
+        return Product("matrix", left, right, turned=True, by_rows=True)
+
+    def _spread_weights(self, name):
+        """Returns the weights of one output, in the columns of all lanes."""
+        if name not in self.step.constants:
+            raise CompileError(f"{name}: weights of a factor for all channels can't be trained on the core")
+        key = name, "turned, spread"
+        if key not in self.matrices:
+            inputs, n = self.step.tensors[name].width, self.geometry.n
+            made = Matrix(name, "turned", n, inputs, self.geometry, Region.MODEL, 0, spread=True)
+            self.matrices[key] = replace(made, vector=self.take(Region.MODEL, made.size))
+        return self.matrices[key]
+
+    # Stages
+
+    def start(self, stage):
+        """Returns the matrix of a stage's initial sums, or None."""
+        if stage.start is None:
+            return None
+        tensor, output = (self.step.tensors[name] for name in (stage.start, stage.output))
+        if tensor.samples or not output.samples:
+            return self.matrix(stage.start)
+        return self.matrix(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
+
+    def result(self, stage):
+        return Result(
+            self.matrix(stage.output),
+            stage.function,
+            stage.softmax,
+            stage.times and self.matrix(stage.times),
+            stage.select and self.matrix(stage.select.tensor),
+        )
+
+
+def _is_number(term, source, weights, output):
+    """Returns True if a term multiplies a tensor of one channel by one number."""
+    plain = not (term.transposed or weights.samples) and weights.shape == (1, 1, 1)
+    return plain and source.channels == output.channels == 1 and source.shape == output.shape
+
+
+def lower(step, n, batch):
+    """Returns the :class:`Lowered` of a step for `batch` samples on an array of size `n`. Raises CompileError."""
+    lowered = Lowered(step, n, batch)
+    for name, after in step.state.items():
+        lowered.matrix(name), lowered.matrix(after)
+    for name in (*step.inputs, step.targets, *([step.counted] if step.counted else ()), step.output):
+        lowered.matrix(name)
+    _Grouping(lowered).add_all(_needed(step))
+    for (name, form), matrix in list(lowered.matrices.items()):
+        if form == "diagonal" and name not in step.constants:
+            lowered.sums.insert(0, Expansion(lowered.matrix(name, "vector"), matrix))
+    return lowered
+
+
+def _reads(stage):
+    names = {name for term in stage.terms for name in (term.source, term.weights)}
+    return names | {name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name}
+
+
+def _needed(step):
+    """Returns the stages whose results are needed for the state or the output."""
+    wanted, found = {*step.state.values(), step.output}, []
+    for stage in reversed(step.stages):
+        if stage.output in wanted:
+            found.append(stage)
+            wanted |= _reads(stage)
+    return found[::-1]
+
+
+class _Grouping:
+    """Joins stages that share sums.
+
+    Members
+    -------
+    made : dict of str to int
+        Number of the sum that computes a tensor.
+    places : dict to (int, int)
+        Number of the sum, and of its phase, for each key of a stage's sums.
+    wide : dict of str to (int, int)
+        The same for each binary32 tensor that is only the start of other sums.
+    """
+
+    def __init__(self, lowered):
+        self.lowered, self.step = lowered, lowered.step
+        self.made, self.places, self.wide, self.plain = {}, {}, {}, {}
+
+    def add_all(self, stages):
+        only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
+        for stage in stages:
+            if stage.pool or stage.index or stage.norm or stage.ring or stage.select and stage.select.index:
+                raise CompileError(f"{stage.output}: pooling can't be compiled as matrix products")
+            self._add(stage, only - {*self.step.state.values()})
+
+    def _add(self, stage, starts):
+        sums, tensor = self.lowered.sums, self.step.tensors[stage.output]
+        place = self._place(stage)
+        if place is None and stage.times and stage.function == NONE and self.plain.get(stage.sums):
+            stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
+        if place is None:
+            shape = self.lowered.matrix(stage.output) if not self._is_only_start(stage, starts) else self._shape(stage)
+            products = tuple(self.lowered.product(stage, term) for term in stage.terms)
+            sums.append(MatrixSum(stage.output, self.lowered.start(stage), [Phase(products)], shape))
+            place = self.places[stage.sums] = len(sums) - 1, 0
+        number, phase = place
+        self.made[stage.output] = number
+        if self._is_only_start(stage, starts):
+            self.wide[stage.output] = place
+            return
+        sums[number].phases[phase].results.append(self.lowered.result(stage))
+        if not (tensor.wide or stage.times or stage.select or stage.softmax) and stage.function == NONE:
+            self.plain.setdefault(stage.sums, stage.output)
+
+    def _is_only_start(self, stage, starts):
+        return self.step.tensors[stage.output].wide and stage.output in starts
+
+    def _shape(self, stage):
+        """Returns a matrix without address, with the shape of a tensor that is not stored."""
+        tensor = self.step.tensors[stage.output]
+        form = "samples" if tensor.samples else self.lowered.forms[stage.output]
+        rows, channels = self.lowered._shape(form, tensor, tensor.channels)
+        return Matrix(stage.output, form, rows, channels, self.lowered.geometry, Region.SCRATCH, 0)
+
+    def _place(self, stage):
+        """Returns the sum, and its phase, to which a stage's result can be added. Returns None if it needs sums of its own."""
+        beside = {name for name in (stage.times, stage.select and stage.select.tensor) if name}
+        if stage.start in self.wide:
+            number, phase = self.wide[stage.start]
+            phases, operands = self.lowered.sums[number].phases, _reads(stage) - beside - {stage.start}
+            if not self._are_ready(operands, number, False) or not self._are_ready(beside, number, True):
+                if self.plain.get(stage.sums):
+                    return None
+                raise CompileError(f"{stage.output}: sums of a gradient are read too late to be compiled")
+            if not stage.terms:
+                return number, phase
+            if stage.sums in self.places:
+                return self.places[stage.sums]
+            phases.append(Phase(tuple(self.lowered.product(stage, term) for term in stage.terms)))
+            self.places[stage.sums] = number, len(phases) - 1
+            return self.places[stage.sums]
+        place = self.places.get(stage.sums)
+        return place if place and self._are_ready(beside, place[0], True) else None
+
+    def _are_ready(self, names, number, same):
+        """Returns True if tensors are computed before a sum, or by the sum if `same`."""
+        return all(self.made.get(name, -1) < number + same for name in names)

@@ -1,0 +1,182 @@
+"""Matrices in host memory: the tensors of a training step, as rows of vectors.
+
+A matrix is stored in planes `[half][tile][row]` of vectors. A tile has n channels. A binary32 matrix has two halves, for upper
+and lower 16 bits. n consecutive rows of a tile are a weight tile. The rows of all samples are one after the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ...golden.arithmetic import bfloat16
+from ...ir.tiles import tiles_of
+
+__all__ = ["FORMS", "Geometry", "Matrix", "matrix_values", "tensor_values"]
+
+#: Ways to arrange a tensor (height, width, channels) as a matrix.
+FORMS = {
+    "samples": "a row for each position of each sample",
+    "repeated": "a constant of all samples, with a row for each position of each sample",
+    "positions": "a row for each position",
+    "turned": "weights (1, inputs, outputs), with a row for each output",
+    "vector": "one row of channels, cut into a row for each n channels",
+    "number": "one number, as the diagonal of a tile",
+    "diagonal": "one row of channels, as the diagonals of one tile for each n channels",
+}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes that all matrices of a step share.
+
+    Parameters
+    ----------
+    n, batch : int
+    positions : int
+        Positions of a sample.
+    period : int
+        Rows of a sample. The rows after the positions are padding. They are zeros in host memory.
+    """
+
+    n: int
+    batch: int
+    positions: int
+    period: int
+
+    @property
+    def rows(self):
+        """Rows of all samples, in whole tiles."""
+        return -(-self.batch * self.period // self.n) * self.n
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in host memory.
+
+    Parameters
+    ----------
+    name : str
+    form : str
+        Key of `FORMS`.
+    rows, channels : int
+        Rows, including padding, and channels without padding.
+    geometry : Geometry
+    region : Region
+    vector : int
+        First vector in its region. For region MODEL: counted from the first constant.
+    wide : bool
+        True: binary32.
+    spread : bool
+        True: the tensor has one channel, which is stored in all n lanes.
+    """
+
+    name: str
+    form: str
+    rows: int
+    channels: int
+    geometry: Geometry
+    region: Region
+    vector: int
+    wide: bool = False
+    spread: bool = False
+
+    @property
+    def tiles(self):
+        return tiles_of(self.channels, self.geometry.n)
+
+    @property
+    def halves(self):
+        return 2 if self.wide else 1
+
+    @property
+    def size(self):
+        """Number of vectors."""
+        return self.halves * self.tiles * self.rows
+
+    def place(self, tile, row=0, half=0):
+        """Returns the number, in the region, of the vector of a tile's row."""
+        return self.vector + (half * self.tiles + tile) * self.rows + row
+
+    def lanes(self, tile):
+        """Returns the number of channels of a tile."""
+        return min(self.geometry.n, self.channels - tile * self.geometry.n)
+
+    def stored(self, first, count):
+        """Returns the ranges `(first row, rows)` without padding, of `count` rows starting at `first`."""
+        if self.form != "samples":
+            return [(first, count)]
+        geometry, found = self.geometry, []
+        end = min(first + count, geometry.batch * geometry.period)
+        if geometry.period == geometry.positions:
+            return [(first, end - first)] if end > first else []
+        for sample in range(first // geometry.period, -(-end // geometry.period)):
+            low, high = max(first, sample * geometry.period), min(end, sample * geometry.period + geometry.positions)
+            if low < high:
+                found.append((low, high - low))
+        return found
+
+    def pack(self, values):
+        """Returns the bytes of the matrix with the values of a tensor, (height, width, channels) or, for samples, (batch, height,
+        width, channels)."""
+        n = self.geometry.n
+        rows = matrix_values(self.form, np.repeat(values, n, axis=-1) if self.spread else values, self.geometry)
+        padded = np.zeros((self.rows, self.tiles * n), rows.dtype)
+        padded[: len(rows), : rows.shape[1]] = rows
+        planes = padded.reshape(self.rows, self.tiles, n).swapaxes(0, 1)
+        if not self.wide:
+            return np.ascontiguousarray(planes).tobytes()
+        bits = np.ascontiguousarray(planes.astype(np.float32)).view(np.uint32)
+        return np.stack([bits >> np.uint32(16), bits & np.uint32(0xFFFF)]).astype("<u2").tobytes()
+
+    def unpack(self, data, shape):
+        """Returns the tensor, float32 if it is wide and else bfloat16, from the bytes of the region. `shape` is (height, width,
+        channels)."""
+        size, first = 2 * self.geometry.n, self.vector
+        bits = np.frombuffer(bytes(data[first * size : (first + self.size) * size]), "<u2")
+        bits = bits.reshape(self.halves, self.tiles, self.rows, self.geometry.n).swapaxes(1, 2)
+        bits = bits.reshape(self.halves, self.rows, -1)[..., : self.channels]
+        if self.wide:
+            rows = np.ascontiguousarray(bits[0].astype(np.uint32) << np.uint32(16) | bits[1]).view(np.float32)
+        else:
+            rows = np.ascontiguousarray(bits[0]).view(bfloat16)
+        return tensor_values(self.form, rows, shape, self.geometry)
+
+
+def matrix_values(form, values, geometry):
+    """Returns the rows of a tensor in a form, (rows, channels). The last rows of padding are left out."""
+    values, n = np.asarray(values), geometry.n
+    if form in ("samples", "repeated"):
+        if form == "repeated":
+            values = np.broadcast_to(values.reshape(-1, values.shape[-1]), (geometry.positions, values.shape[-1]))
+            values = np.broadcast_to(values, (geometry.batch, *values.shape))
+        rows = np.zeros((len(values), geometry.period, values.shape[-1]), values.dtype)
+        rows[:, : geometry.positions] = values.reshape(len(values), -1, values.shape[-1])
+        return rows.reshape(-1, values.shape[-1])
+    if form == "positions":
+        return values.reshape(-1, values.shape[-1])
+    if form == "turned":
+        return values.reshape(values.shape[-2:]).T
+    flat = values.reshape(-1)
+    if form == "number":
+        return np.where(np.eye(n), flat.astype(np.float32), -0.0).astype(values.dtype)
+    padded = np.zeros(tiles_of(len(flat), n) * n, values.dtype)
+    padded[: len(flat)] = flat
+    if form == "vector":
+        return padded.reshape(-1, n)
+    tiles = np.where(np.eye(n), padded.reshape(-1, n, 1).astype(np.float32), -0.0)
+    return tiles.reshape(-1, n).astype(values.dtype)
+
+
+def tensor_values(form, rows, shape, geometry):
+    """Inverts :func:`matrix_values`. `shape` is (height, width, channels)."""
+    if form == "samples":
+        whole = rows[: geometry.batch * geometry.period].reshape(geometry.batch, geometry.period, -1)
+        return np.ascontiguousarray(whole[:, : geometry.positions]).reshape(geometry.batch, *shape)
+    if form == "turned":
+        return np.ascontiguousarray(rows[: shape[-1]].T).reshape(shape)
+    if form == "positions":
+        return np.ascontiguousarray(rows[: shape[0] * shape[1]]).reshape(shape)
+    assert form == "vector"
+    return np.ascontiguousarray(rows.reshape(-1)[: shape[-1]]).reshape(shape)

@@ -1,0 +1,117 @@
+"""The stages of a training step as sums of matrix products, each with all results that the core computes from it."""
+
+from dataclasses import dataclass, field
+
+from ...functions.functions import NONE
+from .matrices import Matrix
+
+__all__ = ["Product", "Result", "Phase", "MatrixSum", "Expansion"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two matrices, which adds to sums.
+
+    Parameters
+    ----------
+    kind : str
+        `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
+        `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
+        `vector`.
+    source : Matrix or None
+    weights : Matrix
+    turned : bool
+        The source is transposed: its channels are the rows of the sums.
+    by_rows : bool
+        The rows of `weights` are the inputs of the product. False: they are its outputs.
+    own : bool
+        Each sample has its own weights.
+    """
+
+    kind: str
+    source: Matrix | None
+    weights: Matrix
+    turned: bool = False
+    by_rows: bool = False
+    own: bool = False
+
+    @property
+    def inputs(self):
+        """Tiles of inputs that each of the sums adds."""
+        geometry = self.weights.geometry
+        if self.kind == "diagonal":
+            return 1
+        if self.kind == "total" or self.turned and not self.own:
+            return geometry.rows // geometry.n
+        if self.turned or self.source is None:
+            return geometry.period // geometry.n
+        return self.source.tiles
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`."""
+
+    matrix: Matrix
+    function: object = NONE
+    softmax: bool = False
+    times: Matrix | None = None
+    select: Matrix | None = None
+
+    @property
+    def beside(self):
+        """Returns the matrix that is read at the places of the results."""
+        return self.times or self.select
+
+
+@dataclass
+class Phase:
+    """Products that are added to sums, and the results that are then computed."""
+
+    products: tuple
+    results: list = field(default_factory=list)
+
+
+@dataclass
+class MatrixSum:
+    """Sums, and all their results.
+
+    Parameters
+    ----------
+    name : str
+    start : Matrix or None
+        Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
+    phases : list of Phase
+    shape : Matrix
+        Has the rows and channels of the sums.
+    """
+
+    name: str
+    start: Matrix | None
+    phases: list
+    shape: Matrix
+
+    @property
+    def products(self):
+        return [one for phase in self.phases for one in phase.products]
+
+    @property
+    def results(self):
+        return [one for phase in self.phases for one in phase.results]
+
+    @property
+    def start_rows(self):
+        """Returns `"zeros"`, `"one"`, `"samples"` (the same rows for each sample) or `"rows"`: the kind of the initial sums."""
+        if self.start is None:
+            return "zeros"
+        if self.start.form == self.shape.form:
+            return "rows"
+        return {"vector": "one", "positions": "samples"}[self.start.form]
+
+
+@dataclass
+class Expansion:
+    """Writes a vector of factors as diagonals of tiles."""
+
+    vector: Matrix
+    diagonal: Matrix

@@ -1,0 +1,81 @@
+"""Tiling of sums of matrix products: rows and column tiles of a job, so that its data fits the memories of the core."""
+
+from dataclasses import dataclass
+
+from ..program import CompileError
+
+__all__ = ["SumPlan", "plan_sum"]
+
+_LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
+_MOST_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """The jobs of a sum.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of a job. The last job may have fewer.
+    columns : int
+        Column tiles of a job.
+    piece : int
+        Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
+    """
+
+    rows: int
+    columns: int
+    piece: int
+
+    def jobs(self, sums):
+        """Yields `(first row, rows, first column tile, column tiles)` of each job."""
+        shape = sums.shape
+        for row in range(0, shape.rows, self.rows):
+            for column in range(0, shape.tiles, self.columns):
+                yield row, min(self.rows, shape.rows - row), column, min(self.columns, shape.tiles - column)
+
+
+def _unit(sums):
+    """Returns the number of which the rows of a job must be a multiple."""
+    geometry = sums.shape.geometry
+    if sums.shape.form == "vector":
+        return 1
+    by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
+    return geometry.period if by_samples else geometry.n
+
+
+def plan_sum(sums, emitter):
+    """Returns the :class:`SumPlan` of a sum. Raises CompileError if not even the smallest job fits."""
+    shape, unit, config = sums.shape, _unit(sums), emitter.config
+    whole = any(one.softmax for one in sums.results)
+    inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
+    halves = max((one.matrix.halves for one in sums.results), default=1)
+    biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
+
+    def needs(rows, columns):
+        """Yields `(parameter, rows that a job needs, rows there are)`."""
+        held = rows * (shape.tiles if whole else columns)
+        yield "accumulator_depth", held, emitter.sums.size
+        yield "unified_buffer_depth", halves * (held if whole else rows), emitter.results.size
+        yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
+        if sums.start_rows in ("samples", "rows"):
+            yield "bias_depth", rows * columns, biases
+
+    def fits(rows, columns, shares):
+        return all(count <= size // shares for _, count, size in needs(rows, columns))
+
+    shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
+    if shares is None:
+        name = next(name for name, count, size in needs(unit, 1) if count > size)
+        raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
+    counts = range(-(-shape.rows // unit), 0, -1)
+    rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
+    while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(_LEAST_ROWS, unit):
+        rows = -(-rows // (2 * unit)) * unit
+    parts = -(-shape.rows // rows)
+    rows = -(-shape.rows // (parts * unit)) * unit
+    most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
+    columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
+    columns = -(-shape.tiles // -(-shape.tiles // columns))
+    return SumPlan(rows, columns, emitter.operands.size // 3)

@@ -1,0 +1,81 @@
+"""Tests that programs compiled from step graphs compute the reference model's bits on the instruction-level model."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from graph_steps import dense_network, run_on_model
+from step_networks import Builder, transformer
+from suites import slow
+
+
+def _compiled(network, optimizer, batch, *, counted=False, **config):
+    return compile_graph(make_step(network, optimizer, counted=counted), Config(**{"n": 4, "training": True, **config}), batch)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("sizes, batch, n", [((9, 11, 5), 6, 4), ((5, 3), 1, 4), *slow(((20, 13, 12, 7), 13, 8))])
+def test_dense_networks(rng, sizes, batch, n, transpose):
+    optimizer = Sgd(0.75, 0.01)
+    program = _compiled(dense_network(rng, sizes), optimizer, batch, n=n, transpose=transpose)
+    run_on_model(program, optimizer, rng)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), Adam(weight_decay=0.01)])
+def test_functions_by_table(rng, optimizer):
+    program = _compiled(dense_network(rng, (5, 6, 3), Function("gelu")), optimizer, 6)
+    run_on_model(program, optimizer, rng, steps=1)
+
+
+def test_small_memories(rng):
+    """Operands that do not fit the unified buffer are loaded piece by piece."""
+    network = dense_network(rng, (60, 9, 5))
+    program = _compiled(network, Sgd(), 11, unified_buffer_depth=128, accumulator_depth=64, bias_depth=32)
+    run_on_model(program, Sgd(), rng, steps=1)
+
+
+#: Positions, channels, heads, letters, blocks, LayerNorm (False: RMSNorm), batch, n, optimizer.
+TRANSFORMERS = [
+    (3, 5, 1, 3, 1, True, 2, 4, Sgd()),
+    *slow(
+        (5, 9, 1, 6, 1, False, 2, 4, Sgd()),
+        (6, 16, 2, 7, 1, True, 3, 4, Sgd()),
+        (8, 8, 2, 5, 1, True, 2, 8, Sgd(0.9, 0.01)),
+        (5, 9, 1, 6, 2, False, 2, 4, Adam()),
+        (7, 12, 3, 9, 2, True, 5, 4, Sgd()),
+        (16, 24, 2, 11, 1, True, 3, 16, Adam()),
+    ),
+]
+
+
+@pytest.mark.parametrize("tokens, width, heads, letters, blocks, centred, batch, n, optimizer", TRANSFORMERS)
+def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch, n, optimizer):
+    """Attention, norms, GELU, residual sums, a tied embedding, positions, and the loss of each token with a mask."""
+    network = transformer(rng, tokens, width, heads, letters, blocks, centred)
+    run_on_model(_compiled(network, optimizer, batch, n=n, counted=True), optimizer, rng, steps=1)
+
+
+def test_sums_of_a_gradient_stay_on_the_chip(rng):
+    """The gradient of weights is not stored: STORE has only results, and the momentum and both halves of each parameter."""
+    program = _compiled(dense_network(rng, (8, 4)), Sgd(), 4)
+    stored = sum(op.fields["rows"] for op in program.ops if op.opcode is Opcode.STORE)
+    logits, probabilities, gradient, weights, bias = 2 * 4, 4, 4, 3 * 8, 3
+    assert stored == logits + probabilities + gradient + weights + bias
+
+
+def test_refusals(rng):
+    with pytest.raises(CompileError, match="^a training step needs a core with training; [^\n]*$"):
+        _compiled(dense_network(rng, (5, 3)), Sgd(), 2, training=False)
+    with pytest.raises(CompileError, match="^a training step needs a core with table_lanes; [^\n]*$"):
+        _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
+    network = Builder(rng)
+    x = network.conv("x", network.add_input("image", (6, 6, 2)), 4, kernel=3)
+    network.output = network.conv("y", x, 3, kernel=4, wide=True)
+    with pytest.raises(CompileError, match="^tensors of 3 sizes can't be compiled as matrix products$"):
+        _compiled(network, Sgd(), 2)

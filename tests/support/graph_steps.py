@@ -1,0 +1,89 @@
+"""Runs of the programs of step graphs, compared with the reference model of steps."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.steps import run_step
+from step_networks import Builder
+
+__all__ = ["dense_network", "differing", "inputs_of", "kept_of", "run_on_model", "wanted"]
+
+
+def dense_network(rng, sizes, function=RELU):
+    """Returns a network of dense layers."""
+    network = Builder(rng)
+    x = network.add_input("x", (1, 1, sizes[0]))
+    for number, size in enumerate(sizes[1:]):
+        last = number == len(sizes) - 2
+        x = network.conv(f"dense{number}", x, size, wide=last, **({} if last else {"function": function}))
+    network.output = x
+    return network
+
+
+def kept_of(step, rng):
+    """Returns the kept tensors of a step as after some steps: parameters of full precision, and optimizer state."""
+    kept = {}
+    for name in step.state:
+        tensor = step.tensors[name]
+        if name in step.parameters:
+            values = step.parameters[name].initial * np.float32(rng.uniform(0.9, 1.1))
+        else:
+            values = rng.normal(0, 0.1, tensor.shape).astype(np.float32)
+            values = values * values if tensor.wide else round_bfloat16(values)
+        kept[name] = values.reshape(1, *tensor.shape)
+    return kept
+
+
+def inputs_of(step, batch, rng):
+    """Returns the inputs, targets and factors of positions of a step."""
+    values = {name: round_bfloat16(rng.random((batch, *step.tensors[name].shape)).astype(np.float32)) for name in step.inputs}
+    tensor = step.tensors[step.targets]
+    labels = rng.integers(0, tensor.channels, (batch, tensor.height, tensor.width))
+    values[step.targets] = (labels[..., None] == np.arange(tensor.channels)).astype(bfloat16)
+    if step.counted:
+        values[step.counted] = (rng.random((batch, tensor.height, tensor.width, 1)) > 0.3).astype(bfloat16)
+    return values
+
+
+def wanted(step, inputs, kept, factors):
+    """Returns the tensors of the reference model."""
+    numbers = {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
+    shared, own = run_step(step, inputs | kept | numbers)
+    return shared | own[0]
+
+
+def differing(step, found, expected):
+    """Returns {tensor: number of elements whose bits differ} of the logits and of the kept tensors after a step. `found(name)`
+    returns a tensor of the program."""
+    counts = {}
+    for name, after in {step.output: step.output, **step.state}.items():
+        one, other = (np.ascontiguousarray(values) for values in (found(name), expected[after]))
+        assert one.dtype == other.dtype and one.shape == other.shape, name
+        bits = np.uint32 if one.dtype == np.float32 else np.uint16
+        if count := int((one.view(bits) != other.view(bits)).sum()):
+            counts[name] = count
+    return counts
+
+
+def run_on_model(program, optimizer, rng, steps=2):
+    """Runs steps on the instruction-level model. Asserts that logits, parameters and optimizer state equal the reference model's
+    in every bit."""
+    step, kept = program.step, kept_of(program.step, rng)
+    scratch = bytearray(program.pack(Region.SCRATCH, kept))
+    for number in range(steps):
+        factors = optimizer.factors(0.1, program.batch, number + 1)
+        inputs = inputs_of(step, program.batch, rng)
+        regions = {Region.MODEL: bytearray(program.with_factors(factors)), Region.SCRATCH: scratch}
+        regions[Region.INPUT] = bytearray(program.pack(Region.INPUT, inputs))
+        regions[Region.OUTPUT] = bytearray(program.sizes[Region.OUTPUT])
+        Machine(program.config, regions).run()
+        expected = wanted(step, inputs, kept, factors)
+
+        def found(name, regions=regions):
+            return program.unpack(regions[Region.OUTPUT if name == step.output else Region.SCRATCH], name)
+
+        assert not differing(step, found, expected), f"step {number}"
+        kept = {name: expected[after] for name, after in step.state.items()}
