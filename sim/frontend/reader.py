@@ -32,7 +32,7 @@ from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
 from .operators.expressions import limited_proofs
-from .operators.shapes import together
+from .operators.shapes import stacked, together
 from .order import sort_nodes
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .validity.model import check_header, check_names, check_text
@@ -248,6 +248,7 @@ class _Reader:
 
     def _result(self, step, tensor):
         """Returns the result as all values of a single node, without constant zeros. `step` is the step of the last node."""
+        tensor = stacked(step, tensor)
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def fixed_by(self, error):

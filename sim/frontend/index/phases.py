@@ -5,11 +5,11 @@ No stage can write every second pixel. Results of DepthToSpace, Resize and ConvT
 channels of coarse positions. There is one block of channels for each phase (a, b). A Resize has one block for all phases. A
 convolution that reads such a tensor becomes a convolution over the coarse positions. The weights define the input phases that
 are summed for each output phase. If phases are separate blocks, most weights are 0, so the core multiplies several times as many
-numbers.
+numbers. For many channels, :mod:`sim.frontend.index.fine` writes the pixels out instead.
 """
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from .values import limited, whole
 
 __all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_phases"]
+
+#: Limits on the weights of a convolution and on the channels of a concatenation with phases. Above, the fine tensor is written out.
+_MOST_WEIGHTS, _MOST_CHANNELS = 1 << 19, 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +103,7 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
     Returns
     -------
     Linear, index (output, y, x), or None
-        The node, without a bias; None if the index has no phases.
+        The node, without a bias; None if the index has no phases, or if they would multiply many weights.
     """
     seen = None if isinstance(tensor.source, Joint) else phases_of(tensor.source, index)
     if seen is None:
@@ -112,6 +115,8 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
     first = [min(offset for *_, offset in one) for one in links]
     kernel = [max(offset for *_, offset in one) - low + 1 for one, low in zip(links, first)]
     inputs, outputs = tensor.source.shape[2], weights.shape[3]
+    if seen.factor != (1, 1) and prod((*kernel, inputs, *phases, outputs)) > _MOST_WEIGHTS:
+        return None
     limited(step, *kernel, inputs, *phases, outputs)
     spread = np.zeros((*kernel, inputs, *phases, outputs))
     full = _without_groups(weights, groups)
@@ -162,6 +167,8 @@ def phased_concat(step, indices, taps_of):
         return None
     blocks = [in_phases(index, factor) for _, index in indices]
     total, first, taps, order = sum(map(len, blocks)), 0, [], []
+    if total > _MOST_CHANNELS:
+        return None
     for (source, _), block in zip(indices, blocks):
         limited(step, source.shape[2], total)
         one = taps_of(source, block, total, first)

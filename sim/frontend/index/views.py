@@ -14,6 +14,7 @@ from ...fusion.nodes import Joint, Linear, Node, SumRegion, Tap
 from ...ir.errors import ModelError
 from ...ir.graph import Pool
 from .blocks import block_product, block_select
+from .fine import written_out
 from .runs import in_runs, select
 from .values import limited, show, whole
 
@@ -246,13 +247,16 @@ def copied(step, tensor, index):
     if seen is None:
         taps = channel_taps(tensor.source, index, channels)
         if taps is None or len(taps) > height * width:
-            return in_runs(step, tensor.source, index) or _gathered(step, tensor.source, index)
+            fine = written_out(step, tensor.source, index)
+            return fine or in_runs(step, tensor.source, index) or _gathered(step, tensor.source, index)
         limited(step, tensor.source.shape[2], channels)
         return Linear(**step.titles, shape=(height, width, channels), parts=(SumRegion(tuple(taps), (height, width)),))
     limited(step, tensor.source.shape[2], channels)
     repeated = [len(places) > 1 and places[0] >= 0 and np.unique(places).size == 1 for places in (seen.rows, seen.columns)]
     if any(repeated):
         return _repeated(step, seen, repeated)
+    if (fine := written_out(step, seen.source, index)) is not None:
+        return fine
     parts = []
     for top, bottom in _runs(seen.source.shape[0], seen.rows):
         for left, right in _runs(seen.source.shape[1], seen.columns):

@@ -8,13 +8,14 @@ from onnx import TensorProto, helper
 
 from ...fusion.nodes import Joint, Linear, SumRegion, Unknown
 from ...ir.errors import ModelError
+from ..index.fine import written_out
 from ..index.phases import phased_concat
 from ..index.values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
 from ..index.views import arranged, channel_taps, in_place, in_roles, roles_of, seen_through, select, slide, view
 from ..registry import SHAPES, operator
 from .lookups import looked_up
 
-__all__ = ["cast_like", "concat", "own_axis", "together"]
+__all__ = ["cast_like", "concat", "own_axis", "stacked", "together"]
 
 #: An end of a Slice that means the end of any axis; exporters write this number or the largest 64-bit integer.
 _NO_END = (1 << 31) - 1
@@ -314,7 +315,10 @@ def concat(step, tensor):
             if node is not None:
                 sample = np.concatenate([one.sample for one in tensors], axis=inside)
                 return tensor.of(node, in_place(whole(node), sample.shape, roles))
-    return _in_phases(step, tensors, inside) or _side_by_side(step, tensors, inside)
+    found = _in_phases(step, tensors, inside)
+    if found is None and (fine := _written_out(step, tensors, inside)):
+        return concat(replace(step, arguments=fine), fine[0])
+    return found or _side_by_side(step, tensors, inside)
 
 
 def _in_phases(step, tensors, inside):
@@ -327,6 +331,17 @@ def _in_phases(step, tensors, inside):
         view(one, one.sample[0])  # raises Relayout if the layout of the input is not known yet
     found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
     return found and tensors[0].of(found[0], found[1][None])
+
+
+def _written_out(step, tensors, inside):
+    """Returns the tensors of a concatenation along channels with a position for each pixel. Returns None if all have that form,
+    or if a tensor cannot be written out."""
+    if inside != 1 or any(one.sample.ndim != 4 or one.dims[0] != 1 for one in tensors):
+        return None
+    nodes = [written_out(step, one.source, one.sample[0]) for one in tensors]
+    if not any(nodes) or any(node is None and view(one, one.sample[0]) is None for one, node in zip(tensors, nodes)):
+        return None
+    return [one if node is None else one.of(node, whole(node)[None]) for one, node in zip(tensors, nodes)]
 
 
 def _joined(step, seen, role):
@@ -384,15 +399,33 @@ def together(step, tensors):
     if len({one.source for one in flat}) == 1:
         return flat[0].permuted(np.concatenate([one.sample for one in flat], axis=1))
     if any(isinstance(one.source, Joint) for one in flat):
-        return _side_by_side(step, flat, 1)
+        return stacked(step, _side_by_side(step, flat, 1))
     node, firsts = _stacked(step, list(dict.fromkeys(one.source for one in flat)))
-    index = []
-    for one in flat:
-        y, x, channel = np.unravel_index(np.maximum(one.index, 0), one.source.shape)
-        top, first = firsts[one.source]
-        place = np.ravel_multi_index((top + y, x, first + channel), node.shape)
-        index.append(np.where(one.index < 0, one.index, place))
+    index = [np.where(one.index < 0, one.index, _place_in(node, firsts, one.source, np.maximum(one.index, 0))) for one in flat]
     return flat[0].of(node, np.concatenate(index)[None])
+
+
+def stacked(step, tensor):
+    """Returns a tensor of a :class:`.Joint` as a tensor of one node with all values of the joined nodes, if the Joint is too large
+    to be copied into a vector. Returns any other tensor itself."""
+    source = tensor.source
+    if not isinstance(source, Joint) or source.shape[2] * tensor.size <= LIMIT:
+        return tensor
+    node, firsts = _stacked(step, list(source.sources))
+    index, first = tensor.index.copy(), 0
+    for one in source.sources:
+        there = (tensor.index >= first) & (tensor.index < first + prod(one.shape))
+        index[there] = _place_in(node, firsts, one, tensor.index[there] - first)
+        first += prod(one.shape)
+    return replace(tensor, source=node, index=index)
+
+
+def _place_in(node, firsts, source, index):
+    """Returns an index map into a node from :func:`_stacked`, for an index map into one of its sources. `firsts` are the places of
+    the sources."""
+    y, x, channel = np.unravel_index(index, source.shape)
+    top, first = firsts[source]
+    return np.ravel_multi_index((top + y, x, first + channel), node.shape)
 
 
 def _stacked(step, sources):
