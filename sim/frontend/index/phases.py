@@ -18,7 +18,7 @@ from .values import limited, whole
 
 __all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_phases"]
 
-#: Limits on the weights of a convolution and on the channels of a concatenation with phases. Above, the fine tensor is written out.
+#: Limits on the weights of a convolution and on the channels of a concatenation with phases. Larger fine tensors are written out.
 _MOST_WEIGHTS, _MOST_CHANNELS = 1 << 19, 512
 
 

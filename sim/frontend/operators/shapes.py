@@ -406,8 +406,8 @@ def together(step, tensors):
 
 
 def stacked(step, tensor):
-    """Returns a tensor of a :class:`.Joint` as a tensor of one node with all values of the joined nodes, if the Joint is too large
-    to be copied into a vector. Returns any other tensor itself."""
+    """Returns a tensor of a :class:`.Joint` as a tensor of one node with all values of the joined nodes, if the Joint is too
+    large to be copied into a vector. Returns any other tensor itself."""
     source = tensor.source
     if not isinstance(source, Joint) or source.shape[2] * tensor.size <= LIMIT:
         return tensor
@@ -421,8 +421,8 @@ def stacked(step, tensor):
 
 
 def _place_in(node, firsts, source, index):
-    """Returns an index map into a node from :func:`_stacked`, for an index map into one of its sources. `firsts` are the places of
-    the sources."""
+    """Returns an index map into a node from :func:`_stacked`, for an index map into one of its sources. `firsts` are the places
+    of the sources."""
     y, x, channel = np.unravel_index(index, source.shape)
     top, first = firsts[source]
     return np.ravel_multi_index((top + y, x, first + channel), node.shape)
