@@ -1,9 +1,9 @@
 """Fine tensors: tensors with more pixels than their node has positions, written out with a position for each pixel.
 
 No stage can write every second pixel. First a node spreads the columns: it has a region for each column of the result, or for
-each column of the source if all columns of a pixel block are equal. Max pooling over one existing position then repeats the column. A
-second node spreads the rows in the same way. With phases (:mod:`sim.frontend.index.phases`), a later convolution multiplies its
-weights instead; that is faster for few channels only.
+each column of the source if all columns of a pixel block are equal. Max pooling over one existing position then repeats the
+column. A second node spreads the rows in the same way. With phases (:mod:`sim.frontend.index.phases`), a later convolution
+multiplies its weights instead; that is faster for few channels only.
 """
 
 import numpy as np
