@@ -26,6 +26,11 @@ class ModelWriter:
         The network as read from a file, without changes. A network without an `origin` has no original file.
     parameters : sequence of sim.ir.training.Parameter
 
+    Attributes
+    ----------
+    own_form : bool
+        True if models are the original file with new values.
+
     Raises
     ------
     sim.ir.errors.ModelError
@@ -36,7 +41,7 @@ class ModelWriter:
         self._parameters, self._path = tuple(parameters), graph.origin.path if graph.origin else Path("model.onnx")
         self._shapes = graph.origin.fixed if graph.origin else {}
         self._weights = find_weights(self._path, parameters, self._shapes) if graph.origin else None
-        self.model(graph)
+        _, self.own_form = self.model(graph)
 
     def model(self, graph):
         """Returns `(model, own)` for a graph with the same stages: an onnx.ModelProto with the graph's parameters, and True if it

@@ -49,14 +49,18 @@ from ..trainer.errors import ArgumentError, TrainingError
 from .callbacks import Checkpoint, EarlyStopping, TensorBoard
 from .estimate import Estimate
 from .history import History
+from .keras_models import from_keras
 from .load import load
 from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
 from .run import InferenceRun, RunError
+from .torch_modules import from_torch
 from .values import Value
 
 __all__ = [
     "load",
+    "from_torch",
+    "from_keras",
     "Model",
     "Sgd",
     "Adam",

@@ -51,13 +51,16 @@ def fit(
     core,
     initialized,
     seed,
+    check_form,
 ):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, history)`: the trained
-    onnx.ModelProto, and its :class:`.History`."""
+    onnx.ModelProto, and its :class:`.History`. `check_form` is called with True if the trained model will have the graph of the
+    original file; it may raise an error."""
     if loss not in _LOSSES:
         raise ArgumentError(f"`loss` must be one of {', '.join(_LOSSES)}, which are the same, not {loss!r}")
     callbacks, trained = Callbacks(callbacks), trainable_network(network)
     writer = ModelWriter(trained.graph, trained.parameters)
+    check_form(writer.own_form)
     samples, measured = training_sets(network, x, y, validation_split, validation_data, seed)
     early = callbacks.early_stopping
     if early and measured is None:

@@ -110,9 +110,10 @@ class TrainableModel:
         from .fit import fit  # its imports are slow
 
         source = self._source
+        if source:
+            source.check()
         if dropout is None:
             dropout = source.dropout if source else 0.0
-        back = source and source.places(self.network)
         trained, history = fit(
             self.network,
             x,
@@ -134,12 +135,13 @@ class TrainableModel:
             core=core,
             seed=seed,
             initialized=initialize,
+            check_form=source.check if source else lambda own_form: None,
         )
         file, network = TemporaryFile(trained, self.network.name), self.network
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(load_network(file.path, keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
         if source:
-            source.write(trained, back)
+            source.store(trained)
         return history
 
     def evaluate(self, x, y, on="golden", *, core=None, batch=None):

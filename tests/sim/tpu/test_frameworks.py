@@ -1,0 +1,119 @@
+"""Tests of models from PyTorch and Keras: the same results, training, and trained weights in the framework's own object.
+
+They run where the packages are installed: `pip install -e '.[torch,keras]'`.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+
+CORE = tpu.Config(n=4)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks
+
+
+def samples(rng, *shape):
+    """Returns 256 samples of 4 classes: noise around a centre for each class."""
+    labels = rng.integers(0, 4, 256)
+    centres = np.random.default_rng(7).normal(0, 1, (4, *shape))
+    return (centres[labels] + rng.normal(0, 1, (256, *shape))).astype(np.float32), labels
+
+
+@pytest.fixture
+def torch(seed):
+    pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
+    torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
+    torch.manual_seed(seed)
+    return torch
+
+
+@pytest.fixture
+def keras(seed):
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    keras.utils.set_random_seed(seed % (1 << 31))
+    return keras
+
+
+def convolutional(torch):
+    nn = torch.nn
+    layers = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Flatten()]
+    net = nn.Sequential(*layers, nn.Dropout(0.25), nn.Linear(64, 4))
+    for number in (0, 3):  # equal biases: the exporter may merge them
+        nn.init.zeros_(net[number].bias)
+    return net
+
+
+def test_torch(torch, rng):
+    net, (x, y) = convolutional(torch), samples(rng, 1, 8, 8)
+    net[0].eval()
+    before = {name: one.clone() for name, one in net.state_dict().items()}
+    model = tpu.from_torch(net, torch.zeros(1, 1, 8, 8))
+    assert all((one == before[name]).all() for name, one in net.state_dict().items())
+    assert net.training and not net[0].training and model.network.name == "Sequential"
+    done = model.fit(x, y, epochs=5, learning_rate=0.01, check_steps=2, on="model", core=CORE)
+    assert done.core["mismatched_bits"] == 0
+    assert all((one != before[name]).any() for name, one in net.state_dict().items())
+    with torch.no_grad():
+        found = net.eval()(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(model.predict(x, "onnx"), found, atol=1e-4)
+    assert abs((found.argmax(axis=1) == y).mean() - model.evaluate(x, y)["accuracy"]) <= 0.01
+    assert model.evaluate(x, y)["accuracy"] > 0.8
+
+
+def test_torch_with_normalization_is_refused(torch, rng):
+    nn = torch.nn
+    model = tpu.from_torch(
+        nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32)
+    )
+    x, y = samples(rng, 8)
+    assert model.predict(x).shape == (256, 4)
+    with pytest.raises(tpu.ModelError, match="trained weights cannot be stored.*BatchNormalization"):
+        model.fit(x, y)
+
+
+def test_torch_exporter_errors(torch):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            raise RuntimeError("never")
+
+    for given, error, words in (
+        ((Net(), torch.zeros(1, 8)), tpu.ModelError, "Net: PyTorch cannot export it: "),
+        ((torch.nn.Linear(8, 4), 1.0), tpu.ModelError, "example must have samples along its first axis"),
+        ((3, torch.zeros(1, 8)), TypeError, "module must be a torch.nn.Module, not int"),
+    ):
+        with pytest.raises(error, match=words) as caught:
+            tpu.from_torch(*given)
+        assert "\n" not in str(caught.value)
+
+
+def test_keras(keras, rng):
+    layers = keras.layers
+    net = keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Conv2D(4, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(8, activation="relu"),
+            layers.Dropout(0.5),
+            layers.Dense(4, activation="softmax"),
+        ]
+    )
+    net.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    x, y = samples(rng, 8, 8, 1)
+    before = [np.array(one) for one in net.get_weights()]
+    model = tpu.from_keras(net)
+    assert all((one == other).all() for one, other in zip(net.get_weights(), before))
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.predict(x, verbose=0), atol=1e-5)
+    done = model.fit(x, y, epochs=8, learning_rate=0.01, check_steps=2, on="model", core=CORE)
+    assert done.core["mismatched_bits"] == 0
+    assert all((one != other).any() for one, other in zip(net.get_weights(), before))
+    loss, accuracy = net.evaluate(x, y, verbose=0)
+    assert abs(accuracy - model.evaluate(x, y)["accuracy"]) <= 0.01 and loss == pytest.approx(
+        model.evaluate(x, y)["loss"], rel=0.05
+    )

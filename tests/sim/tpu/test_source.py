@@ -1,0 +1,159 @@
+"""Tests of weights on their way from a framework's object to an ONNX model and back, with an object of this test."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.tpu.source import Source, dropout_rate
+from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
+from onnx_models import Builder
+from training_runs import CLASSES, INPUTS, clusters
+
+
+class Framework:
+    """An object with the weights of two dense layers of the same size. Its exporter transposes weights, renames them, and merges
+    initializers with equal values, as PyTorch's does. With `norm`, it folds a factor into the second layer."""
+
+    def __init__(self, rng, folder, norm=False, fails=False):
+        self.folder, self.norm, self.fails = folder, norm, fails
+        self.weights = {
+            "a/kernel": rng.normal(0, 0.5, (INPUTS, CLASSES)).astype(np.float32),
+            "a/bias": np.zeros(CLASSES, np.float32),
+            "b/kernel": rng.normal(0, 0.5, (CLASSES, CLASSES)).astype(np.float32),
+            "b/bias": np.zeros(CLASSES, np.float32),
+        }
+        if norm:
+            self.weights["b/factor"] = np.full(CLASSES, 1.5, np.float32)
+
+    def write(self, values):
+        self.weights = {name: values[name].copy() for name in self.weights}
+
+    def export(self):
+        if self.fails:
+            raise ModelError("cannot be exported")
+        b, own = Builder(["batch", INPUTS]), self.weights
+        b("Gemm", np.ascontiguousarray(own["a/kernel"].T), own["a/bias"], transB=1)
+        b("Relu")
+        b("Gemm", own["b/kernel"] * own.get("b/factor", np.float32(1)), own["b/bias"])
+        model, names = onnx.load(b.save(self.folder)), {}
+        for one in list(model.graph.initializer):
+            first = names.setdefault(numpy_helper.to_array(one).tobytes(), one.name)
+            for node in model.graph.node:
+                node.input[:] = [first if name == one.name else name for name in node.input]
+            if first != one.name:
+                model.graph.initializer.remove(one)
+        return model
+
+    def source(self, dropout=0.0):
+        return Source("Net", lambda: dict(self.weights), self.write, self.export, dropout)
+
+    def logits(self, x):
+        own = self.weights
+        return np.maximum(x @ own["a/kernel"] + own["a/bias"], 0) @ own["b/kernel"] + own["b/bias"]
+
+
+def model_of(source):
+    file = TemporaryFile(source.model, "net")
+    return tpu.Model(load_network(file.path), file=file, source=source)
+
+
+def test_weights_go_back(rng, tmp_path):
+    """After training, the object computes the model's results: its kernels have bfloat16 values, and both biases, which were
+    equal zeros in one initializer, have values of their own."""
+    net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
+    assert len(net.export().graph.initializer) == 3  # the biases are merged
+    before = dict(net.weights)
+    model = model_of(net.source())
+    assert all((net.weights[name] == before[name]).all() for name in before)
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
+    model.fit(x, y, epochs=2, learning_rate=0.01)
+    for name, array in net.weights.items():
+        assert array.shape == before[name].shape and array.dtype == np.float32 and (array != before[name]).mean() > 0.5
+        assert "kernel" not in name or not (array.view(np.uint32) & 0xFFFF).any()
+    assert (net.weights["a/bias"] != net.weights["b/bias"]).any()
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
+    model.fit(x, y)
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
+
+
+def test_combined_weights_are_refused_before_training(rng, tmp_path):
+    """Weights that the exporter combines still run, but `fit` refuses to train them, and names them."""
+    net, (x, y) = Framework(rng, tmp_path, norm=True), clusters(rng, 64)
+    model, before = model_of(net.source()), dict(net.weights)
+    assert model._source.missing == ("b/kernel", "b/factor")
+    wanted = np.maximum(x @ net.weights["a/kernel"], 0) @ (net.weights["b/kernel"] * np.float32(1.5))
+    np.testing.assert_allclose(model.predict(x, "onnx"), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(tpu.ModelError, match="Net: trained weights cannot be stored in it: its weights b/kernel, b/factor are"):
+        model.fit(x, y)
+    assert all((net.weights[name] == before[name]).all() for name in before)
+
+
+def test_a_failing_exporter_leaves_the_weights(rng, tmp_path):
+    net = Framework(rng, tmp_path, fails=True)
+    before = dict(net.weights)
+    with pytest.raises(ModelError, match="cannot be exported"):
+        net.source()
+    assert all((net.weights[name] == before[name]).all() for name in before)
+
+
+def test_dropout_of_the_object(rng, tmp_path, monkeypatch):
+    """`fit` takes the object's dropout rate, unless it is given another one."""
+    from amaranth_tpu.sim.tpu import fit as module
+
+    net, (x, y), rates = Framework(rng, tmp_path), clusters(rng, 64), []
+    original = module.make_plan
+    monkeypatch.setattr(module, "make_plan", lambda *a, **kw: rates.append(kw["dropout"]) or original(*a, **kw))
+    model = model_of(net.source(0.25))
+    model.fit(x, y)
+    model.fit(x, y, dropout=0)
+    assert rates == [0.25, 0]
+    refused = model_of(net.source(dropout_rate("Net", ["other", 0.1, "dense"] + [0.2, "dense"])))
+    with pytest.raises(tpu.ModelError, match="Net: the core drops .* of rate 0.1, 0.2, drop others; give fit the argument `dro"):
+        refused.fit(x, y)
+    refused.fit(x, y, dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    "layers, rate",
+    [
+        (["other", "dense"], 0),
+        (["other", 0.5, "dense"], 0.5),  # no hidden dense layer: inputs of the last
+        (["other", "dense", 0.5, "dense"], 0.5),
+        (["dense", 0.2, "dense", 0.2, "dense", 0.0], 0.2),
+        (["dense", 0.2, "dense", "dense"], None),
+        (["dense", 0.2, "dense", 0.3, "dense"], None),
+        (["other", 0.2, "dense", "dense"], None),
+        ([0.2, "dense"], 0.2),
+        (["dense", 0.2], None),
+    ],
+)
+def test_dropout_rate(layers, rate):
+    found = dropout_rate("Net", layers)
+    assert isinstance(found, ModelError) if rate is None else found == rate
+
+
+def test_missing_packages(monkeypatch):
+    """Without an exporter's package, the error is one line with the command that installs it."""
+    from amaranth_tpu.sim.tpu import keras_models, torch_modules
+
+    monkeypatch.setattr(torch_modules, "find_spec", lambda name: None if name == "onnxscript" else name)
+    with pytest.raises(ImportError, match=r"^from_torch needs onnxscript: pip install 'amaranth-tpu\[torch\]'$"):
+        tpu.from_torch(None, None)
+    monkeypatch.setattr(keras_models, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^from_keras needs keras: pip install 'amaranth-tpu\[keras\]'$"):
+        tpu.from_keras(None)
+    for backend, words in (
+        ("jax", "needs tf2onnx: pip install tf2onnx"),
+        ("numpy", "backend numpy cannot export; set .*KERAS_BA"),
+    ):
+        keras = SimpleNamespace(backend=SimpleNamespace(backend=lambda backend=backend: backend))
+        monkeypatch.setitem(__import__("sys").modules, "keras", keras)
+        monkeypatch.setattr(keras_models, "find_spec", lambda name: None if name == "tf2onnx" else name)
+        with pytest.raises(ImportError, match=words):
+            tpu.from_keras(None)
