@@ -85,8 +85,8 @@ class Source:
         if self.missing or not own_form:
             names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
             raise ModelError(
-                f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as with "
-                "BatchNormalization; remove or fuse such layers, or train a file: save the model, and load it"
+                f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
+                "with BatchNormalization; remove or fuse such layers, or train a file: save the model, and load it"
             )
 
     def store(self, model):
@@ -124,7 +124,7 @@ def dropout_rate(title, layers):
     if len(rates) > 1 or after != (dense or [len(kinds) - 2]):
         found = ", ".join(f"{rate:g}" for rate in sorted(rates))
         return ModelError(
-            f"{title}: the core drops results of each hidden dense layer, or else the inputs of the last layer, with one rate; its "
-            f"Dropout layers, of rate {found}, drop others; give fit the argument `dropout`"
+            f"{title}: the core drops results of each hidden dense layer, or else the inputs of the last layer, with one rate; "
+            f"its Dropout layers, of rate {found}, drop others; give fit the argument `dropout`"
         )
     return float(rates.pop())

@@ -1,5 +1,6 @@
 """Tests of weights on their way from a framework's object to an ONNX model and back, with an object of this test."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_missing_packages(monkeypatch):
         ("numpy", "backend numpy cannot export; set .*KERAS_BA"),
     ):
         keras = SimpleNamespace(backend=SimpleNamespace(backend=lambda backend=backend: backend))
-        monkeypatch.setitem(__import__("sys").modules, "keras", keras)
+        monkeypatch.setitem(sys.modules, "keras", keras)
         monkeypatch.setattr(keras_models, "find_spec", lambda name: None if name == "tf2onnx" else name)
         with pytest.raises(ImportError, match=words):
             tpu.from_keras(None)
