@@ -1,15 +1,8 @@
 """The compiler: graph, configuration and batch size -> program, memory images and cycle estimates.
 
-The passes, in order:
-
-1. Max pooling over large windows is split into two stages (:mod:`sim.compiler.passes.split_pool`). Factors with one channel are
-   written to all lanes (:mod:`sim.compiler.passes.factors`).
-2. Neighbouring positions of tensors with few channels are packed into one vector, if the array then needs fewer cycles
-   (:mod:`sim.compiler.passes.neighbours`).
-3. Depthwise convolutions are mapped with positions in the lanes, if the core has `transpose` and the array then needs fewer
-   cycles (:mod:`sim.compiler.passes.depthwise`).
-4. Convolutions with few input channels are lowered to im2col on the host (:mod:`sim.compiler.passes.im2col`).
-5. The search (:mod:`sim.compiler.search`) compares candidates and keeps the fastest. For each candidate:
+1. The passes of :mod:`sim.compiler.passes.pipeline` rewrite the graph. `tpu compile --passes` lists them. Optional passes give
+   several variants of the graph.
+2. The search (:mod:`sim.compiler.search`) compares candidates for each variant and keeps the fastest. For each candidate:
 
    a. the batch is stored along x (:mod:`sim.compiler.memory.batching`), and tensors are allocated in host memory
       (:mod:`sim.compiler.memory.layout`);
@@ -18,24 +11,17 @@ The passes, in order:
    c. instructions are emitted (:mod:`sim.compiler.codegen.generate`);
    d. instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the timing model simulates the program
       (:mod:`sim.compiler.timing.model`).
-6. The fastest candidate is encoded (:mod:`sim.compiler.image`) and cached on disk (:mod:`sim.compiler.program_cache`).
+3. The fastest candidate is encoded (:mod:`sim.compiler.image`) and cached on disk (:mod:`sim.compiler.program_cache`).
 """
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from ..functions.functions import NONE
-from ..ir.bias_rows import split_bias_rows
-from ..ir.errors import ModelError
 from .decisions import decision_of
 from .image import HostMemory, make_code, make_program
-from .passes.depthwise import map_depthwise
-from .passes.factors import widen_factors
-from .passes.im2col import fold
-from .passes.neighbours import fold_columns
-from .passes.split_pool import split_windows
+from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .program import CompileError, Program, disassemble
 from .program_cache import key_of, load, store
 from .search import Trials, search
@@ -84,51 +70,31 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     check_batch(batch)
     check_effort(effort)
     batch, key = int(batch), key_of(graph, config, int(batch), effort)
-    graph = widen_factors(split_windows(_with_biases(graph, config), config.accumulator_depth), config.n)
+    (graph,) = run_passes(LOWERING, graph, config, batch)
     _check(graph.stages, config)
-    ways = _ways(graph, config, batch)
+    variants = run_passes(MAPPING, graph, config, batch)
     found = load(key)
     if found:
         decision, code = found
-        choice = decision.choice(graph, ways[decision.way], config, batch)
+        choice = decision.choice(graph, variants[decision.variant], config, batch)
         emit = partial(decision.emit, choice, config)
         return make_program(HostMemory(choice.batched, choice.host, config), choice.plans, code, emit, config)
-    way, choice, schedule = _fastest(graph, ways, config, batch, effort, Trials(progress))
+    number, choice, schedule = _fastest(graph, variants, config, batch, effort, Trials(progress))
     memory = HostMemory(choice.batched, choice.host, config)
     code = make_code(memory, schedule, config)
-    store(key, decision_of(way, choice, schedule), code)
+    store(key, decision_of(number, choice, schedule), code)
     return make_program(memory, choice.plans, code, partial(tuple, schedule.ops), config)
 
 
-def _fastest(graph, ways, config, batch, effort, trials):
-    """Searches all variants of the graph. Returns `(way, Choice, Schedule)` for the program with the fewest cycles; `way` is its
-    index in `ways`. `trials` counts the schedules for progress reports."""
+def _fastest(graph, variants, config, batch, effort, trials):
+    """Searches all variants of the graph. Returns `(index, Choice, Schedule)` for the program with the fewest cycles, with the
+    index of its variant. `trials` counts the schedules for progress reports."""
     best = None
-    for number, (tensors, stages) in enumerate(ways):
-        stages, gathers = fold(replace(graph, stages=stages), config.n)
-        found = search(graph, stages, gathers, config, batch, tensors, fast=effort == "fast", trials=trials)
+    for number, variant in enumerate(variants):
+        found = search(graph, variant, config, batch, fast=effort == "fast", trials=trials)
         if best is None or found[1].cycles < best[2].cycles:
             best = number, *found
     return best
-
-
-def _ways(graph, config, batch):
-    """Returns the variants of the graph to search, as `(tensors, stages)`. Variants differ in whether neighbouring positions are
-    packed into vectors, and whether depthwise convolutions are mapped with positions in the lanes."""
-    folded = fold_columns(graph, config.n)
-    ways = [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]
-    if config.transpose:
-        transposed = [map_depthwise(replace(graph, stages=stages), tensors, config.n, batch) for tensors, stages in ways]
-        ways += [way for way in transposed if way]
-    return ways
-
-
-def _with_biases(graph, config):
-    """Returns the graph with a stage for each bias, if the core has no bias rows for positions. Raises CompileError."""
-    try:
-        return graph if config.attention else split_bias_rows(graph)
-    except ModelError as error:
-        raise CompileError(str(error)) from None
 
 
 def _check(stages, config):

@@ -1,13 +1,12 @@
 """The decisions of a search, without the graph. They suffice to emit the same instructions again, without a search or a
 simulation."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from .memory.batching import lay_along_x
 from .memory.layout import lay_out
-from .passes.im2col import fold
 from .search import Candidate, Choice
 from .tiling.chunk_tiling import RunPlan
 from .tiling.stage_tiling import StagePlan
@@ -21,8 +20,8 @@ class Decision:
 
     Parameters
     ----------
-    way : int
-        Index of the chosen variant of the graph, in the order in which :mod:`sim.compiler.compile` derives them.
+    variant : int
+        Index of the chosen variant of the graph among those of :func:`.run_passes`.
     rows : int
         Samples per chunk.
     runs : tuple of RunPlan
@@ -30,16 +29,14 @@ class Decision:
         The final order of the program: the i-th instruction is the one that was emitted at this index.
     """
 
-    way: int
+    variant: int
     rows: int
     runs: tuple
     order: np.ndarray
 
-    def choice(self, graph, way, config, batch):
-        """Returns the :class:`Choice` for a graph. `way` is the chosen variant as `(tensors, stages)`, not its index."""
-        tensors, stages = way
-        stages, gathers = fold(replace(graph, stages=stages), config.n)
-        batched = lay_along_x(graph, stages, gathers, batch, self.rows, tensors=tensors)
+    def choice(self, graph, variant, config, batch):
+        """Returns the :class:`Choice` for a graph and its chosen variant."""
+        batched = lay_along_x(graph, variant, batch, self.rows)
         homes = {name for run in self.runs for name in run.homes}
         return Choice(batched, lay_out(batched, config.n, homes), self.runs)
 
@@ -51,19 +48,19 @@ class Decision:
     def plain(self):
         """Returns the decision without `order` as a dict of values that JSON can store."""
         runs = [asdict(run) | {"stages": [run.stages.start, run.stages.stop]} for run in self.runs]
-        return {"way": self.way, "rows": self.rows, "runs": runs}
+        return {"variant": self.variant, "rows": self.rows, "runs": runs}
 
     @classmethod
     def of_plain(cls, plain, order):
         """Returns the Decision that :meth:`plain` converted to the dict `plain`. `order` is added to it."""
-        return cls(plain["way"], plain["rows"], tuple(map(_run_of, plain["runs"])), order)
+        return cls(plain["variant"], plain["rows"], tuple(map(_run_of, plain["runs"])), order)
 
 
-def decision_of(way, choice, schedule):
-    """Returns the :class:`Decision` that reproduces a :class:`Choice` and its :class:`Schedule`, for variant `way`."""
+def decision_of(variant, choice, schedule):
+    """Returns the :class:`Decision` that reproduces a :class:`Choice` and its :class:`Schedule`. `variant` is an index."""
     number = {id(op): index for index, op in enumerate(schedule.candidate.ops)}
     order = np.fromiter((number[id(op)] for op in schedule.ops), np.int32, len(schedule.ops))
-    return Decision(way, choice.batched.rows, choice.runs, order)
+    return Decision(variant, choice.batched.rows, choice.runs, order)
 
 
 def _run_of(plain):

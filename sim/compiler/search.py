@@ -166,19 +166,19 @@ class Schedule:
         return 1 - self.candidate.cycles / self.cycles
 
 
-def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, trials=None):
+def search(graph, variant, config, batch, *, fast=False, trials=None):
     """Searches for the fastest tiling. Returns its :class:`Choice` and its :class:`Schedule`. Raises CompileError if the smallest
     tiles of a stage do not fit.
 
     Parameters
     ----------
-    tensors : dict of str to Tensor
-        Tensors of the stages. Default: the graph's.
+    graph, variant : Graph
+        The graph before and after the passes of :data:`.MAPPING`.
     fast : bool
         True to take the first choice without comparing it with others.
     trials : Trials or None
     """
-    laid, trials = partial(lay_along_x, graph, stages, gathers, tensors=tensors), trials or Trials()
+    laid, trials = partial(lay_along_x, graph, variant), trials or Trials()
     try:
         choice, best = (_first(laid, config, batch), None) if fast else _search(laid, config, batch, trials)
     except NothingFits as error:

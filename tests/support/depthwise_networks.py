@@ -1,9 +1,13 @@
 """Networks with depthwise convolutions, and a patch of the compiler that maps them with positions in the lanes."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler import compile as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
+from amaranth_tpu.sim.compiler.passes.pipeline import MAPPING
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, span
 from graphs import random_values
@@ -51,6 +55,6 @@ def turn_all(monkeypatch, graph, n, batch):
     """Patches the compiler to map every depthwise convolution that allows it with positions in the lanes, even if that is
     slower."""
     monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
-    found = map_depthwise(graph, graph.tensors, n, batch)
-    assert found is not None
-    monkeypatch.setattr(compiler, "_ways", lambda *_: [found])
+    assert map_depthwise(graph, Config(n=n, transpose=True), batch) is not graph
+    always = tuple(replace(one, optional=False) for one in MAPPING if one.name != "pack-columns")
+    monkeypatch.setattr(compiler, "MAPPING", always)

@@ -19,7 +19,7 @@ class Batched:
     Parameters
     ----------
     graph : Graph
-        The graph before batching. It has the same number of stages.
+        The graph before the passes of :data:`.MAPPING`. It has the same number of stages.
     stages : tuple of Stage
     tensors : dict of str to Tensor
         The graph's tensors, and the tensors that the host gathers.
@@ -109,16 +109,14 @@ def tensors_along_x(stages, tensors):
         found -= others
 
 
-def lay_along_x(graph, stages, gathers, batch, rows, tensors=None):
-    """Stores samples along x where possible. Returns the :class:`Batched` for chunks of `rows` samples. `tensors` : default: the
-    graph's."""
-    tensors = {gather.tensor.name: gather.tensor for gather in gathers} | (tensors or graph.tensors)
-    along_x = tensors_along_x(stages, tensors)
+def lay_along_x(graph, variant, batch, rows):
+    """Stores samples along x where possible. Returns the :class:`Batched` for chunks of `rows` samples. `variant` is the graph
+    after all passes."""
+    along_x, tensors, made = tensors_along_x(variant.stages, variant.tensors), dict(variant.tensors), []
     tensors |= {name: Tensor(name, tensors[name].channels, 1, rows) for name in along_x}
-    made = []
-    for stage in stages:
+    for stage in variant.stages:
         if stage.output in along_x:
             terms = (replace(term, stride=(1, 1), dilation=(1, 1)) if term.source in along_x else term for term in stage.terms)
             stage = replace(stage, size=(1, rows), terms=tuple(terms))
         made.append(stage)
-    return Batched(graph, tuple(made), tensors, tuple(gathers), batch, rows, along_x)
+    return Batched(graph, tuple(made), tensors, variant.gathers, batch, rows, along_x)

@@ -256,22 +256,19 @@ def worth(saved):
     return saved > 0
 
 
-def map_depthwise(graph, tensors, n, batch):
-    """Maps depthwise convolutions with positions in the lanes where this saves cycles of the array. Returns the new `(tensors,
-    stages)`. Returns None if no stage is mapped. `tensors` must match the graph's stages, which an earlier pass may have
-    changed."""
-    mapping, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
-    for number in range(len(graph.stages)):
+def map_depthwise(graph, config, batch):
+    """Returns the graph in which depthwise convolutions are mapped with positions in the lanes where this saves cycles of the
+    array. The core must have `transpose`."""
+    mapping, bands = _DepthwiseMapping(graph, config.n, batch), {}
+    for number in range(len(graph.stages) if config.transpose else 0):
         if number not in bands and mapping.pair(number) is not None:
             found = (mapping.best(number, rows) for rows in mapping.entries(number))
             saved, more = max((one for one in found if one), key=lambda one: one[0], default=(0, {}))
             bands |= more if worth(saved) else {}
-    if not bands:
-        return None
-    tensors, stages = dict(tensors), list(graph.stages)
+    tensors, stages = dict(graph.tensors), list(graph.stages)
     for number, band in bands.items():
-        _replace(mapping, tensors, stages, number, band, n)
-    return tensors, tuple(stages)
+        _replace(mapping, tensors, stages, number, band, config.n)
+    return replace(graph, tensors=tensors, stages=tuple(stages)) if bands else graph
 
 
 def _arranged(tensors, stage, rows, width):

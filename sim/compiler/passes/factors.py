@@ -16,13 +16,12 @@ from ..memory.batching import reads
 __all__ = ["widen_factors"]
 
 
-def widen_factors(graph, n):
-    """Returns the graph in which each factor with one channel is in as many lanes as its products need. `n` is the size of the
-    array."""
+def widen_factors(graph, config, batch):
+    """Returns the graph in which each factor with one channel is in as many lanes as its products need."""
     lanes = {}
     for stage in graph.stages:
         if _spreads(graph, stage):
-            lanes[stage.times] = max(lanes.get(stage.times, 1), min(n, stage.channels))
+            lanes[stage.times] = max(lanes.get(stage.times, 1), min(config.n, stage.channels))
     if not lanes:
         return graph
     alone, tensors, stages, names = _alone(graph, lanes), dict(graph.tensors), [], {}

@@ -14,7 +14,7 @@ from ...golden.network import patches
 from ...ir.graph import Tensor, Term
 from ...ir.tiles import tiles_of
 
-__all__ = ["Gather", "fold"]
+__all__ = ["Gather", "fold", "gather_windows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,14 @@ class Gather:
 
 def _key(term, size):
     return term.source, term.kernel, term.stride, term.dilation, term.padding, size
+
+
+def gather_windows(graph, config, batch):
+    """Returns the graph whose stages read gathered inputs. `Graph.gathers` has all inputs that the stages read, gathered or
+    not."""
+    stages, gathers = fold(graph, config.n)
+    tensors = {gather.tensor.name: gather.tensor for gather in gathers} | graph.tensors
+    return replace(graph, tensors=tensors, stages=stages, gathers=tuple(gathers))
 
 
 def fold(graph, n, always=()):

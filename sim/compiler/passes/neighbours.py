@@ -17,9 +17,9 @@ import numpy as np
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Term, span
 from ..tiling.stage_tiling import count_passes
-from .im2col import fold as gather
+from .im2col import fold
 
-__all__ = ["Fold", "fold_columns"]
+__all__ = ["Fold", "best_folding", "fold_columns"]
 
 _ZERO = 0x8000  # as between groups of channels: adding x * -0 changes no sum
 _MOST_TRIALS = 64
@@ -173,25 +173,29 @@ class _Folding:
     @property
     def cycles(self):
         """Returns the approximate cycles of the array for one sample."""
-        stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
+        stages, _ = fold(replace(self.graph, stages=tuple(self.stages)), self.n)
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 
 
-def fold_columns(graph, n):
-    """Packs tensors where this saves cycles of the array. Returns `(tensors, stages, {tensor: Fold})` of the new graph. Returns
-    None if nothing is packed. There is one new stage for each stage of the graph."""
+def fold_columns(graph, config, batch):
+    """Returns the graph in which tensors are packed where this saves cycles of the array. It has one stage for each stage of
+    `graph`."""
+    best = best_folding(graph, config.n)
+    return replace(graph, tensors=best.tensors, stages=tuple(best.stages)) if best.folds else graph
+
+
+def best_folding(graph, n):
+    """Returns the :class:`_Folding` with the fewest cycles of the array."""
     tensors, known, wanted = graph.tensors, {}, {}
     trials = [
         (name, count)
         for name in _foldable(graph)
         for count in range(min(n // tensors[name].channels, tensors[name].width), 1, -1)
     ][:_MOST_TRIALS]
-    if not trials:
-        return None
     best = _Folding(graph, n, {}, known)
     for name, count in trials:
         with suppress(ValueError):
             made = _Folding(graph, n, wanted | {name: count}, known)
             if made.cycles < best.cycles:
                 wanted, best = wanted | {name: count}, made
-    return (best.tensors, tuple(best.stages), best.folds) if best.folds else None
+    return best

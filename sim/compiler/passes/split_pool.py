@@ -33,12 +33,12 @@ def _split(stage, number):
     return between, first, replace(stage, terms=(one,), size=(height, pool.size[1]), bias=None, pool=along_y)
 
 
-def split_windows(graph, depth):
-    """Returns the graph in which stages are split if one window needs more than `depth` accumulator rows. Stages with binary32
-    results are not split."""
+def split_windows(graph, config, batch):
+    """Returns the graph in which stages are split if one window needs more accumulator rows than the core has. Stages with
+    binary32 results are not split."""
     tensors, stages = dict(graph.tensors), []
     for stage in graph.stages:
-        if stage.pool and not graph.is_wide(stage) and not _fits(stage, depth):
+        if stage.pool and not graph.is_wide(stage) and not _fits(stage, config.accumulator_depth):
             between, *parts = _split(stage, len(tensors))
             tensors[between.name] = between
             stages += parts

@@ -66,7 +66,7 @@ def test_runs_are_neighbours_with_flat_results(rng):
         _stage(rng, "y", "c", "y"),
     )
     graph = Graph("g", tensors, "x", "y", stages)
-    batched = lay_along_x(graph, stages, (), 7, 3)
+    batched = lay_along_x(graph, graph, 7, 3)
     assert [list(run) for run in batched.runs()] == [[0, 1], [2], [3, 4]]
     assert batched.chunks == 3 and batched.tensors["a"].shape == (1, 3, 3) and batched.tensors["h"].shape == (2, 2, 3)
 

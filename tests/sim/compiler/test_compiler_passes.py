@@ -1,6 +1,7 @@
 """Tests of single compiler passes, covering search, instructions of a stage, MATMULs of a group, and memory images."""
 
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,7 +32,7 @@ def _chain(rng, *widths):
 
 
 def _batched(graph, batch):
-    return lay_along_x(graph, graph.stages, [Gather(graph.input, graph.tensors[graph.input])], batch, 1)
+    return lay_along_x(graph, replace(graph, gathers=(Gather(graph.input, graph.tensors[graph.input]),)), batch, 1)
 
 
 # ---- search
@@ -122,9 +123,8 @@ def test_positions_reach_their_result(rng, height, width, batch):
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))
     program = compile_network(Graph("g", tensors, "x", "y", (stage,)), config, batch)
     buffer, sums, stored = {}, {}, {}
-    choice, schedule = search_pass.search(
-        program.memory.graph, program.memory.batched.graph.stages, program.memory.batched.gathers, config, batch
-    )
+    graph, gathers = program.memory.graph, program.memory.batched.gathers
+    choice, schedule = search_pass.search(graph, replace(graph, gathers=gathers), config, batch)
     assert [op.fields for op in schedule.ops] == [op.fields for op in program.ops]
     for op in generate(choice.batched, choice.host, choice.runs, config).ops:
         f = op.fields

@@ -48,6 +48,7 @@ def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
 def test_mapping_is_used_only_if_faster(rng):
     """The compiler does not map positions to lanes if that needs more array passes or if the core has no `transpose`."""
     graph = network(rng, 5, 4, 8, [(1, 1)])
-    assert map_depthwise(graph, graph.tensors, 4, 8) is not None and map_depthwise(graph, graph.tensors, 16, 8) is None
+    assert map_depthwise(graph, Config(n=4, transpose=True), 8) is not graph
+    assert map_depthwise(graph, Config(n=16, transpose=True), 8) is graph
     without = compiler.compile_network(graph, Config(n=4), 2)
     assert not any(tensor.transpose_of for tensor in without.memory.batched.tensors.values())

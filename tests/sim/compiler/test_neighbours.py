@@ -4,7 +4,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.compiler.passes.neighbours import fold_columns
+from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
 from amaranth_tpu.sim.compiler.tiling.stage_tiling import count_passes
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_stage
@@ -30,10 +30,8 @@ def test_folded_stages_compute_the_same_bits(rng):
     folded_tensors = 0
     while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
-        found = fold_columns(graph, _N)
-        if found is None:
-            continue
-        _, stages, folds = found
+        found = best_folding(graph, _N)
+        stages, folds = found.stages, found.folds
         folded_tensors += len(folds)
         values = {"x": rng.normal(size=(2, *graph.tensors["x"].shape)).astype(bfloat16)}
         packed = dict(values)
@@ -64,13 +62,13 @@ def test_passes_of_a_depthwise_convolution(rng):
     """Folding two columns of an 8-channel depthwise convolution into 16 lanes needs 6 passes instead of 18. The result starts a
     column early."""
     graph = _depthwise(rng, 8, 12, 1)
-    _, stages, folds = fold_columns(graph, _N)
+    stages, folds = fold_columns(graph, Config(n=_N), 1).stages, best_folding(graph, _N).folds
     assert [(fold.count, fold.offset) for fold in folds.values()] == [(2, 0), (2, 1), (2, 0)]
     assert [stage.size for stage in stages] == [(6, 6), (6, 7), (6, 6), (1, 1)]
     assert count_passes(graph.stages[1], _N) == 9 and count_passes(stages[1], _N) == 6
     assert count_passes(stages[2], _N) == 2, "one for each column of the pair"
-    assert fold_columns(graph, 8) is None, "no lane is idle"
-    _, _, folds = fold_columns(_depthwise(rng, 8, 13, 1), _N)
+    assert fold_columns(graph, Config(n=8), 1) is graph, "no lane is idle"
+    folds = best_folding(_depthwise(rng, 8, 13, 1), _N).folds
     assert "a" not in folds and "b" in folds, "behind the last column of a there must be zeros"
 
 

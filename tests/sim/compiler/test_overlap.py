@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from dataclasses import replace
+
 import pytest
 
 from amaranth_tpu.hw.config import Config
@@ -128,7 +130,7 @@ def test_every_stage_is_in_one_group(rng, monkeypatch):
     monkeypatch.setattr(search, "_OVERLAP_PASSES", 0)
     for budget in (0, 400, 1000, 20_000):
         monkeypatch.setattr(search, "_PART_PASSES", budget)
-        choice, schedule = search.search(graph, graph.stages, [Gather("t0", tensors[0])], config, 3)
+        choice, schedule = search.search(graph, replace(graph, gathers=(Gather("t0", tensors[0]),)), config, 3)
         assert [number for run in choice.runs for number in run.stages] == list(range(5))
         cycles.append(schedule.cycles)
     assert cycles[-1] < 0.95 * cycles[0], cycles

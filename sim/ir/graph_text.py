@@ -1,0 +1,63 @@
+"""The text form of a graph: a line for each tensor and a line for each stage. Arrays are shown by their shape and a checksum of their
+bits, so two graphs have equal texts only if they compute the same, but for colliding checksums."""
+
+import zlib
+
+import numpy as np
+
+from ..functions.functions import NONE
+
+__all__ = ["graph_text"]
+
+
+def graph_text(graph):
+    """Returns the text of a :class:`sim.ir.graph.Graph`."""
+    lines = [f"graph {graph.name}: {', '.join(graph.input_names)} -> {graph.output}"]
+    lines += map(_tensor, graph.tensors.values())
+    lines += map(_gather, graph.gathers)
+    return "\n".join([*lines, *map(_stage, graph.stages)])
+
+
+def _by(sizes):
+    return "x".join(map(str, sizes))
+
+
+def _array(values):
+    """Returns the shape and a checksum of an array."""
+    return f"{_by(values.shape)}#{zlib.crc32(np.ascontiguousarray(values).tobytes()):08x}"
+
+
+def _given(record, **usual):
+    """Returns the names and values of the fields that differ from `usual`."""
+    fields = [(name, getattr(record, name)) for name, value in usual.items() if getattr(record, name) != value]
+    return [name if value is True else f"{name} {_by(value) if isinstance(value, tuple) else value}" for name, value in fields]
+
+
+def _tensor(tensor):
+    return " ".join([f"tensor {tensor.name}: {_by(tensor.shape)}", *_given(tensor, transpose_of=None, block=None, void=0)])
+
+
+def _gather(gather):
+    windows = f": windows {_by(gather.term.kernel)} of {gather.source}" if gather.term else ""
+    options = _given(gather.term, stride=(1, 1), dilation=(1, 1), padding=(0, 0)) if gather.term else ()
+    return " ".join([f"gather {gather.tensor.name}{windows}", *options])
+
+
+def _term(term):
+    options = _given(term, stride=(1, 1), dilation=(1, 1), padding=(0, 0), groups=1, rows=False, sparse=False, fixed=False)
+    weights = term.data or _array(term.weights)
+    return f"{term.source} * {weights}" + (f" ({', '.join(options)})" if options else "")
+
+
+def _stage(stage):
+    parts = [" + ".join(([f"bias {_array(stage.bias)}"] if stage.bias is not None else []) + [*map(_term, stage.terms)])]
+    if stage.pool:
+        options = _given(stage.pool, stride=(1, 1), dilation=(1, 1), padding=(0, 0))
+        parts.append(" ".join([f"pool {_by(stage.pool.window)} to {_by(stage.pool.size)}", *options]))
+    parts += [str(stage.function)] * (stage.function != NONE) + ["softmax"] * stage.softmax
+    parts += [f"times {stage.times}"] * bool(stage.times)
+    if stage.select:
+        parts.append(" ".join([f"select {stage.select.tensor}", *_given(stage.select, window=(1, 1), index=False)]))
+    parts += [" ".join([f"extra {extra.tensor}", *_given(extra, spread=(1, 1), index=False)]) for extra in stage.extras]
+    parts += _given(stage, origin=(0, 0), reflow=False)
+    return f"stage {stage.name}: {stage.output} {_by(stage.size)} = " + " | ".join(parts)
