@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.terminal import compiling, show_bundle, spinner
 from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, replaceable_folder, write_folder
+from .compile_passes import PassesOption, PrintAfterOption, print_passes, print_text_after
 from .core_options import CoreChoice
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
@@ -24,6 +26,8 @@ Examples:
 `tpu compile --model M.onnx --n 4 -o firmware/model`
 
 `tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from your own samples
+
+`tpu compile --model a --print-after im2col`: the stages that the core runs, as text
 """
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{,39}")
@@ -34,8 +38,9 @@ _ODD_IN_SHAPE = re.compile(r"[^\w.+=,-]", re.ASCII)
 def compile_model(
     core: CoreChoice,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced.")
-    ],
+        Path | None,
+        typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced."),
+    ] = None,
     model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d.")] = "default",
     shape: ShapeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,
@@ -60,6 +65,8 @@ def compile_model(
         ),
     ] = False,
     effort: EffortOption = Effort.BEST,
+    passes: PassesOption = False,
+    print_after: PrintAfterOption = None,
     as_json: Json = False,
 ):
     """Compile a model into files for a host without Python: program and weights, layout, C header, test vectors.
@@ -73,6 +80,16 @@ def compile_model(
     from amaranth_tpu.sim.bundle.c_words import is_taken
     from amaranth_tpu.sim.compiler.compile import check_batch
 
+    if passes:
+        return print_passes(as_json)
+    if print_after:
+        check_batch(batch)
+        if output:
+            raise typer.BadParameter("-o cannot be combined with --print-after, which writes no files; leave out one of them")
+        load = partial(_network, model, shape, probabilities)
+        return print_text_after(print_after, load, core.config(), batch, effort.value, as_json)
+    if output is None:
+        raise typer.BadParameter("-o is missing; give a folder for the files, such as -o firmware/model")
     if not _NAME.fullmatch(name) or name.startswith("tpu"):
         raise typer.BadParameter(
             f"--name must be up to 40 lower-case letters, digits and _, begin with a letter and not with tpu, not {name!r}"
@@ -112,14 +129,19 @@ def compile_model(
 _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "scratch"}
 
 
+def _network(model, shape, probabilities):
+    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
+    from amaranth_tpu.sim.frontend.load import load_network
+
+    return load_network(SHIPPED.get(model) or Path(model), probabilities, parse_shapes(shape))
+
+
 def _load(model, shape, input, batch, seed, probabilities):
     """Returns `(network, float32 samples (up to batch, values), text that describes the origin of the samples)`."""
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
-    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
-    from amaranth_tpu.sim.frontend.load import load_network
 
-    network = load_network(SHIPPED.get(model) or Path(model), probabilities, parse_shapes(shape))
+    network = _network(model, shape, probabilities)
     if input:
         return network, read_samples(input, network, batch)[0].rows, f"from {input}"
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"

@@ -1,5 +1,8 @@
-"""The text form of a graph: a line for each tensor and a line for each stage. Arrays are shown by their shape and a checksum of their
-bits, so two graphs have equal texts only if they compute the same, but for colliding checksums."""
+"""The text form of a graph: a line for each tensor and a line for each stage.
+
+An array is shown as its shape and a checksum of its bits. Different graphs therefore have different texts, unless checksums
+collide.
+"""
 
 import zlib
 
@@ -12,7 +15,10 @@ __all__ = ["graph_text"]
 
 def graph_text(graph):
     """Returns the text of a :class:`sim.ir.graph.Graph`."""
-    lines = [f"graph {graph.name}: {', '.join(graph.input_names)} -> {graph.output}"]
+    orders = ("input order", graph.input_order), ("output order", graph.output_order)
+    given = [f" | {name} {_array(order)}" for name, order in orders if order is not None]
+    lines = [f"graph {graph.name}: {', '.join(graph.input_names)} -> {graph.output}" + "".join(given)]
+    lines += map(_feed, graph.feeds)
     lines += map(_tensor, graph.tensors.values())
     lines += map(_gather, graph.gathers)
     return "\n".join([*lines, *map(_stage, graph.stages)])
@@ -35,6 +41,11 @@ def _given(record, **usual):
 
 def _tensor(tensor):
     return " ".join([f"tensor {tensor.name}: {_by(tensor.shape)}", *_given(tensor, transpose_of=None, block=None, void=0)])
+
+
+def _feed(feed):
+    table = f" rows of {_array(feed.table)}" if feed.table is not None else ""
+    return f"feed {feed.tensor}: {_array(feed.places)}{table}"
 
 
 def _gather(gather):

@@ -56,6 +56,23 @@ def test_refusals(command, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine"]
 
 
+def test_passes_are_listed_and_graphs_printed(command, tmp_path):
+    done = command("compile", "--passes", "--json")
+    names = [*printed("passes", done.stdout)["passes"]]
+    assert names[-1] == "im2col" and all(name in command("compile", "--passes").stdout for name in names)
+    done = command("compile", "--model", "d", "--print-after", "im2col")
+    assert done.returncode == 0 and done.stdout.splitlines()[1:4] == [
+        "tensor image: 1x1x784",
+        "tensor dense1_values: 1x1x10",
+        "gather image",
+    ]
+    program = command("compile", "--model", "d", "--effort", "fast", "--print-after", "program", "--json")
+    assert "0: STORE region=OUTPUT" in printed("after", program.stdout)["texts"][0]
+    refused(command("compile", "--print-after", "im2kol"), "im2kol", "did you mean 'im2col'?")
+    refused(command("compile", "--print-after", "im2col", "-o", tmp_path / "x"), "-o", "writes no files")
+    refused(command("compile", "--model", "d"), "-o is missing")
+
+
 def objections(names, language):
     """Returns the `names` that the C or C++ compiler refuses as the name of an object."""
     lines = [

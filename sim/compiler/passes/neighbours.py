@@ -17,7 +17,7 @@ import numpy as np
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Term, span
 from ..tiling.stage_tiling import count_passes
-from .im2col import fold
+from .im2col import fold as gather
 
 __all__ = ["Fold", "best_folding", "fold_columns"]
 
@@ -173,7 +173,7 @@ class _Folding:
     @property
     def cycles(self):
         """Returns the approximate cycles of the array for one sample."""
-        stages, _ = fold(replace(self.graph, stages=tuple(self.stages)), self.n)
+        stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 
 

@@ -44,4 +44,4 @@ def split_windows(graph, config, batch):
             stages += parts
         else:
             stages.append(stage)
-    return replace(graph, tensors=tensors, stages=tuple(stages))
+    return replace(graph, tensors=tensors, stages=tuple(stages)) if len(stages) > len(graph.stages) else graph

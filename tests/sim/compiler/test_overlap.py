@@ -1,8 +1,7 @@
 """Tests of overlapped stages, covering the order of their jobs, their buffer rows, and the stalls of the array."""
 
-from types import SimpleNamespace
-
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
