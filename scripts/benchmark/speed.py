@@ -10,7 +10,7 @@ from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.host.batches import bare_clock
-from amaranth_tpu.sim.host.inference import HostImage, core_simulation, run_samples
+from amaranth_tpu.sim.host.inference import InferenceImage, core_simulation, run_samples
 
 from .common import MODEL, Json, app, publish, samples_of
 
@@ -23,7 +23,7 @@ def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches o
     network, config = load_network(MODEL), Config(n=n)
     program = compile_network(network, config, 128)
     samples = samples_of(128 * batches)
-    host = HostImage(program, samples)
+    host = InferenceImage(program, samples)
     model = core_simulation(config, simulator="verilator", memory_bytes=host.size)
     speeds = {"cocotb": [], "bare": []}
     for _ in range(3):

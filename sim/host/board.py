@@ -13,7 +13,7 @@ from ..compiler.compile import CompileError, compile_network
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
 from .driver import Driver
-from .inference import HostImage, cycle_limit, even_batch, summarize
+from .inference import InferenceImage, cycle_limit, even_batch, summarize
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
@@ -81,7 +81,7 @@ class ConnectedBoard:
             if least > self.memory and size > 1 and not batch:
                 continue
             program = compile_network(network, self.config, size, effort)
-            needed = HostImage(program, np.zeros((size, network.input_size), bfloat16)).size
+            needed = InferenceImage(program, np.zeros((size, network.input_size), bfloat16)).size
             if needed <= self.memory:
                 return program
         raise CompileError(
@@ -97,7 +97,9 @@ class ConnectedBoard:
 
         `progress` is called with `(done, total)`: bytes transferred over the serial line.
         """
-        hosts = [HostImage(program, samples[first : first + program.batch]) for first in range(0, len(samples), program.batch)]
+        hosts = [
+            InferenceImage(program, samples[first : first + program.batch]) for first in range(0, len(samples), program.batch)
+        ]
         regions = hosts[0].batches[0]["regions"]  # all batches use the same memory
         (inputs, input_bytes), (outputs, output_bytes) = regions["INPUT"], regions["OUTPUT"]
         total = len(program.model) + len(hosts) * (input_bytes + output_bytes)

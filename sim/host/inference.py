@@ -20,14 +20,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..compiler.compile import compile_network
 from ..compiler.timing.model import HOST_LATENCY
 from ..data.samples import as_samples
 from ..golden.arithmetic import bfloat16
-from ..golden.isa_model import Machine, MachineFault
 from ..golden.network import core_input, run_network, samples_for
 from ..rtl.native_cells import check_cells, with_native_cells
 from ..rtl.runner import Simulation
@@ -35,12 +33,12 @@ from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
 from ..rtl.wave_view import WaveView
 from .batches import run_batches
-from .driver import fault_of
+from .host_image import HostImage
 
 __all__ = [
     "SIMULATORS",
     "RunResult",
-    "HostImage",
+    "InferenceImage",
     "core_simulation",
     "cycle_limit",
     "even_batch",
@@ -52,55 +50,34 @@ __all__ = [
 #: Ways to execute a network: the RTL in a simulator, the instruction-level model, or only the golden model.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
 
-_PAGE = 4096
-
-
-def _page(size):
-    return -(-size // _PAGE) * _PAGE
-
 
 def even_batch(count, most):
     """Returns the smallest batch size with which `count` samples need as few batches as with the batch size `most`."""
     return -(-count // -(-count // most))
 
 
-class HostImage:
-    """The image of host memory for the batches of one program: its bytes, the regions of each batch, and the addresses of the
-    results.
+class InferenceImage(HostImage):
+    """The host memory for the batches of one program.
 
     The samples are split into batches, and the last batch is padded with zeros. Each batch has its own INPUT and OUTPUT region,
     in order. All batches share MODEL and SCRATCH.
     """
 
     def __init__(self, program, samples):
-        self.program = program
-        self.count = len(samples)
+        super().__init__()
+        self.program, self.count = program, len(samples)
         batches = [samples[first : first + program.batch] for first in range(0, len(samples), program.batch)]
-        model, scratch = _page(len(program.model)), _page(program.scratch_bytes)
-        input_, output = _page(program.input_bytes), _page(program.output_bytes)
-        inputs = model + scratch
-        self.outputs = inputs + len(batches) * input_, len(batches) * output
-        self.bytes = b"".join(
-            [program.model.ljust(inputs, b"\0"), *(program.pack_input(batch).ljust(input_, b"\0") for batch in batches)]
-        )
-        self.size = sum(self.outputs)
-        self._output_step = output
-        self.batches = [
-            {
-                "regions": {
-                    "MODEL": [0, len(program.model)],
-                    "SCRATCH": [model, program.scratch_bytes],
-                    "INPUT": [inputs + index * input_, program.input_bytes],
-                    "OUTPUT": [self.outputs[0] + index * output, program.output_bytes],
-                }
-            }
-            for index in range(len(batches))
-        ]
+        shared = {"MODEL": self.add(program.model), "SCRATCH": self.reserve(program.scratch_bytes)}
+        inputs = [self.add(program.pack_input(batch)) for batch in batches]
+        self.first_output = self.size
+        outputs = [self.reserve(program.output_bytes) for _ in batches]
+        self.batches = [{"regions": {**shared, "INPUT": own, "OUTPUT": place}} for own, place in zip(inputs, outputs)]
 
     def results(self, data):
-        """Converts the bytes of the output window to float32 results (samples, outputs)."""
-        size, step = self.program.output_bytes, self._output_step
-        parts = [self.program.unpack_output(bytes(data[first : first + size])) for first in range(0, len(data), step)]
+        """Converts the bytes that were read back to float32 results (samples, outputs)."""
+        places = (batch["regions"]["OUTPUT"] for batch in self.batches)
+        firsts = [base - self.first_output for base, _ in places]
+        parts = [self.program.unpack_output(bytes(data[first : first + self.program.output_bytes])) for first in firsts]
         return np.concatenate(parts)[: self.count]
 
 
@@ -232,7 +209,7 @@ def run_samples(
         expected = run_network(network, samples)
         return RunResult(expected, expected, None, time.perf_counter() - started)
     program = program or compile_network(network, config, batch or len(samples))
-    host = HostImage(program, samples)
+    host = InferenceImage(program, samples)
     expected = run_network(network, samples)
     if simulator == "model":
         return _run_model(program, host, expected, progress)
@@ -281,28 +258,15 @@ def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, probes
 def _run_model(program, host, expected, progress=None):
     """Executes the batches on the instruction-level model, with the same images of host memory as the RTL."""
     started = time.perf_counter()
-    memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
-    for index, batch in enumerate(host.batches):
-        places = {Region[name]: place for name, place in batch["regions"].items()}
-        regions = {region: memory[base : base + size] for region, (base, size) in places.items()}
-        try:
-            Machine(program.config, regions).run()
-        except MachineFault as error:
-            fault = fault_of(error, index)
-        for region, (base, size) in places.items():
-            memory[base : base + size] = regions[region]
-        if progress:
-            progress(index + 1, len(host.batches))
-        if fault:
-            break
-    logits = host.results(memory[host.outputs[0] :])
+    (output,), fault = host.execute(program.config, progress)
+    logits = host.results(output)
     return RunResult(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, **options):
     """Simulates one batch of bfloat16 samples in the RTL, and returns its counters without checking the results. `options` are
     those of :func:`core_simulation`. Raises RuntimeError if a fault occurs."""
-    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, **options)
+    raw = _run_rtl(program, InferenceImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, **options)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
     return raw["batches"][0]

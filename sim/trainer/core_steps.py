@@ -13,24 +13,20 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.timing.model import HOST_LATENCY
-from ..golden.isa_model import MachineFault
-from ..golden.isa_ring import MachineRing
 from ..golden.shards import shards_of
 from ..host.batches import run_batches
-from ..host.driver import fault_of
+from ..host.host_image import HostImage
 from ..host.inference import core_simulation
 from .comparison import CoreSteps
 
 __all__ = ["StepRunner"]
 
-_PAGE = 4096
 _CYCLES = 1_000_000  # cycles of one simulation, approximately
 _MOST = 50  # most steps in one simulation
 
 
-class _HostImage:
-    """Host memory images for a sequence of steps, one image per core. The order is: MODEL regions, INPUT of each step, SCRATCH,
-    OUTPUT of each step.
+class _StepImage(HostImage):
+    """The host memory of a sequence of steps. The order is: MODEL regions, INPUT of each step, SCRATCH, OUTPUT of each step.
 
     Parameters
     ----------
@@ -40,37 +36,27 @@ class _HostImage:
     """
 
     def __init__(self, program, state, batches):
-        self.program, self.first_step = program, state.steps
-        self._parts, self.size, ranks = [], 0, range(program.cores)
-        models, self.runs = {}, []
+        super().__init__(program.cores)
+        self.program, self.first_step, ranks, models = program, state.steps, range(program.cores), {}
+        runs = []
         for number, batch in enumerate(batches):
             model = program.with_rate(batch.rate, state.steps + number + 1)
             if model not in models:
-                models[model] = self._add([model] * program.cores)
-            self.runs.append({"MODEL": models[model]})
-        for run, batch in zip(self.runs, batches):
-            run["INPUT"] = self._add([self._input(batch, rank) for rank in ranks])
+                models[model] = self.add(*[model] * program.cores)
+            runs.append({"MODEL": models[model]})
+        for run, batch in zip(runs, batches):
+            run["INPUT"] = self.add(*(self._input(batch, rank) for rank in ranks))
         self.first_output = self.size
-        scratch = self._add([program.pack_state(state, rank) for rank in ranks])
-        self.bytes = [b"".join(parts) for parts in zip(*self._parts)]
-        for run in self.runs:
-            run |= {"SCRATCH": scratch, "OUTPUT": [self.size, program.sizes[Region.OUTPUT]]}
-            self.size += _pages(program.sizes[Region.OUTPUT])
+        scratch = self.add(*(program.pack_state(state, rank) for rank in ranks))
+        for run in runs:
+            run |= {"SCRATCH": scratch, "OUTPUT": self.reserve(program.sizes[Region.OUTPUT])}
+        self.batches = [{"regions": run} for run in runs]
 
     def _input(self, batch, rank):
         """Returns the contents of region INPUT: the shard of a batch that core `rank` processes."""
         part = shards_of(len(batch.x), self.program.cores)[rank]
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
         return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None))
-
-    def _add(self, contents):
-        """Appends a region to the image of each core. `contents` has the region's bytes for each core, all of the same size.
-        Returns the region's `[base, size]`."""
-        size = len(contents[0])
-        place = [self.size, size]
-        self._parts.append([content.ljust(_pages(size), b"\0") for content in contents])
-        self.size += _pages(size)
-        return place
 
     def found(self, data, **rest):
         """Decodes the results of the steps. `data` has the final memory of each core, starting at SCRATCH; `rest` are further
@@ -79,19 +65,16 @@ class _HostImage:
         def regions(place):
             return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]
 
-        program, scratch = self.program, regions(self.runs[0]["SCRATCH"])
-        logits = [np.concatenate([program.unpack_logits(own) for own in regions(run["OUTPUT"])]) for run in self.runs]
-        states = program.unpack_states(scratch, self.first_step + len(self.runs))
+        runs = [batch["regions"] for batch in self.batches]
+        program, scratch = self.program, regions(runs[0]["SCRATCH"])
+        logits = [np.concatenate([program.unpack_logits(own) for own in regions(run["OUTPUT"])]) for run in runs]
+        states = program.unpack_states(scratch, self.first_step + len(runs))
         return CoreSteps(states, [program.unpack_images(own) for own in scratch], logits, **rest)
 
 
 def _of_all(counters):
     """Returns the counters of the slowest core, with `ring_sent` replaced by the list of words that each core sent."""
     return max(counters, key=lambda own: own["cycles"]) | {"ring_sent": [own["ring_sent"] for own in counters]}
-
-
-def _pages(size):
-    return -(-size // _PAGE) * _PAGE
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +111,7 @@ class StepRunner:
     def __call__(self, state, batches, progress=None):
         """Executes the steps of a list of batches from a TrainingState. Returns :class:`CoreSteps`. Calls `progress` with (steps
         done, steps)."""
-        host = _HostImage(self.program, state, batches)
+        host = _StepImage(self.program, state, batches)
         return (self._on_model if self.simulator == "model" else self._on_rtl)(host, progress)
 
     def _on_rtl(self, host, progress):
@@ -137,9 +120,9 @@ class StepRunner:
         simulation = core_simulation(self.program.config, simulator=self.simulator, cores=cores, **size)
         raw = run_batches(
             simulation,
-            host.bytes if cores > 1 else host.bytes[0],
-            [{"regions": run} for run in host.runs],
-            outputs=(host.first_output, host.size - host.first_output),
+            host.bytes,
+            host.batches,
+            outputs=host.outputs,
             timeout=self.timeout,
             progress=progress,
             memory={"latency": HOST_LATENCY, **self.memory},
@@ -152,19 +135,5 @@ class StepRunner:
         return host.found(output, counters=counters, protocol_errors=raw["protocol_errors"], fault=raw["fault"])
 
     def _on_model(self, host, progress):
-        memories, fault = [bytearray(own.ljust(host.size, b"\0")) for own in host.bytes], None
-        for number, run in enumerate(host.runs):
-            places = {Region[name]: slice(base, base + size) for name, (base, size) in run.items()}
-            regions = [{region: memory[place] for region, place in places.items()} for memory in memories]
-            try:
-                MachineRing(self.program.config, regions).run()
-            except MachineFault as error:
-                fault = fault_of(error, number)
-            for memory, own in zip(memories, regions):
-                for region, place in places.items():
-                    memory[place] = own[region]
-            if fault:
-                break
-            if progress:
-                progress(number + 1, len(host.runs))
-        return host.found([memory[host.first_output :] for memory in memories], fault=fault)
+        output, fault = host.execute(self.program.config, progress)
+        return host.found(output, fault=fault)

@@ -10,7 +10,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.batches import run_batches
-from amaranth_tpu.sim.host.inference import HostImage
+from amaranth_tpu.sim.host.inference import InferenceImage
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.proofs.jobs import ProofJob
 from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
@@ -48,7 +48,7 @@ def run(verilog):
     """Runs two batches on the given Verilog in Icarus Verilog. Returns the bits of the logits and the cycles of each batch."""
     network, samples = small_network()
     program = compile_network(network, CONFIG, 2)
-    host = HostImage(program, samples)
+    host = InferenceImage(program, samples)
     simulation = Simulation.of_core(verilog, CONFIG, simulator="icarus", memory_bytes=1 << 20)
     result = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, cycle_limit=20_000, timeout=900)
     assert result["fault"] is None and result["protocol_errors"] == 0

@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.host.inference import HostImage, run_samples
+from amaranth_tpu.sim.host.inference import InferenceImage, run_samples
 from amaranth_tpu.sim.host.timeline import timeline
 from amaranth_tpu.sim.rtl.core_probes import core_probes
 from amaranth_tpu.sim.rtl.runner import Simulators
@@ -38,7 +38,7 @@ def test_simulators_see_the_same(job):
 @pytest.mark.slow
 def test_fault(job):
     network, program, samples = job
-    first, _ = HostImage(program, samples.astype(bfloat16)).outputs
+    first, _ = InferenceImage(program, samples.astype(bfloat16)).outputs
     bad = {"error_address": f"{first:x}", "error_last": f"{first + 4095:x}"}
     result = run_samples(network, CONFIG, samples, program=program, simulator="icarus", memory=bad, probes=core_probes(CONFIG))
     assert result.fault["cause"] == "BUS_WRITE"
