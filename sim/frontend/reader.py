@@ -24,6 +24,7 @@ from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
 from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants
+from .branches import chosen_branch, reads_of
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
@@ -158,9 +159,14 @@ def _check_operators(graph):
     wanted = []
     for node in reversed(graph.node):
         if needed.intersection(node.output):
-            needed.update(node.input)
+            needed.update(reads_of(node))
             wanted.append(node)
-    for node in reversed(wanted):
+    _check_operators_of(reversed(wanted))
+
+
+def _check_operators_of(nodes):
+    """Raises an error for the first node with an operator that is not supported for any input."""
+    for node in nodes:
         known = OPERATORS.get(node.op_type)
         if known and known.domain == ("" if node.domain in ONNX else node.domain):
             continue
@@ -186,6 +192,7 @@ class _Reader:
 
     def __init__(self, model, folder, layouts, samples):
         self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.inputs = None
@@ -197,7 +204,7 @@ class _Reader:
         for node in self.graph.node:
             for name in filter(None, node.output):
                 self.producers[name] = node
-        self.users = Counter(name for node in self.graph.node for name in set(node.input))  # reads that are still to come
+        self.users = Counter(name for node in self.graph.node for name in reads_of(node))  # reads that are still to come
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values have been released
         self.done = set()  # nodes that have run, by id
@@ -293,9 +300,21 @@ class _Reader:
             if wanted:
                 stack += wanted
                 continue
+            if node.op_type == "If":
+                self._branch(node)
+                continue
             self._run(node)
             self.done.add(id(node))
         return self.values[name]
+
+    def _branch(self, node):
+        """Replaces an `If` node by the nodes of its chosen branch."""
+        nodes, initializers = chosen_branch(node, self.values[node.input[0]], self.opsets)
+        _check_operators_of(nodes)
+        self.initializers.update((tensor.name, tensor) for tensor in initializers)
+        self.users.update(name for one in nodes for name in reads_of(one))
+        for one in nodes:
+            self.producers.update((name, one) for name in one.output if name)
 
     def _missing(self, name):
         users = [node for node in self.graph.node if name in node.input]

@@ -109,6 +109,8 @@ def _relayout(tensor, index):
     if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
         raise Relayout(root.name, (*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
     axes = [length for length in root.sample if length != 1]
+    if len(axes) == 1 and index.shape[0] == 1 and index.size > _MOST_GATHERS:  # a padded signal: a position for each value
+        raise Relayout(root.name, (1, size, 1), np.arange(size))
     if len(axes) in (2, 3):  # sliced or mirrored: the model's own layout, with the channels first or last
         places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
         for pixels in (places.transpose(1, 2, 0), places):

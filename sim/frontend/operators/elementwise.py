@@ -351,7 +351,8 @@ def _of_tensors(step, operator=None):
     one, two = (broadcast(step, tensor, dims, batch) for tensor in (one, two))
     if operator != "Sub" and _is_finer(two) and not _is_finer(one):
         one, two = two, one
-    one = everything(step, one)
+    alike, one = two is one, everything(step, one)
+    two = one if alike else two
     # The index map of the second tensor in the layout of the first tensor's node.
     height, width, channels = one.source.shape
     places = _places(one, two)
