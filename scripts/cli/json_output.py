@@ -16,10 +16,11 @@ __all__ = ["model_object", "print_json"]
 def model_object(model):
     """Returns the name and the SHA-256 of a model as a JSON object. The argument is the path of an ONNX file, or the name of a
     shipped network."""
-    from amaranth_tpu.sim.models.shipped import SHIPPED
+    from amaranth_tpu.sim.models.shipped import GPT, GPT_NAME, SHIPPED
 
-    path = Path(SHIPPED.get(str(model), model))
-    return {"name": str(model) if str(model) in SHIPPED else path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    shipped = SHIPPED | {GPT_NAME: GPT}
+    path = Path(shipped.get(str(model), model))
+    return {"name": str(model) if str(model) in shipped else path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def print_json(figures, **objects):

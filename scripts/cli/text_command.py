@@ -21,6 +21,8 @@ Examples:
 `tpu text --prompt "The import statement"`: by the instruction-level model
 
 `tpu text --letters 20 --simulator verilator --cells native --n 8`: on the RTL
+
+`tpu text --model trained.onnx`: after `tpu train --model gpt -o trained.onnx`
 """
 
 
@@ -48,6 +50,10 @@ def text(
         SimulatorName, typer.Option(metavar="NAME", help="verilator, icarus, model or golden.")
     ] = SimulatorName.MODEL,
     cells: cells_option() = CellKind.RTL,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Weights: a file that `tpu train --model gpt -o FILE.onnx` wrote. Default: the shipped weights."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Picture (.svg, .png, .pdf) of the estimated cycles of the prompt and of a letter, by part."),
@@ -59,15 +65,16 @@ def text(
     The network has two blocks of width 64 with four heads, and was trained on Python's help topics. The keys and values of its
     attention are outputs of a run and inputs of the next. Exits with 0 if every run has the golden model's bits.
     """
+    from amaranth_tpu.sim.models.gpt_weights import read_weights
     from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
     check_cells_option(cells, simulator.value)
-    place = Simulator(simulator.value, cells=cells.value)
+    place, weights = Simulator(simulator.value, cells=cells.value), read_weights(model) if model else None
     if plot:
         _check_plot(plot, simulator)
     config, cycles, shown, programs = core.config(), [], "", {}
-    for letter in written(prompt, letters, place, core=config, temperature=temperature, seed=seed):
+    for letter in written(prompt, letters, place, core=config, temperature=temperature, seed=seed, weights=weights):
         if not as_json:
             print(letter.text if shown else prompt + letter.text, end="", flush=True)
         programs["a letter" if shown else "the prompt"] = letter.run.program

@@ -27,6 +27,8 @@ Examples:
 
 `tpu train --model a --data DIR --epochs 10 --optimizer adam --batch 1024 --dropout 0.5 --curve a.svg`
 
+`tpu train --model gpt --steps 900 --batch 16 --curve gpt.svg -o gpt.onnx`: a character GPT on Python's help topics
+
 `tpu train --data DIR --cores 8 --n 8 --batch 128 --rtl-steps 20`: eight cores in a ring, an eighth of each batch per core
 
 `tpu train --model M.onnx --input x.npy --labels y.npy --validation 0.1 --early-stopping 3 --checkpoint DIR --resume`
@@ -34,7 +36,7 @@ Examples:
 
 
 def train(**options):
-    """Train a network with softmax cross-entropy, and check steps on the simulated core bit for bit.
+    """Train a network, and check steps on the simulated core bit for bit.
 
     The golden model, a bit-exact reference in numpy, runs every step; the first `--rtl-steps` also run on the simulated core and
     are compared bit for bit. Exits with 0 if training finished, all files were written, and no bit of the parameters, optimizer
@@ -47,7 +49,8 @@ def train(**options):
     from .train_job import make_job  # its imports are slow
 
     with spinner(console, "reading the model and the samples"):
-        job, identity = make_job(options), model_object(options.model)
+        job = make_job(options)
+        identity = model_object(options.model)
     _go_on(job, options)
     if options.steps_to_compare != 0:
         with spinner(console, "compiling a training step for the core"):
@@ -98,7 +101,8 @@ def _go_on(job, options):
         there = job.resume()
         if job.training.done and options.steps_to_compare != 0:
             raise typer.BadParameter(
-                "training has finished, so no step is left for --rtl-steps; give more --epochs, or leave --rtl-steps out"
+                "training has finished, so no step is left for --rtl-steps; give more --epochs or --steps, or leave --rtl-steps "
+                "out"
             )
         where = f"resuming after step {job.training.step_number:,}" if there else "no checkpoint yet: starting at the first step"
         if not options.as_json:
@@ -110,12 +114,13 @@ def _listen(job, bar, options):
     training = job.training
 
     def on_step(batch):
-        done = batch.number + 1
-        bar.step(batch.epoch + 1, training.plan.epochs, done, training.steps, training.score_so_far(batch.epoch, done))
+        if not training.position.history or training.position.history[-1].steps < training.step_number:
+            score = training.score_so_far(training.step_number)
+            bar.step(batch.epoch + 1, training.epochs, batch.number + 1, training.steps, score)
 
     def on_epoch(figures):
         if not options.as_json:
-            show_line(epoch_line(figures, training.plan.epochs, job.data.measured[1]))
+            show_line(epoch_line(figures, training, job.data.measured[1]))
 
     job.run.on_step, job.run.on_epoch = on_step, on_epoch
     if job.run.comparison:
@@ -129,8 +134,7 @@ def _results(job, options, failure):
     own = job.write_model(options.output) if output else None
     curve = options.curve if job.training.position.history else None
     if curve:
-        history = job.training.position.history
-        draw_curve(curve, history, job.training.losses[: len(history)], job.data.measured[1])
+        draw_curve(curve, job.training, job.data.measured[1])
     return {
         "output": str(options.output) if output else None,
         "own_form": own,

@@ -1,21 +1,28 @@
-"""The training, validation and test sets of `tpu train`: MNIST digits, or arrays from files."""
+"""The training, validation and test sets of `tpu train`: MNIST digits, a text, or arrays from files."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import typer
 
-from amaranth_tpu.sim.data.array_files import is_archive, read_labels, read_samples
+from amaranth_tpu.sim.data.array_files import is_archive, read_array, read_labels, read_samples, read_wanted
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.data.samples import as_samples, takes_digits, takes_integers
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.losses import one_hot
+from amaranth_tpu.sim.ir.training import Loss
+from amaranth_tpu.sim.models.gpt_text import encoded, training_text
+from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out
-from amaranth_tpu.sim.trainer.samples import LabelledSamples
+from amaranth_tpu.sim.trainer.samples import LabelledSamples, windows_of_text
 
 from .run_options import Preprocess
 
 __all__ = ["TrainData", "choose_train_data"]
 
 _TEST_SHARE = 5  # every fifth of the packaged digits is in the test set
+_CLASSES = 10
+_HELD_OUT = 0.1  # fraction of a text for validation
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ def choose_train_data(network, options):
     sim.data.digits.DataError, typer.BadParameter
         One line.
     """
+    if options.input is None and takes_tokens(network):
+        return _text(network, options)
     train, test, origin = _from_files(network, options) if options.input else _digits(network, options)
     if not options.validation:
         return TrainData(train, None, test, origin)
@@ -67,17 +76,65 @@ def choose_train_data(network, options):
 
 
 def _from_files(network, options):
-    train = _arrays(network, options.input, options.labels, "--labels")
-    test = _arrays(network, options.test_input, options.test_labels, "--test-labels") if options.test_input else None
+    train = _arrays(network, options.input, options.labels, "--labels", options.loss)
+    test = (
+        _arrays(network, options.test_input, options.test_labels, "--test-labels", options.loss) if options.test_input else None
+    )
     origin = {"kind": "file", "file": str(options.input), "test_file": options.test_input and str(options.test_input)}
     return train, test, origin | {"text": f"from {options.input}"}
 
 
-def _arrays(network, path, labels, option):
+def _arrays(network, path, labels, option, loss):
     samples, count = read_samples(path, network)
+    rows = samples.rows if network.feeds else round_bfloat16(samples.rows)
+    if labels is None and loss is Loss.SQUARED_ERROR and not is_archive(path):
+        if samples.rows.shape[1] != network.output_size:
+            raise typer.BadParameter(f"{path} has no wanted results; name a file of them with {option}")
+        return LabelledSamples(rows, rows)
     if labels is None and not is_archive(path):
         raise typer.BadParameter(f"{path} has no labels; name a file of labels with {option}")
-    return LabelledSamples.checked(samples.rows, read_labels(labels or path, count, network.output_size), network.output_size)
+    if loss is Loss.SQUARED_ERROR:
+        return LabelledSamples(rows, read_wanted(labels or path, count, network.output_size))
+    height, width, classes = network.tensors[network.output].shape
+    return LabelledSamples(rows, read_labels(labels or path, count, classes, height * width))
+
+
+def takes_tokens(network):
+    """Returns True if a sample consists of row numbers of one table, and the result has a vector of logits for each."""
+    height, width, _ = network.tensors[network.output].shape
+    is_table = len(network.feeds) == 1 and network.feeds[0].table is not None
+    return is_table and len(network.feeds[0].places) == network.sample_size == height * width
+
+
+def _text(network, options):
+    if options.loss is not Loss.CROSS_ENTROPY or options.preprocess:
+        raise typer.BadParameter(f"--{'preprocess' if options.preprocess else 'loss'} does not apply to a text: leave it out")
+    classes = min(network.tensors[network.output].channels, len(network.feeds[0].table))
+    ids, text = _ids(options, classes), "Python's help topics" if options.data is None else f"text from {options.data}"
+    cut = round(len(ids) * (1 - (options.validation or _HELD_OUT)))
+    train, held = (windows_of_text(part, network.sample_size) for part in (ids[:cut], ids[cut:]))
+    if not len(held):
+        raise typer.BadParameter(
+            f"{text}: {len(ids)} tokens leave no validation set of {network.sample_size + 1}; give a longer text"
+        )
+    return TrainData(train, held, None, {"kind": "text", "file": options.data and str(options.data), "text": text})
+
+
+def _ids(options, classes):
+    path = options.data
+    if path and path.suffix == ".npy":
+        ids = read_array(path)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= classes:
+            raise typer.BadParameter(f"{path}: must hold token ids, integers of shape (tokens,) from 0 to {classes - 1}")
+        return ids
+    if options.model != GPT_NAME:
+        raise typer.BadParameter("the alphabet of this model is not known; give its token ids as --data FILE.npy")
+    if path is None:
+        return encoded(training_text())
+    try:
+        return encoded(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror or error}") from None
 
 
 def _digits(network, options):
@@ -98,5 +155,11 @@ def _digits(network, options):
 def _prepared(network, images, labels, kind, options):
     if network.input_size != images[0].size:
         raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {images[0].size}")
-    rows = as_samples(network, preprocess(images, kind)).rows
+    rows = round_bfloat16(as_samples(network, preprocess(images, kind)).rows)
+    if options.loss is Loss.SQUARED_ERROR:
+        if network.output_size == rows.shape[1]:
+            return LabelledSamples(rows, rows)
+        if network.output_size != _CLASSES:
+            raise typer.BadParameter(f"--loss mse on digits needs a model of {rows.shape[1]} results, or {_CLASSES} for classes")
+        return LabelledSamples(rows, one_hot(labels, _CLASSES))
     return LabelledSamples.checked(rows, labels, network.output_size, str(options.data or "digits"))

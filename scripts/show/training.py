@@ -36,7 +36,7 @@ class TrainingBar:
     def step(self, epoch, epochs, step, steps, score):
         """Shows that a step of an epoch has finished, and the loss and accuracy of the epoch so far (`score`). Steps and epochs
         are counted from 1."""
-        figures = f"loss {score.loss:.4f}, accuracy {score.accuracy:.2%}"
+        figures = f"loss {score.loss:.4f}" + ("" if score.accuracy is None else f", accuracy {score.accuracy:.2%}")
         self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
         self._bar.update(self._core, visible=False)
 
@@ -50,17 +50,21 @@ class TrainingBar:
         self._bar.update(self._core, completed=done, total=total)
 
 
-def epoch_line(figures, epochs, measured):
-    """Returns a line of text about one epoch, out of `epochs`.
+def epoch_line(figures, training, measured):
+    """Returns a line of text about one evaluation.
 
     Parameters
     ----------
     figures : sim.trainer.training.EpochFigures
+    training : sim.trainer.training.Training
     measured : str or None
         Name of the sample set for the accuracy. None: the training set.
     """
-    accuracy = "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
-    return f"epoch {figures.epoch} of {epochs}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"
+    accuracy = "" if figures.measured_loss is None else f", {measured} loss {figures.measured_loss:.4f}"
+    accuracy += "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
+    by_steps = training.plan.steps or training.plan.measure_every
+    where = f"step {figures.steps:,} of {training.total:,}" if by_steps else f"epoch {figures.epoch} of {training.epochs}"
+    return f"{where}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"
 
 
 def show_training(console, figures):
@@ -75,8 +79,13 @@ def show_training(console, figures):
     if figures["best_epoch"]:
         early = "stopped early" if figures["stopped_early"] else "early stopping"
         table.add_row(early, f"the parameters are those after epoch {figures['best_epoch']}")
+    if figures["final_loss"] is not None:
+        table.add_row(f"{figures['accuracy_of']} loss", f"{figures['final_loss']:.4f}")
     if figures["accuracy"] is not None:
         table.add_row(f"{figures['accuracy_of']} accuracy", f"[bold]{figures['accuracy']:.2%}[/]")
+    for name, value in (figures["metrics"] or {}).items():
+        if not isinstance(value, list):
+            table.add_row(f"{figures['accuracy_of']} {name}", f"{value:.2%}" if name.startswith("top-") else f"{value:.4g}")
     if figures.get("rtl_steps"):
         _add_comparison(table, figures)
     table.add_row("computed in", f"{figures['seconds']:.1f} s")
@@ -85,25 +94,52 @@ def show_training(console, figures):
             own = {True: ", in the model's own form", False: ", as a plain model", None: ""}
             table.add_row(what, f"{plain(figures[what])}{own[figures['own_form']] if what == 'output' else ''}")
     print_table(console, table)
+    if figures["metrics"] and "confusion" in figures["metrics"]:
+        _show_confusion(console, figures["metrics"])
+    if figures["text"]:
+        console.print(plain(figures["text"]), highlight=False)
     if figures.get("stalls"):
         show_cycles(console, {"busy": figures["busy"], "stalls": figures["stalls"], "cycles": figures["cycles"]})
 
 
 def _show_epochs(console, figures):
     of = figures["epochs_measured_with"]
-    columns = [("epoch", "figure"), ("rate", "figure"), ("loss", "figure"), ("accuracy in training", "figure")]
-    columns += [(f"{of} loss", "figure"), (f"{of} accuracy", "figure")] if of else []
+    columns = [("epoch", "figure"), ("steps", "figure"), ("rate", "figure"), ("loss", "figure")]
+    names = ["accuracy in training"] + ([f"{of} loss", f"{of} accuracy"] if of else [])
+    is_classified = figures["loss"] == "cross-entropy"
+    columns += [(name, "figure") for name in names if is_classified or "accuracy" not in name]
     table = figure_table("Epochs", *columns, ("seconds", "figure"))
     for one in figures["epochs"]:
-        measured = [f"{one['measured_loss']:.4f}", f"{one['accuracy']:.2%}"] if of else []
+        measured = [f"{one['measured_loss']:.4f}", *_share(one["accuracy"])] if of else []
         table.add_row(
             str(one["epoch"]),
+            f"{one['steps']:,}",
             f"{one['rate']:g}",
             f"{one['loss']:.4f}",
-            f"{one['training_accuracy']:.2%}",
+            *_share(one["training_accuracy"]),
             *measured,
             f"{one['seconds']:.1f}",
         )
+    print_table(console, table)
+
+
+def _share(value):
+    return [] if value is None else [f"{value:.2%}"]
+
+
+def _show_confusion(console, metrics):
+    classes = range(len(metrics["confusion"]))
+    columns = [
+        ("class", "figure"),
+        *((str(number), "figure") for number in classes),
+        ("precision", "figure"),
+        ("recall", "figure"),
+    ]
+    table = figure_table("Confusion: rows are labels, columns are answers", *columns)
+    for number in classes:
+        shares = (metrics[name][number] for name in ("precision", "recall"))
+        row = (f"{count:,}" for count in metrics["confusion"][number])
+        table.add_row(str(number), *row, *("" if share is None else f"{share:.2%}" for share in shares))
     print_table(console, table)
 
 

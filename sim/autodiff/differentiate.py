@@ -5,22 +5,27 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.errors import ModelError
-from ..ir.training import Parameter, TrainingGraph
+from ..ir.training import Loss, Parameter, TrainingGraph
+from .embeddings import tied_terms, with_embeddings
 from .refusals import check_trainable
 
 __all__ = ["differentiate"]
 
 
-def differentiate(graph):
+def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
     """Returns the training graph of a network, with its parameters.
 
-    The trained parameters are the weights of all terms that are not fixed and not results of other stages, and the biases of all
-    stages with such a term.
+    The trained parameters are the weights of all terms that are not fixed and not results of other stages, the biases of all
+    stages with such a term, tables of embeddings, and rows for positions that are added after a trained stage.
 
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        Network that ends with logits, or with a Softmax over the channels, which is removed.
+        Network that ends with logits, or with a Softmax over the channels, which is removed. With the squared error, it ends
+        with any result.
+    loss : sim.ir.training.Loss
+    counted : bool
+        The host writes a factor for the loss of each position.
 
     Returns
     -------
@@ -31,12 +36,18 @@ def differentiate(graph):
     sim.ir.errors.ModelError
         If the network cannot be trained. The message is one line that names the operator and its node.
     """
-    graph = _logits(graph)
-    check_trainable(graph)
-    parameters = tuple(one for number, stage in enumerate(graph.stages) for one in _parameters(number, stage))
+    graph = with_embeddings(_logits(graph) if loss is Loss.CROSS_ENTROPY else graph)
+    check_trainable(graph, loss)
+    parameters, tied = [], set()
+    for number, stage in enumerate(graph.stages):
+        for one in _parameters(number, stage, bool(parameters)):
+            if (number, one.term) not in tied:
+                ties = () if one.term is None else tied_terms(graph, number, one.term)
+                parameters.append(replace(one, tied=ties))
+                tied |= {*ties}
     if not parameters:
         raise ModelError(f"{graph.name}: has no weights that could be trained")
-    return TrainingGraph(graph, parameters)
+    return TrainingGraph(graph, tuple(parameters), loss=loss, counted=counted)
 
 
 def _logits(graph):
@@ -46,10 +57,12 @@ def _logits(graph):
     return replace(graph, stages=(*graph.stages[:-1], replace(last, softmax=False)), softmax=True)
 
 
-def _parameters(number, stage):
+def _parameters(number, stage, is_after):
+    """Yields the parameters of a stage. `is_after` is True if an earlier stage has parameters."""
     trained = [place for place, term in enumerate(stage.terms) if not (term.fixed or term.data)]
     for place in trained:
         name = "weights" if len(trained) == 1 else f"weights{place}"
         yield Parameter(f"{stage.name}.{name}", number, place, stage.terms[place].weights.astype(np.float32))
-    if trained and stage.bias is not None:
+    adds_rows = is_after and stage.has_bias_rows and not stage.softmax and bool(np.isfinite(stage.bias).all())
+    if stage.bias is not None and (trained or adds_rows and all(term.fixed for term in stage.terms)):
         yield Parameter(f"{stage.name}.bias", number, None, stage.bias.astype(np.float32))

@@ -6,18 +6,20 @@ sums to operands. The gradient of a tensor is a sum with one term for each stage
 stages and of their terms.
 """
 
+from ..functions.functions import NONE
+from ..ir.training import Loss
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
 from .operands import source_term, start_term, weights_term
 from .results import add_sums_gradient, factor_term
 from .rings import add_shared_update
-from .stages import add_like
+from .stages import add_like, identity
 from .updates import add_update
 
 __all__ = ["make_step"]
 
 
-def make_step(network, optimizer, cores=1, *, counted=False, inputs=()):
+def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Loss.CROSS_ENTROPY):
     """Returns the training step of a network.
 
     Parameters
@@ -31,6 +33,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=()):
         True: the loss of each position has a factor that the host writes, for example 0 for padding.
     inputs : sequence of str
         Inputs that get a gradient, too.
+    loss : sim.ir.training.Loss
 
     Returns
     -------
@@ -44,7 +47,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=()):
         else:
             step.stages.append(stage)
     reverse = _Reverse(step, network.stages, {*network.parameters, *inputs})
-    step.sums_gradients[step.output] = add_loss(step, counted)
+    reverse.start(add_loss(step, loss, counted))
     for number in reversed(range(len(network.stages))):
         reverse.stage(number)
     for name in inputs:
@@ -77,6 +80,14 @@ class _Reverse:
             read = {name for term in stage.terms for name in (term.source, term.weights)}
             if moved & (read | {stage.start, stage.times}):
                 moved.add(stage.output)
+
+    def start(self, gradient):
+        """Records the gradient of the network's output. If the output is sums alone, it is the gradient of the last sums."""
+        last = next(stage for stage in self.stages if stage.output == self.step.output)
+        if last.function == NONE and not (last.pool or last.softmax or last.times or last.norm):
+            self.step.sums_gradients[last.output] = gradient
+        else:
+            self._give(last.output, (len(self.stages), 0), identity(self.step, gradient))
 
     def _give(self, name, place, term):
         self.terms.setdefault(name, []).append((place, term))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..functions.functions import NONE
 from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
 from .found_norms import norms_in
 
@@ -22,12 +23,17 @@ def step_network(graph, parameters=(), masked=()):
         Numbers of stages whose results are multiplied by a mask. The masks are inputs of the network, in this order.
     """
     tensors = {one.name: StepTensor(one.name, one.channels, one.height, one.width) for one in graph.tensors.values()}
-    network = StepGraph(tensors, inputs=(graph.input,), output=graph.output)
-    trained = {}
+    network = StepGraph(tensors, inputs=graph.input_names, output=graph.output)
+    trained, tied = {}, set()
     for one in parameters:
-        is_row = one.initial.ndim == 1
-        values = one.initial.reshape(1, 1, -1) if is_row else one.initial.reshape(-1, *one.initial.shape[-2:])
-        trained[one.stage, one.term] = network.add_parameter(one.name, values, one.term is not None)
+        values = one.initial
+        if one.term is not None:
+            values = values.reshape(-1, *values.shape[-2:])
+        elif values.ndim == 1:
+            values = values.reshape(1, 1, -1)
+        trained[one.stage, one.term] = name = network.add_parameter(one.name, values, one.term is not None)
+        trained |= dict.fromkeys(one.tied, name)
+        tied |= {*one.tied}
     shapes = {number: (*graph.stages[number].result_size, graph.stages[number].channels) for number in masked}
     masks = {number: network.add_input(f"mask {number}", shape, is_mask=True) for number, shape in shapes.items()}
     norms = norms_in(graph) if parameters else {}  # the forward pass has the stages of the graph
@@ -36,7 +42,10 @@ def step_network(graph, parameters=(), masked=()):
         if number in within:
             del network.tensors[stage.output]
             continue
-        terms = tuple(_term(network, stage, place, trained.get((number, place))) for place in range(len(stage.terms)))
+        terms = tuple(
+            _term(network, stage, place, trained.get((number, place)), (number, place) in tied)
+            for place in range(len(stage.terms))
+        )
         start = trained.get((number, None))
         if start is None and stage.bias is not None:
             bias = stage.bias if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
@@ -50,15 +59,15 @@ def step_network(graph, parameters=(), masked=()):
             before = replace(made, output=f"{stage.output}, before dropout")
             made = StepStage(stage.output, (), stage.result_size, network.add_stage(before, stage.channels))
         network.stages.append(replace(made, times=masks.get(number, made.times)))
-        if graph.is_wide(stage):
+        if graph.is_wide(stage) and stage.function == NONE:
             network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *stage.result_size, wide=True)
     return network
 
 
-def _term(network, stage, place, parameter):
+def _term(network, stage, place, parameter, tied):
     term = stage.terms[place]
     weights = parameter or term.data
     if weights is None:
         weights = network.add_constant(f"{stage.name}.weights{place}", term.weights.reshape(-1, *term.weights.shape[2:]))
-    swapped = term.data is not None and not term.rows
+    swapped = tied or term.data is not None and not term.rows
     return StepTerm(term.source, weights, term.kernel, term.stride, term.dilation, term.padding, term.groups, swapped=swapped)

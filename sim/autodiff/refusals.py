@@ -1,9 +1,11 @@
 """Checks that refuse networks which cannot be trained."""
 
+import numpy as np
+
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.training import NOWHERE
+from ..ir.training import NOWHERE, Loss
 from .found_norms import norms_in
 
 __all__ = ["check_trainable"]
@@ -13,8 +15,8 @@ def _refusal(stage, cause):
     return ModelError(f"{stage.title or f'stage {stage.name!r}'}: {cause}")
 
 
-def check_trainable(graph):
-    """Checks that a graph which ends with logits can be trained. If it cannot be trained, raises a
+def check_trainable(graph, loss):
+    """Checks that a graph can be trained with a :class:`sim.ir.training.Loss`. If it cannot be trained, raises a
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
@@ -28,16 +30,21 @@ def check_trainable(graph):
         if any(0 in term.stride for term in stage.terms):
             raise _refusal(stage, "reads one position for all of its results, which can't be trained")
         _check_pool(stage)
-    if last.output != graph.output or last.result_size != (1, 1):
-        raise _refusal(last, "the model ends in more than one position; training needs one vector of logits, one for each class")
-    if last.function != NONE or last.pool or last.times:
+    _check_end(graph, last, loss)
+
+
+def _check_end(graph, last, loss):
+    if last.output != graph.output:
+        raise _refusal(last, "its result is not the model's output, which training needs of the last stage")
+    if loss is Loss.CROSS_ENTROPY and (last.function != NONE or last.pool or last.times):
         what = "a product" if last.times else "pooling" if last.pool else last.function.name
-        raise _refusal(last, f"the model ends in {what}; training needs logits, the input of Softmax")
-    if last.channels == 1:
+        raise _refusal(last, f"the model ends in {what}; training needs logits, the input of Softmax, or --loss mse")
+    if loss is Loss.CROSS_ENTROPY and last.channels == 1:
         cause = "has one result, whose Softmax is always 1: there is nothing to learn; training needs a number for each class"
-        raise _refusal(last, cause)
+        raise _refusal(last, f"{cause}, or --loss mse")
+    count = int(np.prod(graph.tensors[graph.output].shape))
     order = graph.output_order
-    if order is not None and sorted(order.tolist()) != list(range(last.channels)):
+    if order is not None and sorted(order.tolist()) != list(range(count)):
         raise _refusal(last, "the model's result omits or repeats some of its logits, which can't be trained")
 
 

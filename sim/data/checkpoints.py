@@ -53,6 +53,10 @@ class Checkpoint:
         """Returns True if the file exists."""
         return self.path.exists()
 
+    def numbered(self, number):
+        """Returns the :class:`Checkpoint` of a file beside this one whose name ends in a number."""
+        return Checkpoint(self.path.with_stem(f"{self.path.stem}-{number}"), self.command)
+
     def write(self, facts, progress, tensors):
         """Writes the checkpoint in place of the previous one, which is kept if writing fails.
 

@@ -1,23 +1,30 @@
 """Search for the initializers of an ONNX file that contain the network's parameters.
 
-The indices of all values in the initializers are written as numbers of several digits. The file is read once per digit, with each
-weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's source
-index. This method needs no rules about operators, layouts or orders. If a weight combines several values, as in a folded
+The indices of all values in the initializers are written as numbers of several digits. The file is read once per digit, with
+each weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's
+source index. This method needs no rules about operators, layouts or orders. Scales and shifts of normalizations become 1 and 0,
+because they are folded into the weights after them. A constant factor of a parameter, such as the factor of attention, is found
+by a file of numbers near 1; it must be a power of two. If a weight combines several values in another way, as in a folded
 BatchNormalization, the result is not a valid digit, and the search fails.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from ..autodiff.embeddings import with_embeddings
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 
 __all__ = ["FileWeights", "find_weights"]
 
 _BASE = 128  # base of the digits, which are written as 1 to 128: exact in every number type, also in bfloat16
+_MIXER = 10_368_889  # odd, and far from a power of two
+_ABOVE_ONE = 1 + 2.0**-7  # the next number in bfloat16
+_NORMS = ("LayerNormalization", "RMSNormalization")
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
@@ -33,18 +40,21 @@ class FileWeights:
     places : tuple of int array
         For each parameter, an array of its shape. It has the index of each value in the concatenation of all flattened
         initializers.
+    factors : tuple of array
+        For each parameter, its values divided by the values in the file.
     """
 
     model: onnx.ModelProto
     names: tuple[str, ...]
     places: tuple[np.ndarray, ...]
+    factors: tuple[np.ndarray, ...]
 
     def filled(self, values):
         """Returns the ONNX model with new values of the parameters, one array per parameter."""
         arrays = _arrays(self.model, self.names)
         flat = np.concatenate([array.ravel().astype(np.float64) for array in arrays.values()])
-        for places, array in zip(self.places, values):
-            flat[places] = array
+        for places, factors, array in zip(self.places, self.factors, values):
+            flat[places] = array.astype(np.float64) / factors
         return _with(self.model, arrays, flat)
 
 
@@ -88,36 +98,76 @@ def find_weights(path, parameters, shapes=None):
     shapes : dict or None
         Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
     """
-    model = onnx.load(path)
-    sizes = {one.initial.size for one in parameters}
+    model = _without_scales(onnx.load(path))
+    counts = Counter(one.initial.size for one in parameters)
+    sizes = {size * share for size, count in counts.items() for share in range(1, count + 1)}  # heads share one initializer
     names = tuple(
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type in _FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
+        if tensor.name not in _scales(model)
     )
     arrays = _arrays(model, names)
     total = sum(array.size for array in arrays.values())
     if total < sum(one.initial.size for one in parameters):
         return None
-    numbers, unit = [np.zeros(one.initial.shape, np.int64) for one in parameters], 1
-    while unit < total:
-        tags = 1 + np.arange(total) // unit % _BASE
-        try:
-            tagged = read_model(_with(model, arrays, tags.astype(np.float64)), path, shapes=shapes)
-            found = parameter_values(tagged, parameters)
-        except (ModelError, IndexError):
+    ones = np.random.default_rng(1).choice((1, _ABOVE_ONE), total)  # equal numbers might be read as another operation
+    found = _read(path, parameters, model, arrays, ones, shapes)
+    if found is None or any((one <= 0).any() for one in found):
+        return None
+    factors = [2.0 ** np.floor(np.log2(one)) for one in found]
+    if not all(np.isin(one / factor, (1, _ABOVE_ONE)).all() for one, factor in zip(found, factors)):
+        return None
+    numbers, unit, space = [np.zeros(one.initial.shape, np.int64) for one in parameters], 1, _BASE
+    while space < total:
+        space *= _BASE
+    mixed = np.arange(total) * _MIXER % space  # equal digits side by side might be read as another operation
+    while unit < space:
+        tags = 1 + mixed // unit % _BASE
+        found = _read(path, parameters, model, arrays, tags.astype(np.float64), shapes)
+        if found is None:
             return None
-        for place, digits in zip(numbers, found):
-            if digits is not None and digits.ndim < place.ndim:  # equal bias rows
-                digits = np.broadcast_to(digits, place.shape)
-            if digits is None or digits.shape != place.shape or not _are_digits(digits.astype(np.float32)):
+        for place, digits, factor in zip(numbers, found, factors):
+            digits = digits / factor
+            if not _are_digits(digits):
                 return None
             place += unit * (digits.astype(np.int64) - 1)
         unit *= _BASE
+    numbers = [place * pow(_MIXER, -1, space) % space for place in numbers]
     every = np.concatenate([place.ravel() for place in numbers])
     if len(np.unique(every)) < len(every) or every.max() >= total:
         return None
-    return FileWeights(model, names, tuple(numbers))
+    return FileWeights(model, names, tuple(numbers), tuple(factors))
+
+
+def _read(path, parameters, model, arrays, flat, shapes):
+    """Returns the parameters, float64, of the file with new values of its initializers. Returns None if they have other
+    shapes."""
+    try:
+        found = parameter_values(with_embeddings(read_model(_with(model, arrays, flat), path, shapes=shapes)), parameters)
+    except (ModelError, IndexError):
+        return None
+    values = []
+    for one, array in zip(parameters, found):
+        if array is not None and array.ndim < one.initial.ndim:  # equal bias rows
+            array = np.broadcast_to(array, one.initial.shape)
+        if array is None or array.shape != one.initial.shape:
+            return None
+        values.append(array.astype(np.float64))
+    return values
+
+
+def _scales(model):
+    """Returns the initializers that are scales or shifts of normalizations, {name: 1 or 0}."""
+    nodes = [node for node in model.graph.node if node.op_type in _NORMS]
+    return {name: 1.0 - place for node in nodes for place, name in enumerate(node.input[1:3])}
+
+
+def _without_scales(model):
+    """Returns a copy of a model whose normalizations have scales of 1 and shifts of 0."""
+    arrays = _arrays(model, _scales(model))
+    values = [np.full(array.size, _scales(model)[name]) for name, array in arrays.items()]
+    return _with(model, arrays, np.concatenate(values)) if arrays else model
 
 
 def _are_digits(values):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..autodiff.embeddings import with_embeddings
 from ..data.samples import random_samples
 from ..frontend.reader import read_model
 from ..golden.network import run_network
@@ -51,6 +52,8 @@ class ModelWriter:
         """
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
+        if graph.feeds:
+            raise ModelError(f"{graph.name}: its file cannot hold the new weights, and no plain model has embeddings")
         model = plain_model(graph)
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):
@@ -63,7 +66,8 @@ class ModelWriter:
         values = parameter_values(graph, self._parameters)
         model = self._weights.filled(values)
         try:
-            again = parameter_values(read_model(model, self._path, shapes=self._shapes), self._parameters)
+            again = with_embeddings(read_model(model, self._path, shapes=self._shapes))
+            again = parameter_values(again, self._parameters)
         except (ModelError, IndexError):
             return None
         return model if all(map(_same_bits, again, values)) else None

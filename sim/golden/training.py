@@ -17,8 +17,10 @@ from ..autodiff.network import step_network
 from ..functions.derivatives import Derivative
 from ..ir.errors import ModelError
 from ..ir.graph import Graph
+from ..ir.training import Loss
 from .arithmetic import bfloat16, round_bfloat16
 from .function_tables import table_of
+from .losses import Positions, cross_entropy, loss_of, one_hot
 from .ring import held_by
 from .shards import shards_of
 from .steps import run_step, segments_of, whole_of_segments
@@ -66,10 +68,10 @@ class StepResult:
     ----------
     state : TrainingState
         Parameters and optimizer state after the step.
-    logits : float32 (batch, classes)
+    logits : float32 (batch, output size)
         In the order of the model's outputs, computed with the weights before the step.
     loss : float
-        Mean cross-entropy over the batch.
+        Mean loss over the counted positions of the batch.
     gradients : list of float32 array
         Gradient of each parameter, summed over the batch.
     tensors : dict of str to array (batch, height, width, channels)
@@ -109,28 +111,17 @@ def bound_graph(graph, state) -> Graph:
             terms = list(stage.terms)
             terms[one.term] = replace(terms[one.term], weights=values)
             stages[one.stage] = replace(stage, terms=tuple(terms))
+        for number, place in one.tied:
+            terms = list(stages[number].terms)
+            terms[place] = replace(terms[place], weights=np.ascontiguousarray(values.swapaxes(2, 3)))
+            stages[number] = replace(stages[number], terms=tuple(terms))
     return replace(graph.graph, stages=tuple(stages))
 
 
-def one_hot(labels, classes, smoothing=0.0):
-    """Returns targets, bfloat16 (batch, classes), for class numbers. With label smoothing, each target is `smoothing / classes`,
-    plus 1 - smoothing at the label."""
-    there = np.asarray(labels)[:, None] == np.arange(classes)
-    return round_bfloat16((there * (1 - smoothing) + smoothing / classes).astype(np.float32))
-
-
-def cross_entropy(logits, targets):
-    """Returns the mean of `-sum of T log softmax(logits)` over the batch, computed in binary64."""
-    values, shares = np.asarray(logits, np.float64), np.asarray(targets).astype(np.float64)
-    with np.errstate(all="ignore"):
-        values = values - values.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(values).sum(axis=1)) * shares.sum(axis=1) - (shares * values).sum(axis=1)
-    return float(losses.mean())
-
-
 def forward(graph, x, sums=None):
-    """Returns all tensors of a network, {name: (batch, height, width, channels)}. `sums` is as in :func:`step`."""
-    values, _ = run_step(step_network(graph), {graph.input: graph.arrange_input(x)}, sums)
+    """Returns all tensors of a network, {name: (batch, height, width, channels)}, for values that the core reads. `sums` is as in
+    :func:`step`."""
+    values, _ = run_step(step_network(graph), graph.arrange_inputs(x), sums)
     return values
 
 
@@ -155,10 +146,10 @@ def step_graph(graph, optimizer, masked=(), cores=1):
     for stage in (graph.graph.stages[number] for number in graph.differentiated):
         if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
             slope_table(stage)
-    return make_step(network, optimizer, cores)
+    return make_step(network, optimizer, cores, counted=graph.counted, loss=graph.loss)
 
 
-def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):
+def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1, counted=None):
     """Computes one training step.
 
     Parameters
@@ -168,9 +159,9 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     optimizer : Sgd or Adam
         From :mod:`sim.ir.optimizers`.
     x : float32 or bfloat16 (batch, input size)
-        Samples, in the order of the model's input.
-    targets : bfloat16 (batch, classes)
-        In the order of the model's outputs; see :func:`one_hot`.
+        Values that the core reads, as :func:`sim.golden.network.core_input` returns them.
+    targets : bfloat16 (batch, output size)
+        In the order of the model's outputs; see :class:`sim.golden.losses.Positions`.
     rate : float
     masks : dict of int to bfloat16 (batch, height, width, channels), or None
         Dropout masks of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
@@ -179,6 +170,8 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
         bits.
     cores : int
         Number of cores in the ring. Each processes an equal share of the samples, in order.
+    counted : array (batch, positions) or None
+        Factor of the loss of each position, 1 or 0, if the graph is `counted`. Default: 1.
 
     Returns
     -------
@@ -192,12 +185,10 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     masks, shards, network = masks or {}, shards_of(len(x), cores), graph.graph
     made = step_graph(graph, optimizer, tuple(sorted(masks)), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
-    ordered = np.array(np.asarray(targets, bfloat16))
-    if network.output_order is not None:
-        ordered[:, network.output_order] = targets
-    values = dict(zip(made.inputs, (network.arrange_input(x), *(masks[number] for number in sorted(masks)))))
-    values[made.targets] = ordered.reshape(len(x), 1, 1, -1)
-    factors = optimizer.factors(rate, len(x), state.steps + 1)
+    inputs = network.arrange_inputs(x)
+    values = inputs | dict(zip(made.inputs[len(inputs) :], (masks[number] for number in sorted(masks))))
+    values |= _wanted(made, network, targets, counted)
+    factors = optimizer.factors(rate, _divisor(graph, len(x), counted), state.steps + 1)
     values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in made.factors.items()}
     shared, kept = _kept(made, state, cores)
     tensors, own = run_step(made, values | shared, sums, kept, shards)
@@ -207,9 +198,32 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
         masters.append(whole(made.state[made.masters[name]]))
         slots.append({slot: whole(made.state[tensor]) for slot, tensor in made.slots[name].items()})
         gradients.append(whole(made.gradients[name]))
-    logits = network.arrange_output(tensors[made.output])
-    after = TrainingState(masters, slots, state.steps + 1)
-    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors)
+    logits = network.arrange_output(tensors[made.output].astype(np.float32, copy=False))
+    after, places = TrainingState(masters, slots, state.steps + 1), Positions(network)
+    loss = loss_of(graph.loss, places.vectors(logits), places.vectors(targets), counted)
+    return StepResult(after, logits, loss, gradients, tensors)
+
+
+def _wanted(made, network, targets, counted):
+    """Returns the tensors of the targets and of the factors of the positions, in the order of the output tensor."""
+    shape = network.tensors[network.output].shape
+    ordered = np.array(np.asarray(targets, bfloat16))
+    if network.output_order is not None:
+        ordered[:, network.output_order] = targets
+    values = {made.targets: ordered.reshape(len(ordered), *shape)}
+    if made.counted:
+        factors = np.ones((len(ordered), shape[0] * shape[1]), bfloat16)
+        if counted is not None:
+            factors[:, Positions(network).tensor] = counted
+        values[made.counted] = factors.reshape(len(ordered), *shape[:2], 1)
+    return values
+
+
+def _divisor(graph, batch, counted):
+    """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
+    height, width, channels = graph.graph.tensors[graph.graph.output].shape
+    positions = batch * height * width if counted is None else max(1, int(np.sum(np.asarray(counted).astype(np.int64))))
+    return positions if graph.loss is Loss.CROSS_ENTROPY else positions * channels / 2
 
 
 def _kept(made, state, cores):

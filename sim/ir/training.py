@@ -1,15 +1,23 @@
 """A network that can be trained, and its parameters."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
 from .graph import Graph
 
-__all__ = ["Parameter", "TrainingGraph", "NOWHERE"]
+__all__ = ["Loss", "Parameter", "TrainingGraph", "NOWHERE"]
 
 #: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
+
+
+class Loss(StrEnum):
+    """The loss of a position: the cross-entropy of the Softmax of its channels, or the mean square of their errors."""
+
+    CROSS_ENTROPY = "cross-entropy"
+    SQUARED_ERROR = "mse"
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,33 +33,42 @@ class Parameter:
         Index of the term in the stage. None: the parameter is the stage's bias.
     initial : float32 array
         Initial values: weights (kernel height, kernel width, channels of the source, channels of the result), or bias (channels
-        of the result,).
+        of the result,) or (height, width, channels of the result).
+    tied : tuple of (int, int)
+        Further terms, as (stage, term), whose weights are the transpose of this parameter.
     """
 
     name: str
     stage: int
     term: int | None
     initial: np.ndarray = field(repr=False)
+    tied: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingGraph:
-    """A network to be trained with softmax cross-entropy.
+    """A network to be trained.
 
     Parameters
     ----------
     graph : Graph
-        The forward pass, up to the logits.
+        The forward pass, up to the logits. A table of embeddings is the weights of a stage that reads one-hot rows.
     parameters : tuple of Parameter
+    loss : Loss
+    counted : bool
+        The host writes a factor for the loss of each position: 1, or 0 for padding.
     """
 
     graph: Graph
     parameters: tuple[Parameter, ...]
+    loss: Loss = field(default=Loss.CROSS_ENTROPY, kw_only=True)
+    counted: bool = field(default=False, kw_only=True)
 
     @property
     def differentiated(self):
         """Numbers of the stages that depend on a parameter: the trained stages, and the stages between them and the end."""
-        trained, moved, found = {one.stage for one in self.parameters}, set(), []
+        trained = {one.stage for one in self.parameters} | {stage for one in self.parameters for stage, _ in one.tied}
+        moved, found = set(), []
         for number, stage in enumerate(self.graph.stages):
             read = {name for term in stage.terms for name in (term.source, term.data)}
             if number in trained or moved & (read | {stage.times}):

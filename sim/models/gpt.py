@@ -2,15 +2,13 @@
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from safetensors.numpy import load_file
 
 from .gpt_text import ALPHABET
+from .gpt_weights import HEADS, LAYERS, TOKENS, WIDTH, read_weights
 from .shipped import GPT
 
 __all__ = ["HEADS", "LAYERS", "TOKENS", "WIDTH", "distances", "gpt_model", "state_names"]
 
-#: Letters that attention reaches, channels of a letter, heads, and blocks.
-TOKENS, WIDTH, HEADS, LAYERS = 32, 64, 4, 2
 _EACH = WIDTH // HEADS
 
 
@@ -36,12 +34,13 @@ class _Writer:
         New letters in a run.
     past : int
         Letters whose keys and values are inputs.
+    weights : dict of str to array
     """
 
-    def __init__(self, tokens, past):
+    def __init__(self, tokens, past, weights):
         self.tokens, self.past = tokens, past
         self.nodes = []
-        self.constants = {name: value.astype(np.float32) for name, value in load_file(GPT).items()}
+        self.constants = {name: value.astype(np.float32) for name, value in weights.items()}
 
     def constant(self, name, value):
         self.constants[name] = np.asarray(value)
@@ -112,7 +111,7 @@ class _Writer:
         return self.add("Add", [x, fed], f"{name}.out")
 
 
-def gpt_model(tokens=TOKENS, past=0):
+def gpt_model(tokens=TOKENS, past=0, weights=None, has_state=True):
     """Returns the GPT as an onnx.ModelProto.
 
     Inputs are `ids`, int64 (batch, tokens), and with `past` the keys and values of the letters before, `past_k_0`, ..., float32
@@ -125,8 +124,12 @@ def gpt_model(tokens=TOKENS, past=0):
         New letters in a run.
     past : int
         Letters before them.
+    weights : dict of str to array or None
+        As :func:`sim.models.gpt_weights.read_weights` returns them. Default: the shipped weights.
+    has_state : bool
+        False: `logits` is the only output, for training.
     """
-    writer = _Writer(tokens, past)
+    writer = _Writer(tokens, past, read_weights(GPT) if weights is None else weights)
     x = writer.add("Gather", ["letters.weight", "ids"], "embedded", axis=0)
     for layer in range(LAYERS):
         x = writer.block(x, layer)
@@ -136,7 +139,8 @@ def gpt_model(tokens=TOKENS, past=0):
     if past:
         inputs += [helper.make_tensor_value_info(f"past_{name}", floats, ("batch", HEADS, past, _EACH)) for name in state_names()]
     outputs = [helper.make_tensor_value_info("logits", floats, ("batch", tokens, len(ALPHABET)))]
-    outputs += [helper.make_tensor_value_info(name, floats, ("batch", HEADS, tokens, _EACH)) for name in state_names()]
+    states = state_names() if has_state else ()
+    outputs += [helper.make_tensor_value_info(name, floats, ("batch", HEADS, tokens, _EACH)) for name in states]
     constants = [numpy_helper.from_array(value, name) for name, value in writer.constants.items()]
     graph = helper.make_graph(writer.nodes, "gpt", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["GPT", "SHIPPED"]
+__all__ = ["GPT", "GPT_NAME", "SHIPPED"]
 
 _HERE = Path(__file__).parent
 
@@ -17,3 +17,5 @@ SHIPPED = {
 
 #: Weights of the character GPT, which `scripts/train/gpt.py` trained.
 GPT = _HERE / "gpt.safetensors"
+#: Name of the character GPT for `tpu train --model`.
+GPT_NAME = "gpt"

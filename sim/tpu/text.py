@@ -1,18 +1,19 @@
 """Text by the shipped character GPT, letter by letter, on any backend; keys and values of the attention stay between the runs."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
 from amaranth_tpu.hw.tools.process import build_directory
 
 from ..compiler.report import planned_layers
+from ..data.whole_files import write_file
 from ..models.gpt import TOKENS, gpt_model, state_names
 from ..models.gpt_text import decoded, encoded
 from .load import load
 
-__all__ = ["PARTS", "Letter", "cycles_by_part", "written"]
+__all__ = ["PARTS", "Letter", "cycles_by_part", "saved_model", "written"]
 
 #: Parts of the network, and the parts of the names of their layers; the first that is found counts.
 PARTS = {
@@ -40,12 +41,17 @@ class Letter:
     run: object
 
 
-def _model(name, tokens, past):
-    folder = build_directory() / "gpt"
+def _model(tokens, past, weights):
+    return load(saved_model(gpt_model(tokens, past, weights)))
+
+
+def saved_model(model):
+    """Saves an onnx.ModelProto in the folder of generated files, under a name of its own. Returns the path."""
+    folder, content = build_directory() / "gpt", model.SerializeToString(deterministic=True)
     folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.onnx"
-    onnx.save(gpt_model(tokens, past), path)
-    return load(path)
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.onnx"
+    write_file(path, content)
+    return path
 
 
 def _chosen(logits, temperature, random):
@@ -65,7 +71,7 @@ def cycles_by_part(program):
     return cycles
 
 
-def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1):
+def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1, weights=None):
     """Continues a text. Yields a :class:`Letter` for each new letter.
 
     The prompt runs as one batch of 32 letters; line ends fill a shorter one, and of a longer one the last 32 letters count. Each
@@ -82,6 +88,8 @@ def written(prompt, letters, on="model", *, core="default", temperature=0.5, see
         Divisor of the logits; 0 chooses the most likely letter.
     seed : int
         Seed of the random choice.
+    weights : dict of str to array or None
+        As :func:`sim.models.gpt_weights.read_weights` returns them. Default: the shipped weights.
 
     Raises
     ------
@@ -90,8 +98,8 @@ def written(prompt, letters, on="model", *, core="default", temperature=0.5, see
     """
     random = np.random.default_rng(seed)
     ids = encoded("\n" * TOKENS + prompt)[-TOKENS:]
-    run = _model("prompt", TOKENS, 0).run({"ids": ids[None]}, on, core=core).check()
-    one = _model("letter", 1, TOKENS - 1) if letters > 1 else None
+    run = _model(TOKENS, 0, weights).run({"ids": ids[None]}, on, core=core).check()
+    one = _model(1, TOKENS - 1, weights) if letters > 1 else None
     state = {name: run.outputs[name] for name in state_names()}
     while True:
         chosen = _chosen(run.outputs["logits"][0, -1], temperature, random)

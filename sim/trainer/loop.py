@@ -23,7 +23,9 @@ class TrainingRun:
     ----------
     training : Training
     checkpoints : Checkpoint or None
-        Checkpoint to write after each epoch, every 30 s, and when the run is interrupted.
+        Checkpoint to write after each evaluation, every 30 s, and when the run is interrupted.
+    keep_all : bool
+        A copy of the checkpoint stays for each evaluation.
     comparison : StepComparison or None
         Comparison with a core. It receives every step since the start or resume, until it is complete.
     log : EventLog or None
@@ -31,11 +33,12 @@ class TrainingRun:
     on_step : callable or None
         Called with the :class:`.Batch` of each step. If it returns True, training ends.
     on_epoch : callable or None
-        Called with the :class:`.EpochFigures` of each epoch. If it returns True, training ends.
+        Called with the :class:`.EpochFigures` of each evaluation. If it returns True, training ends.
     """
 
     training: Training
     checkpoints: Checkpoint | None = None
+    keep_all: bool = False
     comparison: StepComparison | None = None
     log: EventLog | None = None
     on_step: object = None
@@ -65,6 +68,8 @@ class TrainingRun:
                     if self.log:
                         self.log.flush()  # a run that resumes from this checkpoint does not log these steps again
                     save(self.training, self.checkpoints)
+                    if ended and self.keep_all:
+                        save(self.training, self.checkpoints.numbered(self.training.step_number))
                     written = time.monotonic()
             if self.comparison:
                 self.comparison.finish()  # the pending steps do not fill a simulation
@@ -77,24 +82,28 @@ class TrainingRun:
                 self.log.close()
 
     def _step(self):
-        """Computes one training step. Returns True after the last step of an epoch."""
+        """Computes one training step. Returns True if the network was evaluated after it."""
         training = self.training
         batch, before = training.next_batch(), training.position.state
+        evaluated = len(training.position.history)
         score, logits = training.step(batch)
         if self.comparison and not self.comparison.complete:
             self.comparison.add(before, batch, training.position.state, logits)
-        number = batch.epoch * training.steps + batch.number + 1
+        number = training.step_number
         if self.log:
-            self.log.add(number, loss=score.loss, accuracy=score.accuracy, rate=batch.rate)
+            self.log.add(number, **_given(loss=score.loss, accuracy=score.accuracy, rate=batch.rate))
         if self.on_step and self.on_step(batch) is True:
             self.stopped = True
-        ended = training.position.epoch > batch.epoch
+        ended = len(training.position.history) > evaluated
         if ended:
             figures = training.position.history[-1]
             if self.log:
-                measured = {"measured_loss": figures.measured_loss, "measured_accuracy": figures.accuracy}
-                self.log.add(number, **{name: value for name, value in measured.items() if value is not None})
+                self.log.add(number, **_given(measured_loss=figures.measured_loss, measured_accuracy=figures.accuracy))
                 self.log.flush()
             if self.on_epoch and self.on_epoch(figures) is True:
                 self.stopped = True
         return ended
+
+
+def _given(**values):
+    return {name: value for name, value in values.items() if value is not None}

@@ -10,6 +10,7 @@ from ..data.printable import printable
 from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
+from ..ir.training import Loss
 from .comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
@@ -22,9 +23,10 @@ _RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001)}  # learning rates: dense n
 _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
 
 
-def trainable_network(graph):
+def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
     """Returns the :class:`sim.ir.training.TrainingGraph` of a network from an ONNX file. Raises ModelError if it cannot be
-    trained. A file with ONNX's own `training_info` is refused, because it describes another training."""
+    trained with a :class:`sim.ir.training.Loss`. A file with ONNX's own `training_info` is refused, because it describes
+    another training."""
     if len(graph.origin.inputs) > 1 or graph.origin.is_split:
         raise ModelError(
             f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"
@@ -33,10 +35,10 @@ def trainable_network(graph):
         raise ModelError(
             f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
         )
-    return differentiate(graph)
+    return differentiate(graph, loss)
 
 
-def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, epochs, seed, dropout=0.0, patience=None, cores=1):
+def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, seed, dropout=0.0, **settings):
     """Checks the hyperparameters of a training run. Returns its :class:`sim.trainer.training.Plan`.
 
     Parameters
@@ -47,8 +49,10 @@ def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, epochs, 
         None: 0.1 for SGD, or 0.05 for a CNN; 0.001 for Adam.
     schedule : str
         Learning rate schedule, in a form of :data:`sim.trainer.schedules.FORMS`.
-    batch_size, epochs, seed, dropout, patience, cores
-        As `batch`, `epochs`, `seed`, the share of `dropout`, `patience` and `cores` in the plan.
+    batch_size, seed, dropout
+        As `batch`, `seed` and the share of `dropout` in the plan.
+    settings
+        Further fields of the plan: `epochs` or `steps`, `measure_every`, `patience`, `keep_best`, `cores`.
 
     Raises
     ------
@@ -56,23 +60,13 @@ def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, epochs, 
     """
     rate = _RATES[type(optimizer).__name__][graph.is_convolutional] if learning_rate is None else learning_rate
     try:
-        shards_of(batch_size, cores)
+        shards_of(batch_size, settings.get("cores", 1))
         schedule = parse_schedule(schedule)
         dropout = Dropout(dropout, seed)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
     _check_factors(optimizer, rate, batch_size)
-    return Plan(
-        optimizer=optimizer,
-        rate=rate,
-        schedule=schedule,
-        batch=batch_size,
-        epochs=epochs,
-        seed=seed,
-        dropout=dropout,
-        patience=patience,
-        cores=cores,
-    )
+    return Plan(optimizer=optimizer, rate=rate, schedule=schedule, batch=batch_size, seed=seed, dropout=dropout, **settings)
 
 
 def _check_factors(optimizer, rate, batch):

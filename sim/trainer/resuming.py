@@ -13,6 +13,7 @@ from .training import Best, EpochFigures, check_finite
 __all__ = ["FILE", "checkpoint_in", "facts_of", "save", "restore"]
 
 FILE = "checkpoint.safetensors"
+_FIGURES = ("losses", "right", "counts")
 
 
 def checkpoint_in(folder):
@@ -23,7 +24,10 @@ def checkpoint_in(folder):
 def facts_of(training):
     """Returns all settings that determine the bits and statistics of a training run, as `{name: text or number}`."""
     plan = training.plan
-    over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
+    length = f"{plan.epochs} epochs" if plan.steps is None else f"{plan.steps} steps"
+    over = f" over {length}" if plan.schedule.depends_on_epochs else ""
+    every = plan.measure_every or training.steps
+    evaluation = f"every {every} steps" + (f" and after {training.total}" if training.total % every else "")
     return {
         "network": _digest(training.network),
         "optimizer": repr(plan.optimizer),
@@ -34,6 +38,8 @@ def facts_of(training):
         "schedule": plan.schedule.text + over,
         "data": training.samples.digest,
         "measured": training.measured and training.measured.digest,
+        "evaluation": evaluation,
+        "loss": training.network.loss.value,
     }
 
 
@@ -83,7 +89,7 @@ def save(training, checkpoints):
     done = training.step_number
     check_finite(position.state, done)
     tensors = _tensors_of(training.network, position.state)
-    tensors |= {"losses": training.losses.ravel()[:done], "right": training.right.ravel()[:done]}
+    tensors |= {name: getattr(training, name)[:done] for name in _FIGURES}
     progress = {
         "epoch": position.epoch,
         "number": position.number,
@@ -98,7 +104,8 @@ def save(training, checkpoints):
 
 
 def restore(training, checkpoints):
-    """Restores the position of a training run from a checkpoint. The best epoch is restored only if the plan has `patience`.
+    """Restores the position of a training run from a checkpoint. The best evaluation is restored only if the plan has
+    `patience` or `keep_best`.
 
     Raises
     ------
@@ -116,22 +123,24 @@ def restore(training, checkpoints):
         best = progress["best"]
         if best:
             best = Best(*best, [np.array(tensors[f"best/{one.name}"]).reshape(one.initial.shape) for one in network.parameters])
-        losses, right = tensors["losses"], tensors["right"]
-        if not (
-            len(losses) == len(right) == done and len(history) == progress["epoch"] and 0 <= progress["number"] < training.steps
-        ):
+        figures = [tensors[name] for name in _FIGURES]
+        if not (all(len(one) == done for one in figures) and 0 <= progress["number"] < training.steps):
             raise ValueError
         state = _state_of(network, training.plan.optimizer, tensors, int(progress["steps"]))
     except (KeyError, TypeError, ValueError):
         raise checkpoints.damaged() from None
-    if done > training.losses.size:
-        raise checkpoints.error(f"has {progress['epoch']} epochs already; give more epochs")
-    training.losses.ravel()[:done], training.right.ravel()[:done] = losses, right
+    if done > training.total:
+        length = f"{progress['epoch']} epochs" if training.plan.steps is None else f"{done} steps"
+        raise checkpoints.error(f"has {length} already; give more {length.split()[1]}")
+    if len(history) != training.evaluations(done):
+        raise checkpoints.damaged()
+    for name, values in zip(_FIGURES, figures):
+        getattr(training, name)[:done] = values
     training.position = replace(
         position,
         state=state,
         epoch=progress["epoch"],
         number=progress["number"],
         history=history,
-        best=None if training.plan.patience is None else best,
+        best=best if training.plan.patience or training.plan.keep_best else None,
     )

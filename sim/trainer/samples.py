@@ -1,4 +1,4 @@
-"""Labelled samples for training, and the loss and accuracy of a network on them."""
+"""Samples with labels or wanted numbers for training, and the loss and accuracy of a network on them."""
 
 import functools
 import hashlib
@@ -6,22 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data.array_files import PADDING
 from ..data.digits import DataError
 from ..golden.arithmetic import round_bfloat16
-from ..golden.training import cross_entropy, one_hot
+from ..golden.losses import Positions, cross_entropy, one_hot, squared_error
+from ..ir.training import Loss
 
-__all__ = ["LabelledSamples", "Score"]
+__all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
-    """Samples and their classes.
+    """Samples and their classes, or the numbers that a network should compute.
 
     Parameters
     ----------
-    rows : bfloat16 (count, values of a sample)
-    labels : int64 (count,)
-        Class numbers, counted from 0.
+    rows : bfloat16 or float32 (count, values of a sample)
+        float32 for models whose inputs are row numbers of tables.
+    labels : int64 (count,) or (count, positions); bfloat16 (count, output size)
+        Class numbers, counted from 0; `PADDING` does not count. Wanted numbers for the squared error.
     """
 
     rows: np.ndarray
@@ -29,14 +32,13 @@ class LabelledSamples:
 
     @classmethod
     def checked(cls, rows, labels, classes, what="the data"):
-        """Rounds float32 rows to bfloat16 and checks the labels. Raises DataError, one line, if a label is not below `classes`.
-        `what` names the samples in the message."""
+        """Rounds float32 rows to bfloat16 and checks the labels. Raises DataError, one line, if a label is neither below
+        `classes` nor `PADDING`. `what` names the samples in the message."""
         labels = np.asarray(labels).astype(np.int64)
-        wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+        wrong = np.argwhere(((labels < 0) | (labels >= classes)) & (labels != PADDING))
         if len(wrong):
-            raise DataError(
-                f"{what}: label {labels[wrong[0]]} of sample {wrong[0]} is not a class of the model, 0 to {classes - 1}"
-            )
+            where = f"sample {wrong[0][0]}" + (f", position {wrong[0][1]}," if labels.ndim > 1 else "")
+            raise DataError(f"{what}: label {labels[tuple(wrong[0])]} of {where} is not a class of the model, 0 to {classes - 1}")
         return cls(round_bfloat16(rows), labels)
 
     def __len__(self):
@@ -46,13 +48,52 @@ class LabelledSamples:
         """Returns the samples with the given numbers, in the given order."""
         return LabelledSamples(self.rows[numbers], self.labels[numbers])
 
+    @property
+    def is_padded(self):
+        """Returns True if a label is `PADDING`."""
+        return self.labels.dtype == np.int64 and bool((self.labels == PADDING).any())
+
     @functools.cached_property
     def digest(self):
         """Returns a digest of samples and labels, which depends on their order."""
         digest = hashlib.sha256(str(self.rows.shape).encode())
-        digest.update(np.ascontiguousarray(self.rows).view(np.uint16).data)
-        digest.update(self.labels.data)
+        for array in (self.rows, self.labels):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()[:32]
+
+
+def windows_of_text(ids, tokens):
+    """Returns samples of `tokens` consecutive token ids, whose labels are the ids one place later. Windows do not overlap; the
+    end of the text that does not fill a window is dropped."""
+    count = (len(ids) - 1) // tokens
+    rows, labels = (np.asarray(ids)[first : first + count * tokens].reshape(count, tokens) for first in (0, 1))
+    return LabelledSamples(rows.astype(np.float32), labels.astype(np.int64))
+
+
+class Objective:
+    """The loss of a network, with the arrangement of its results.
+
+    Parameters
+    ----------
+    network : sim.ir.training.TrainingGraph
+    """
+
+    def __init__(self, network):
+        self.network, self.positions = network, Positions(network.graph)
+
+    def targets(self, labels):
+        """Returns `(targets, counted)` of a step, as :func:`sim.golden.training.step` takes them."""
+        if self.network.loss is Loss.SQUARED_ERROR:
+            return labels, None
+        counted = (np.asarray(labels).reshape(len(labels), -1) != PADDING).astype(np.int64) if self.network.counted else None
+        return self.positions.targets(labels), counted
+
+    def score(self, results, labels):
+        """Returns the :class:`Score` of results (count, output size)."""
+        vectors = self.positions.vectors(results)
+        if self.network.loss is Loss.SQUARED_ERROR:
+            return Score(squared_error(vectors, self.positions.vectors(labels)), None, len(labels))
+        return Score.of(vectors, np.asarray(labels).reshape(len(labels), -1))
 
 
 @dataclass(frozen=True)
@@ -62,22 +103,25 @@ class Score:
     Parameters
     ----------
     loss : float
-        Mean cross-entropy over the samples.
-    right, count : int
-        Number of correctly classified samples, and of all samples.
+        Mean loss over the counted positions of the samples.
+    right : int or None
+        Number of correctly classified positions. None for the squared error.
+    count : int
+        Number of counted positions; of samples for the squared error.
     """
 
     loss: float
-    right: int
+    right: int | None
     count: int
 
     @property
     def accuracy(self):
-        """Returns the fraction of correctly classified samples, 0 to 1."""
-        return self.right / self.count
+        """Returns the fraction of correctly classified positions, 0 to 1, or None for the squared error."""
+        return None if self.right is None else self.right / max(1, self.count)
 
     @classmethod
     def of(cls, logits, labels):
-        """Computes loss and accuracy of logits (count, classes) for labels (count,)."""
-        loss = cross_entropy(logits, one_hot(labels, logits.shape[1]))
-        return cls(loss, int((logits.argmax(axis=1) == labels).sum()), len(labels))
+        """Computes loss and accuracy of logits (..., classes) for labels (...); `PADDING` does not count."""
+        counted = labels != PADDING
+        loss = cross_entropy(logits, one_hot(labels, logits.shape[-1]), None if counted.all() else counted)
+        return cls(loss, int((logits.argmax(axis=-1) == labels).sum()), int(counted.sum()))

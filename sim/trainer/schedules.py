@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["RateSchedule", "parse_schedule", "DEFAULT", "FORMS"]
 
@@ -11,8 +11,10 @@ _FIFTHS = ((0.0, 1.0), (0.4, 0.5), (0.6, 0.2), (0.8, 0.1))
 DEFAULT = "fifths"
 #: Forms of the option `--schedule`, for its help and errors.
 FORMS = (
-    "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `steps:2,4:0.1` (times 0.1 after epochs 2 and 4), "
-    "`exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, such as `1,1,.5,.2,.1`"
+    "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `cosine` (falls to 0) or `cosine:0.1` (to a tenth), "
+    "`steps:2,4:0.1` (times 0.1 after epochs 2 and 4), `exponential:0.95` (times 0.95 after each epoch), "
+    "`exponential:0.96/100000` (times 0.96 over 100,000 steps), or the factor of each epoch, such as `1,1,.5,.2,.1`; "
+    "`warmup:50+` before one of them rises over 50 steps first"
 )
 
 
@@ -25,43 +27,53 @@ class RateSchedule:
     text : str
         The schedule as written by the user.
     kind : str
-        `constant`, `fifths`, `steps`, `exponential` or `list`.
+        `constant`, `fifths`, `cosine`, `steps`, `exponential` or `list`.
     numbers : tuple of float
         For `steps`: the epochs after which the rate falls. For `list`: the factor of each epoch; later epochs use the last
         factor.
     factor : float
-        Factor applied at each fall of `steps`, or after each epoch of `exponential`.
+        Factor applied at each fall of `steps`, or after each epoch of `exponential`; for `cosine`, the last factor.
+    over : int or None
+        For `exponential`: number of steps over which the factor applies, in place of an epoch.
+    warmup : int
+        Number of steps over which the rate first rises, in equal parts.
     """
 
     text: str
     kind: str
     numbers: tuple[float, ...] = ()
     factor: float = 1.0
+    over: int | None = None
+    warmup: int = 0
 
     @property
     def depends_on_epochs(self):
-        """Returns True if the factor depends on the total number of epochs."""
-        return self.kind == "fifths"
+        """Returns True if the factor depends on the total number of steps."""
+        return self.kind in ("fifths", "cosine")
 
-    def at(self, epoch, step, steps, epochs):
+    def at(self, step, steps, total):
         """Returns the factor of the learning rate at a step.
 
         Parameters
         ----------
-        epoch : int
-            Number of the epoch, counted from 0.
-        step, steps : int
-            Number of the step within the epoch, counted from 0; and number of steps per epoch.
-        epochs : int
-            Total number of epochs.
+        step : int
+            Number of the step, counted from 0.
+        steps, total : int
+            Number of steps per epoch, and in the whole training.
         """
+        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        return rise * self._fall(step, step // steps, total)
+
+    def _fall(self, step, epoch, total):
         if self.kind == "fifths":
-            share = (epoch * steps + step) / (epochs * steps)
+            share = step / total
             return [factor for start, factor in _FIFTHS if start <= share][-1]
+        if self.kind == "cosine":
+            return self.factor + (1 - self.factor) * (0.5 + 0.5 * math.cos(math.pi * step / total))
         if self.kind == "steps":
             return self.factor ** bisect_right(self.numbers, epoch)
         if self.kind == "exponential":
-            return self.factor**epoch
+            return self.factor ** (step / self.over if self.over else epoch)
         return self.numbers[min(epoch, len(self.numbers) - 1)] if self.kind == "list" else 1.0
 
 
@@ -77,22 +89,38 @@ def _factor(text):
     return factor
 
 
+def _parsed(text, kind, parts):
+    """Returns the schedule of one form, or None for an unknown form. Raises ValueError for wrong numbers."""
+    match kind, parts:
+        case (("constant" | "fifths"), []):
+            return RateSchedule(text, kind)
+        case "cosine", [*factor]:
+            return RateSchedule(text, kind, factor=_factor(*factor)) if factor else RateSchedule(text, kind, factor=0.0)
+        case "steps", [epochs, factor]:
+            numbers = _numbers(epochs, int)
+            return RateSchedule(text, kind, numbers, _factor(factor)) if list(numbers) == sorted({*numbers}) else None
+        case "exponential", [factor]:
+            factor, *over = factor.split("/")
+            (over,) = (*_numbers(",".join(over), int),) if over else (None,)
+            return RateSchedule(text, kind, factor=_factor(factor), over=over)
+        case _, []:
+            return RateSchedule(text, "list", _numbers(kind, float))
+    return None
+
+
 def parse_schedule(text):
     """Parses a schedule such as `steps:2,4:0.1`. Returns a :class:`RateSchedule`. Raises ValueError, with a message of one line,
     for other forms."""
-    kind, *parts = text.strip().split(":")
+    first, plus, rest = text.strip().partition("+")
     try:
-        match kind, parts:
-            case (("constant" | "fifths"), []):
-                return RateSchedule(text, kind)
-            case "steps", [epochs, factor]:
-                numbers = _numbers(epochs, int)
-                if list(numbers) == sorted({*numbers}):
-                    return RateSchedule(text, kind, numbers, _factor(factor))
-            case "exponential", [factor]:
-                return RateSchedule(text, kind, factor=_factor(factor))
-            case _, []:
-                return RateSchedule(text, "list", _numbers(kind, float))
-    except ValueError:
+        warmup = 0
+        if plus:
+            word, warmup = first.split(":")
+            (warmup,) = _numbers(warmup, int)
+            rest = rest if word == "warmup" else ""
+        kind, *parts = (rest if plus else first).split(":")
+        if schedule := _parsed(text, kind, parts):
+            return replace(schedule, warmup=warmup)
+    except (TypeError, ValueError):
         pass
     raise ValueError(f"{text!r} is not a schedule; write {FORMS.replace('`', '')}")

@@ -11,11 +11,13 @@ import numpy as np
 
 from ..data.digits import DataError
 from ..golden.dropout import Dropout
+from ..golden.network import core_input
 from ..golden.sums import Sums
-from ..golden.training import TrainingState, bound_graph, forward, one_hot, step
+from ..golden.training import TrainingState, bound_graph, forward, step
+from ..ir.training import Loss
 from .errors import TrainingError
 from .order import epoch_order
-from .samples import Score
+from .samples import Objective, Score
 from .schedules import RateSchedule
 
 _MEASURED = 500  # samples per forward pass of an evaluation
@@ -43,8 +45,14 @@ class Plan:
         Seed of the sample order.
     dropout : Dropout
     patience : int or None
-        Early stopping: training stops after this number of epochs without a lower validation loss. The result then has the
-        parameters of the best epoch.
+        Early stopping: training stops after this number of evaluations without a lower validation loss. The result then has the
+        parameters of the best evaluation.
+    keep_best : bool
+        The result has the parameters of the best evaluation, without early stopping, too.
+    steps : int or None
+        Total number of steps. Default: all steps of the epochs.
+    measure_every : int or None
+        Number of steps between two evaluations. Default: an epoch.
     cores : int
         Number of cores that split each batch; see :func:`sim.golden.training.step`.
     """
@@ -57,6 +65,9 @@ class Plan:
     seed: int = 1
     dropout: Dropout = Dropout(0)
     patience: int | None = None
+    keep_best: bool = False
+    steps: int | None = None
+    measure_every: int | None = None
     cores: int = 1
 
 
@@ -69,8 +80,11 @@ class Batch:
     epoch, number : int
         Number of the epoch, and of the step within the epoch, both counted from 0.
     x : bfloat16 (batch, values of a sample)
-    labels : int64 (batch,)
-    targets : bfloat16 (batch, classes)
+    labels : array
+        As in :class:`sim.trainer.samples.LabelledSamples`.
+    targets : bfloat16 (batch, output size)
+    counted : int64 (batch, positions) or None
+        Factor of the loss of each position.
     rate : float
         Learning rate for the mean gradient over the batch.
     masks : dict of int to bfloat16 array
@@ -82,32 +96,37 @@ class Batch:
     x: np.ndarray
     labels: np.ndarray
     targets: np.ndarray
+    counted: np.ndarray | None
     rate: float
     masks: dict
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochFigures:
-    """The statistics of one epoch.
+    """The statistics of one epoch, or of the steps between two evaluations.
 
     Parameters
     ----------
     epoch : int
-        Number of the epoch, counted from 1.
+        Number of the epoch of the last step, counted from 1.
+    steps : int
+        Number of steps since the start of training.
     rate : float
-        Learning rate at the last step of the epoch.
+        Learning rate at the last step.
     loss, training_accuracy : float
-        Means over the steps of the epoch. Each step is evaluated before its update.
+        Means over the steps since the evaluation before. Each step is evaluated before its update. The accuracy is None for the
+        squared error.
     measured_loss, accuracy : float or None
-        Loss and accuracy after the epoch, on the validation set, or else on the test set. None if there is neither.
+        Loss and accuracy after the steps, on the validation set, or else on the test set. None if there is neither.
     seconds : float
-        Seconds since the epoch began, or since the run resumed within the epoch.
+        Seconds since the evaluation before, or since the run resumed.
     """
 
     epoch: int
+    steps: int
     rate: float
     loss: float
-    training_accuracy: float
+    training_accuracy: float | None
     measured_loss: float | None
     accuracy: float | None
     seconds: float
@@ -119,7 +138,8 @@ class EpochFigures:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The epoch with the lowest validation loss: its number (from 1), the loss, and the master weights at its end."""
+    """The evaluation with the lowest validation loss: its number (from 1), the loss, and the master weights. Without
+    `measure_every`, its number is the number of an epoch."""
 
     epoch: int
     loss: float
@@ -137,7 +157,7 @@ class Position:
         Epoch of the next step, and number of that step within the epoch, both counted from 0.
     history : tuple of EpochFigures
     best : Best or None
-        Best epoch so far, if the plan has `patience`.
+        Best evaluation so far, if the plan has `patience` or `keep_best`.
     """
 
     state: TrainingState
@@ -173,29 +193,38 @@ class Training:
         if len(samples) < plan.batch:
             raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
-        self.sums = sums or Sums()
+        self.sums, self.objective = sums or Sums(), Objective(network)
         self.steps = len(samples) // plan.batch
+        self.epochs = plan.epochs if plan.steps is None else -(-plan.steps // self.steps)
+        self.total = plan.epochs * self.steps if plan.steps is None else plan.steps
         self.position = Position(state)
-        # Mean loss and number of correctly classified samples for each step; 0 for future steps.
-        self.losses = np.zeros((plan.epochs, self.steps))
-        self.right = np.zeros((plan.epochs, self.steps), np.int64)
+        # Mean loss, number of correctly classified positions, and of counted positions for each step; 0 for future steps.
+        self.losses = np.zeros(self.total)
+        self.right, self.counts = np.zeros(self.total, np.int64), np.zeros(self.total, np.int64)
         self._order, self._started = None, time.perf_counter()
 
     @property
     def done(self):
-        """Returns True after the last epoch, or after early stopping."""
+        """Returns True after the last step, or after early stopping."""
         position, patience = self.position, self.plan.patience
-        waited = position.epoch - position.best.epoch if position.best else 0
-        return position.epoch >= self.plan.epochs or patience is not None and waited >= patience
+        waited = len(position.history) - position.best.epoch if position.best else 0
+        return self.step_number >= self.total or patience is not None and waited >= patience
 
     @property
     def step_number(self):
         """Returns the number of steps done since the start of training."""
         return self.position.epoch * self.steps + self.position.number
 
-    def rate(self, epoch, number):
-        """Returns the learning rate at step `number` of an epoch."""
-        return self.plan.rate * self.plan.schedule.at(epoch, number, self.steps, self.plan.epochs)
+    def evaluations(self, done):
+        """Returns the number of evaluations in the first `done` steps."""
+        return done // (self.plan.measure_every or self.steps) + (done == self.total and not self._is_due(done))
+
+    def _is_due(self, done):
+        return done % (self.plan.measure_every or self.steps) == 0
+
+    def rate(self, done):
+        """Returns the learning rate of the step after `done` steps."""
+        return self.plan.rate * self.plan.schedule.at(done, self.steps, self.total)
 
     def next_batch(self):
         """Returns the :class:`Batch` for the next step."""
@@ -203,42 +232,45 @@ class Training:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
         chosen = self.samples.chosen(self._order[1][number * self.plan.batch : (number + 1) * self.plan.batch])
-        targets = one_hot(chosen.labels, self.network.graph.output_size)
+        targets, counted = self.objective.targets(chosen.labels)
         masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch)
-        return Batch(epoch, number, chosen.rows, chosen.labels, targets, self.rate(epoch, number), masks)
+        x = core_input(self.network.graph, chosen.rows)
+        return Batch(epoch, number, x, chosen.labels, targets, counted, self.rate(self.step_number), masks)
 
     def step(self, batch):
-        """Computes a step on a batch from :meth:`next_batch`. After the last step of an epoch, it also evaluates the network.
+        """Computes a step on a batch from :meth:`next_batch`. After an epoch, or `measure_every` steps, and after the last
+        step, it also evaluates the network.
 
-        Returns the :class:`Score` of the batch and its logits, float32 (batch, classes), both with the parameters before the
+        Returns the :class:`Score` of the batch and its logits, float32 (batch, output size), both with the parameters before the
         update.
 
         Raises
         ------
         TrainingError
-            If the loss is not finite or exceeds :attr:`most_loss`, or if a parameter is not finite after the last step of an
-            epoch.
+            If the loss is not finite or exceeds :attr:`most_loss`, or if a parameter is not finite at an evaluation.
         """
-        position, at = self.position, (batch.epoch, batch.number)
-        plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
-        result = step(self.network, position.state, plan.optimizer, *given, self.sums, plan.cores)
-        score = Score.of(result.logits, batch.labels)
-        self._check_loss(score.loss, batch)
-        self.losses[at], self.right[at] = score.loss, score.right
-        position = replace(position, state=result.state, number=batch.number + 1)
-        self.position = self._next_epoch(position, batch) if position.number == self.steps else position
+        position, plan, done = self.position, self.plan, self.step_number
+        given = (batch.x, batch.targets, batch.rate, batch.masks)
+        result = step(self.network, position.state, plan.optimizer, *given, self.sums, plan.cores, batch.counted)
+        score = self.objective.score(result.logits, batch.labels)
+        self.check_loss(score.loss, batch)
+        self.losses[done], self.right[done], self.counts[done] = score.loss, score.right or 0, score.count
+        epoch, number = divmod(done + 1, self.steps)
+        position = replace(position, state=result.state, epoch=epoch, number=number)
+        due = self._is_due(done + 1) or done + 1 == self.total
+        self.position = self._evaluated(position, batch, done + 1) if due else position
         return score, result.logits
 
-    def _next_epoch(self, position, batch):
-        """Evaluates the network after the last step of an epoch. Returns the :class:`.Position` at the start of the next epoch,
-        with the statistics of this epoch."""
-        check_finite(position.state, (batch.epoch + 1) * self.steps)
+    def _evaluated(self, position, batch, done):
+        """Evaluates the network after `done` steps. Returns the position with the statistics of the last steps."""
+        check_finite(position.state, done)
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
         if score:
-            self._check_loss(score.loss, batch)
-        now, number, before = time.perf_counter(), batch.epoch + 1, self.score_so_far(batch.epoch, self.steps)
+            self.check_loss(score.loss, batch)
+        now, before = time.perf_counter(), self.score_so_far(done)
         figures = EpochFigures(
-            epoch=number,
+            epoch=batch.epoch + 1,
+            steps=done,
             rate=batch.rate,
             loss=before.loss,
             training_accuracy=before.accuracy,
@@ -247,34 +279,39 @@ class Training:
             seconds=now - self._started,
         )
         self._started = now
-        best = position.best
-        if self.plan.patience and (best is None or score.loss < best.loss):
-            best = Best(number, score.loss, position.state.masters)
-        return replace(position, epoch=number, number=0, history=(*position.history, figures), best=best)
+        history, best = (*position.history, figures), position.best
+        if (self.plan.patience or self.plan.keep_best) and (best is None or score.loss < best.loss):
+            best = Best(len(history), score.loss, position.state.masters)
+        return replace(position, history=history, best=best)
 
-    def score_so_far(self, epoch, steps):
-        """Returns the :class:`Score` over the first `steps` steps of an epoch. Each step is evaluated before its update."""
-        losses, right = self.losses[epoch, :steps], self.right[epoch, :steps]
-        return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
+    def score_so_far(self, done):
+        """Returns the :class:`Score` over the steps since the last evaluation. `done` steps have been done. Each step is
+        evaluated before its update."""
+        history = self.position.history
+        part = slice(history[-1].steps if history else 0, done)
+        right = None if self.network.loss is Loss.SQUARED_ERROR else int(self.right[part].sum())
+        return Score(float(self.losses[part].mean()), right, int(self.counts[part].sum()))
 
     def score(self, samples):
         """Computes the :class:`Score` of the trained network with the golden model. Raises TrainingError if training has
         diverged."""
         score = self._score(self.learnt, samples)
-        self._check_loss(score.loss)
+        self.check_loss(score.loss)
         return score
 
+    def results(self, graph, samples):
+        """Returns the results of a network for samples, float32 (count, output size), with the golden model."""
+        parts = [samples.rows[first : first + _MEASURED] for first in range(0, len(samples), _MEASURED)]
+        outputs = [forward(graph, core_input(graph, part), self.sums)[graph.output].astype(np.float32) for part in parts]
+        return graph.arrange_output(np.concatenate(outputs))
+
     def _score(self, graph, samples):
-        logits = [
-            forward(graph, samples.rows[first : first + _MEASURED], self.sums)[graph.output]
-            for first in range(0, len(samples), _MEASURED)
-        ]
-        return Score.of(graph.arrange_output(np.concatenate(logits)), samples.labels)
+        return self.objective.score(self.results(graph, samples), samples.labels)
 
     @property
     def learnt(self):
         """Returns the trained network for inference, as a :class:`sim.ir.graph.Graph`. It has the current parameters, or the
-        parameters of the best epoch if the plan has `patience`."""
+        parameters of the best evaluation if the plan has `patience` or `keep_best`."""
         state, best = self.position.state, self.position.best
         return bound_graph(self.network, replace(state, masters=best.masters) if best else state)
 
@@ -285,12 +322,12 @@ class Training:
         It is `MOST_GROWTH` times the larger of two losses: the loss of the first step, and log(classes), the loss of a random
         guess.
         """
-        return MOST_GROWTH * max(float(self.losses[0, 0]), np.log(self.network.graph.output_size))
+        return MOST_GROWTH * max(float(self.losses[0]), np.log(self.objective.positions.classes))
 
-    def _check_loss(self, loss, batch=None):
+    def check_loss(self, loss, batch=None):
         """Raises TrainingError if the loss shows that training has diverged. `batch` is the batch of the current step; None after
         the last step."""
-        is_first = batch is not None and self.step_number == 0 and not self.losses[0, 0]
+        is_first = batch is not None and self.step_number == 0 and not self.losses[0]
         if np.isfinite(loss) and (is_first or loss <= self.most_loss):
             return
         where = (
@@ -298,7 +335,7 @@ class Training:
             if batch is None
             else f"in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at learning rate {batch.rate:g}"
         )
-        what = "no longer finite" if not np.isfinite(loss) else f"{loss:.3g}, the first step's was {self.losses[0, 0]:.3g},"
+        what = "no longer finite" if not np.isfinite(loss) else f"{loss:.3g}, the first step's was {self.losses[0]:.3g},"
         raise TrainingError(f"the loss is {what} {where}; give a lower learning rate")
 
 

@@ -33,8 +33,8 @@ def _softmax(values):
     return shares / shares.sum(axis=-1, keepdims=True)
 
 
-def loss(network, values, targets, counted=None, choices=None):
-    """Returns the sum over samples and positions of the cross-entropy.
+def loss(network, values, targets, counted=None, choices=None, is_squared=False):
+    """Returns the sum over samples and positions of the cross-entropy, or of half the squared errors.
 
     Parameters
     ----------
@@ -74,11 +74,14 @@ def loss(network, values, targets, counted=None, choices=None):
         if stage.times:
             total = total * values[stage.times]
         values[stage.output] = total
+    if is_squared:
+        losses = ((total - targets) ** 2).sum(axis=-1, keepdims=True) / 2
+        return float((losses if counted is None else losses * counted).sum())
     losses = -(targets * np.log(_softmax(total))).sum(axis=-1, keepdims=True)
     return float((losses if counted is None else losses * counted).sum())
 
 
-def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5):
+def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5, is_squared=False):
     """Compares some elements of each gradient with central differences. Returns {name: (distance, length)}.
 
     Parameters
@@ -89,7 +92,12 @@ def gradient_errors(rng, network, given, targets, gradients, counted=None, count
         By name of the input or parameter.
     """
     choices, values = {}, {name: np.asarray(one).astype(float) for name, one in given.items()}
-    arguments = np.asarray(targets).astype(float), None if counted is None else np.asarray(counted).astype(float), choices
+    arguments = (
+        np.asarray(targets).astype(float),
+        None if counted is None else np.asarray(counted).astype(float),
+        choices,
+        is_squared,
+    )
     loss(network, values, *arguments)
     found = {}
     for name, gradient in gradients.items():

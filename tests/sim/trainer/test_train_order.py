@@ -22,19 +22,20 @@ from amaranth_tpu.sim.trainer.schedules import parse_schedule
 def test_factors_by_hand(text, epochs, wanted):
     """Schedules give hand-computed factors, for two steps per epoch."""
     schedule = parse_schedule(text)
-    found = [schedule.at(epoch, step, 2, epochs) for epoch in range(epochs) for step in range(2)]
+    found = [schedule.at(step, 2, 2 * epochs) for step in range(2 * epochs)]
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
 def test_fifths_within_an_epoch():
-    factors = [parse_schedule("fifths").at(0, step, 100, 1) for step in range(100)]
+    factors = [parse_schedule("fifths").at(step, 100, 100) for step in range(100)]
     assert [factors.count(one) for one in (1, 0.5, 0.2, 0.1)] == [40, 20, 20, 20] and factors == sorted(factors, reverse=True)
 
 
 @pytest.mark.parametrize(
     "text",
     "steps steps:2 steps:2: steps::0.1 steps:2.5:0.1 steps:3,2:0.1 steps:0:0.1 exponential exponential:x exponential:0 1,,2 1,-1 "
-    "nan 1,inf cosine constant:1 fifths:2".split()
+    "nan 1,inf linear constant:1 fifths:2 cosine:0 cosine:1:2 exponential:0.9/ exponential:0.9/0 warmup:5 warmup+cosine "
+    "up:5+cosine".split()
     + [""],
 )
 def test_what_is_no_schedule(text):

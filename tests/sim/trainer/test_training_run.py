@@ -65,7 +65,7 @@ def test_every_step_is_the_golden_one(rng, seed, optimizer, dropout):
             state = result.state
             losses.append(cross_entropy(result.logits, targets))
     assert bits(state) == bits(training.position.state) and training.done
-    assert training.losses.ravel().tolist() == losses
+    assert training.losses.tolist() == losses
     assert [one.loss for one in training.position.history] == pytest.approx(np.reshape(losses, (3, 6)).mean(axis=1))
 
 
@@ -167,7 +167,7 @@ def test_finite_loss_far_above_the_first_ends_training(rng, batch, validation):
 
     with pytest.raises(TrainingError, match=r"the loss is \d.*e\+\d+, the first step's was \d.*; give a lower learning rate"):
         train()
-    assert training.most_loss == MOST_GROWTH * max(training.losses[0, 0], np.log(CLASSES))
+    assert training.most_loss == MOST_GROWTH * max(training.losses[0], np.log(CLASSES))
 
 
 def test_low_first_loss_is_not_a_limit(rng):
@@ -175,7 +175,7 @@ def test_low_first_loss_is_not_a_limit(rng):
     guessing."""
     training = new_training(rng)
     training.step(training.next_batch())
-    training.losses[0, 0] = 1e-9
+    training.losses[0] = 1e-9
     TrainingRun(training=training)()
     assert training.done
 

@@ -1,0 +1,130 @@
+"""Tests of `tpu train` on texts, pixels and wanted numbers, of further metrics, and of the weights that it keeps."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.scripts.cli import train_job
+from amaranth_tpu.sim.golden.sums import Sums
+from command import refused
+from json_output import printed
+from language_models import language_model
+from onnx_models import Builder, weights
+from training_runs import CLASSES, clusters, write_dense_model, write_samples
+
+
+@pytest.fixture(autouse=True)
+def in_numpy(monkeypatch):
+    """Replaces numba by numpy for sums, because numba compiles longer than these small networks train."""
+    monkeypatch.setattr(train_job, "fastest_sums", Sums)
+
+
+def _run(command, *arguments):
+    done = command("train", "--json", *arguments)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return printed("train", done.stdout)
+
+
+def test_token_ids(command, tmp_path, rng):
+    """A language model learns a period of four ids. The last tenth of the ids is the validation set."""
+    model = language_model(rng).save(tmp_path)
+    np.save(tmp_path / "ids.npy", np.tile(rng.permutation(6)[:4], 60))
+    plan = (
+        "--steps",
+        30,
+        "--eval-every",
+        10,
+        "--batch",
+        4,
+        "--optimizer",
+        "adamw",
+        "--rate",
+        0.01,
+        "--schedule",
+        "warmup:5+cosine",
+    )
+    metrics = "--metric", "perplexity", "--metric", "top-2"
+    figures = _run(command, "--model", model, "--data", tmp_path / "ids.npy", *plan, *metrics, "-o", tmp_path / "new.onnx")
+    assert (figures["samples"], figures["validation_samples"], figures["weight_decay"]) == (43, 4, 0.01)
+    assert [one["steps"] for one in figures["epochs"]] == [10, 20, 30] and figures["own_form"]
+    assert figures["epochs"][-1]["loss"] < figures["epochs"][0]["loss"]
+    assert (
+        figures["final_loss"] == figures["epochs"][-1]["measured_loss"] == pytest.approx(np.log(figures["metrics"]["perplexity"]))
+    )
+    assert figures["metrics"]["top-2"] >= figures["accuracy"] and figures["text"] is None
+    refused(command("train", "--model", model), "the alphabet of this model is not known", "--data FILE.npy")
+    np.save(tmp_path / "ids.npy", np.arange(60))
+    refused(
+        command("train", "--model", model, "--data", tmp_path / "ids.npy"), "token ids, integers of shape (tokens,) from 0 to 5"
+    )
+
+
+def test_pixels(command, tmp_path, rng):
+    """Labels of several positions have the shape of the image, and -100 does not count."""
+    b = Builder(["n", 2, 4, 3])
+    b("Conv", weights(rng, 4, 2, 1, 1), weights(rng, 4))
+    labels = rng.integers(0, 4, (20, 4, 3))
+    labels[:, 0] = -100
+    np.save(tmp_path / "x.npy", rng.normal(size=(20, 2, 4, 3)))
+    np.save(tmp_path / "y.npy", labels)
+    files = "--model", b.save(tmp_path), "--input", tmp_path / "x.npy", "--labels", tmp_path / "y.npy"
+    figures = _run(command, *files, "--batch", 4, "--epochs", 1, "--metric", "confusion")
+    assert np.sum(figures["metrics"]["confusion"]) == (labels >= 0).sum()
+    labels[3, 1, 2] = 4
+    np.save(tmp_path / "y.npy", labels)
+    refused(command("train", *files), "label 4 of sample 3, position 5, is not a class of the model, 0 to 3")
+
+
+def test_squared_error(command, tmp_path, rng):
+    """Without labels, the samples are the wanted results. There is no accuracy."""
+    b = Builder(["n", 6])
+    b("Gemm", weights(rng, 6, 3), weights(rng, 3))
+    b("Gemm", weights(rng, 3, 6), weights(rng, 6))
+    np.save(tmp_path / "x.npy", rng.normal(size=(64, 6)))
+    files = "--model", b.save(tmp_path), "--input", tmp_path / "x.npy", "--loss", "mse", "--batch", 8, "--rate", 0.02
+    figures = _run(command, *files, "--curve", tmp_path / "curve.svg")
+    assert figures["loss"] == "mse" and figures["accuracy"] is figures["epochs"][0]["training_accuracy"] is None
+    assert figures["final_loss"] < figures["epochs"][0]["loss"]
+    np.save(tmp_path / "y.npy", rng.normal(size=(64, 5)))
+    refused(command("train", *files, "--labels", tmp_path / "y.npy"), "must hold the wanted results, numbers of shape (64, 6)")
+    refused(command("train", *files, "--metric", "top-2"), "--metric top-2 needs classes")
+
+
+@pytest.mark.parametrize("form", ["column", "one-hot"])
+def test_labels_of_other_forms(command, tmp_path, form):
+    """Labels (samples, 1) and one-hot labels train as labels (samples,)."""
+    model, losses = write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5)), []
+    rows, labels = write_samples(tmp_path, np.random.default_rng(2), 60)
+    for array in (np.load(labels), np.load(labels)[:, None] if form == "column" else np.eye(CLASSES)[np.load(labels)]):
+        np.save(labels, array)
+        losses.append(
+            _run(command, "--model", model, "--input", rows, "--labels", labels, "--epochs", 1, "--batch", 8)["epochs"][0]["loss"]
+        )
+        np.save(labels, clusters(np.random.default_rng(2), 60)[1])
+    assert losses[0] == losses[1]
+
+
+def test_weights_that_are_kept(command, tmp_path, rng):
+    model, (rows, labels) = write_dense_model(tmp_path / "model.onnx", rng), write_samples(tmp_path, rng, 60)
+    files = "--model", model, "--input", rows, "--labels", labels, "--epochs", 2, "--batch", 20
+    refused(command("train", *files, "--keep", "best"), "--keep best needs a validation or test set: --validation 0.1")
+    refused(command("train", *files, "--keep", "all"), "--keep all needs the checkpoints' folder: --checkpoint DIR")
+    refused(command("train", *files, "--steps", 3), "--steps and --epochs exclude each other")
+    _run(command, *files, "--keep", "all", "--checkpoint", tmp_path / "kept")
+    assert len(list((tmp_path / "kept").glob("checkpoint-*.safetensors"))) == 2
+    figures = _run(command, *files, "--keep", "best", "--validation", 0.3, "--rate", 0.5, "--batch", 4)
+    assert figures["final_loss"] == min(one["measured_loss"] for one in figures["epochs"])
+
+
+@pytest.mark.slow
+def test_a_text_and_the_model_for_tpu_text(command, tmp_path):
+    """`tpu train --model gpt` takes a text file. `tpu text --model` writes with the trained weights."""
+    (tmp_path / "text.txt").write_text("the quick brown fox " * 40)
+    options = "--data", tmp_path / "text.txt", "--steps", 2, "--batch", 2, "-o", tmp_path / "new.onnx"
+    figures = _run(command, "--model", "gpt", *options)
+    assert figures["text"].startswith("The ") and figures["own_form"] and figures["data"]["kind"] == "text"
+    done = command(
+        "text", "--model", tmp_path / "new.onnx", "--simulator", "golden", "--letters", 8, "--prompt", "The ", "--json"
+    )
+    assert figures["text"].startswith(printed("text", done.stdout)["text"])
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    refused(command("text", "--model", tmp_path / "x.npy"), "cannot be read", "give a file of tpu train --model gpt")

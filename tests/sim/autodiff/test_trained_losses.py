@@ -1,0 +1,137 @@
+"""Tests that the golden model trains ONNX models with a loss for each position, or with the squared error, and exports them."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.data.array_files import PADDING
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.frontend.reader import read_model
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.losses import cross_entropy, one_hot
+from amaranth_tpu.sim.golden.network import core_input, run_network
+from amaranth_tpu.sim.golden.training import bound_graph, forward, initial_state, step
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.training import Loss
+from amaranth_tpu.sim.trainer.samples import Objective
+from language_models import language_model
+from onnx_models import Builder, weights
+from step_reference import gradient_errors
+from suites import slow
+
+
+def _segmentation(rng):
+    """Returns a model with logits of 3 classes for each of 4 x 5 pixels, and labels of 6 images."""
+    b = Builder(["n", 2, 4, 5])
+    b("Conv", weights(rng, 6, 2, 3, 3), weights(rng, 6), pads=[1, 1, 1, 1])
+    b("Relu")
+    b("Conv", weights(rng, 3, 6, 1, 1), weights(rng, 3), name="last")
+    return b, rng.normal(size=(6, 40)), rng.integers(0, 3, (6, 4, 5))
+
+
+def _regression(rng, last="Sigmoid"):
+    """Returns an autoencoder of 12 numbers, and samples."""
+    b = Builder(["n", 12])
+    b("Gemm", weights(rng, 12, 5), weights(rng, 5))
+    b("Tanh")
+    b("Gemm", weights(rng, 5, 12), weights(rng, 12), name="last")
+    if last:
+        b(last, name="end")
+    x = rng.random((6, 12))
+    return b, x, round_bfloat16(x.astype(np.float32))
+
+
+def _letters(rng, is_tied=True):
+    """Returns a language model, and token ids with the next ids; some of them are padding."""
+    ids = rng.integers(0, 6, (6, 6))
+    labels = np.where(rng.random((6, 5)) < 0.2, PADDING, ids[:, 1:])
+    return language_model(rng, is_tied=is_tied), ids[:, :-1], labels
+
+
+CASES = {
+    "segmentation": (_segmentation, "last.*loss for each position"),
+    "autoencoder": (_regression, "last.*this loss"),
+    "tied embeddings": (_letters, "embedding.*embeddings"),
+    "own head": (lambda rng: _letters(rng, False), "embedding.*embeddings"),
+    "linear": (lambda rng: _regression(rng, None), "last.*this loss"),
+}
+
+
+def _case(rng, folder, name):
+    """Returns the training graph, the file's graph, the core's values of the samples, and labels."""
+    build, _ = CASES[name]
+    b, x, labels = build(rng)
+    graph = load_network(b.save(folder))
+    training = differentiate(graph, Loss.CROSS_ENTROPY if labels.dtype == int else Loss.SQUARED_ERROR, (labels == PADDING).any())
+    return training, graph, core_input(training.graph, np.asarray(x, np.float32)), labels
+
+
+@pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])
+def test_gradients(rng, tmp_path, name):
+    """Gradients match finite differences in binary64, and the loss matches a loop over positions."""
+    training, _, x, labels = _case(rng, tmp_path, name)
+    targets, counted = Objective(training).targets(labels)
+    result = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1, counted=counted)
+    network, height = step_network(training.graph, training.parameters), training.graph.tensors[training.graph.output].height
+    shape = (6, height, -1)
+    given = training.graph.arrange_inputs(x) | {key: one.initial[None] for key, one in network.parameters.items()}
+    gradients = {key: one.reshape(1, *network.tensors[key].shape) for key, one in zip(network.parameters, result.gradients)}
+    is_squared = training.loss is Loss.SQUARED_ERROR
+    wanted = labels if is_squared else one_hot(labels, training.graph.tensors[training.graph.output].channels)
+    wanted = wanted.reshape(*shape, wanted.shape[-1]) if wanted.ndim > 2 else wanted.reshape(6, 1, 1, -1)
+    counts = None if counted is None else counted.reshape(*shape, 1)
+    errors = gradient_errors(rng, network, given, wanted, gradients, counts, count=5, is_squared=is_squared)
+    for key, (distance, length) in errors.items():
+        assert distance < 0.05 * length + 5e-2, key
+
+
+def test_loss_of_positions(rng, tmp_path):
+    """The loss is the mean over the pixels of ONNX's results, (sample, class, y, x); padding does not count."""
+    _, graph, x, labels = _case(rng, tmp_path, "segmentation")
+    labels[0, :2] = PADDING
+    training = differentiate(graph, counted=True)
+    objective = Objective(training)
+    targets, counted = objective.targets(labels)
+    result = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1, counted=counted)
+    images, losses, right = result.logits.reshape(6, 3, 4, 5), [], []
+    for sample, y, x_ in np.ndindex(6, 4, 5):
+        if labels[sample, y, x_] != PADDING:
+            vector = images[sample, :, y, x_]
+            losses.append(cross_entropy(vector[None], one_hot(labels[sample, y, x_], 3)[None]))
+            right.append(vector.argmax() == labels[sample, y, x_])
+    assert result.loss == pytest.approx(np.mean(losses))
+    score = objective.score(result.logits, labels)
+    assert (score.loss, score.right, score.count) == (result.loss, sum(right), 110)
+    gradient = result.tensors[f"gradient of {training.graph.output}"]
+    assert (gradient[0, :2] == 0).all() and (gradient[0, 2:].astype(float) != 0).any()
+
+
+@pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])
+def test_training_lowers_the_loss_and_the_file_has_the_bits(rng, tmp_path, name):
+    """The exported model is the original file with other weights, and inference with it has the bits of the trained network."""
+    training, graph, x, labels = _case(rng, tmp_path, name)
+    state, losses = initial_state(training, Sgd()), []
+    targets, counted = Objective(training).targets(labels)
+    for _ in range(25):
+        result = step(training, state, Sgd(), x, targets, 0.1, counted=counted)
+        state, losses = result.state, [*losses, result.loss]
+    assert np.mean(losses[-3:]) < 0.9 * losses[0], losses
+    learnt = bound_graph(training, state)
+    model, own = ModelWriter(training.graph, training.parameters).model(learnt)
+    assert own
+    again = read_model(model, tmp_path / "model.onnx")
+    samples = x if not graph.feeds else np.argmax(x.reshape(6, -1, 6), axis=-1).astype(np.float32)
+    results = forward(learnt, x)[learnt.output].astype(np.float32).reshape(6, -1)
+    assert np.array_equal(run_network(again, samples), learnt.arrange_output(results))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_compiler_of_steps_refuses(rng, tmp_path, name):
+    training, *_ = _case(rng, tmp_path, name)
+    with pytest.raises(CompileError, match=f"^[^\n]*({CASES[name][1]})[^\n]*without --rtl-steps$"):
+        compile_step(training, Sgd(), Config(n=4, training=True), 8)
