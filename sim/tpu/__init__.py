@@ -54,13 +54,14 @@ from .load import load
 from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
 from .run import InferenceRun, RunError
-from .torch_modules import from_torch
+from .torch_modules import as_torch, from_torch
 from .values import Value
 
 __all__ = [
     "load",
     "from_torch",
     "from_keras",
+    "as_torch",
     "Model",
     "Sgd",
     "Adam",

@@ -17,7 +17,7 @@ from .model import Model
 from .source import Source, dropout_rate
 from .temporary_file import TemporaryFile
 
-__all__ = ["from_torch"]
+__all__ = ["as_torch", "from_torch"]
 
 
 def from_torch(module, example, probabilities=False, effort="best"):
@@ -71,6 +71,36 @@ def from_torch(module, example, probabilities=False, effort="best"):
     )
     file = TemporaryFile(source.model, title)
     return Model(load_network(file.path, keep_softmax=probabilities), effort, file, source)
+
+
+def as_torch(model, on="golden", core=None):
+    """Returns a :class:`torch.nn.Module` that computes a model on a backend: from a tensor to a tensor, or to a dict of tensors
+    if the model has several outputs. It is for inference, without gradients.
+
+    Parameters
+    ----------
+    model : Model
+        A model from any source.
+    on, core
+        Backend and configuration, as in :meth:`Model.predict`.
+
+    Examples
+    --------
+    >>> import torch                                                 # doctest: +SKIP
+    >>> from amaranth_tpu import tpu
+    >>> tpu.as_torch(tpu.load("d"), on="model", core="tiny")(torch.zeros(2, 784)).shape  # doctest: +SKIP
+    torch.Size([2, 10])
+    """
+    import torch
+
+    class OnBackend(torch.nn.Module):
+        def forward(self, x):
+            found = model.predict(x.detach().cpu().numpy(), on, core=core)
+            if isinstance(found, dict):
+                return {name: torch.from_numpy(one).to(x.device) for name, one in found.items()}
+            return torch.from_numpy(found).to(x.device)
+
+    return OnBackend()
 
 
 def _weights(module):

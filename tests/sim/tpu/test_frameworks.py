@@ -4,10 +4,12 @@ They run where the packages are installed: `pip install -e '.[torch,keras]'`.
 """
 
 import os
+import re
 
 import numpy as np
 import pytest
 
+from amaranth_tpu.scripts.docs import site
 from amaranth_tpu.sim import tpu
 
 CORE = tpu.Config(n=4)
@@ -117,3 +119,24 @@ def test_keras(keras, rng):
     assert abs(accuracy - model.evaluate(x, y)["accuracy"]) <= 0.01 and loss == pytest.approx(
         model.evaluate(x, y)["loss"], rel=0.05
     )
+
+
+def test_as_torch(torch, rng):
+    """A module from `as_torch` returns the tensors of `predict`."""
+    x = rng.random((3, 784), np.float32)
+    model = tpu.load("d")
+    np.testing.assert_array_equal(tpu.as_torch(model)(torch.tensor(x, requires_grad=True)).numpy(), model.predict(x))
+
+
+@pytest.mark.slow
+def test_tutorial_runs(torch, keras, tmp_path, monkeypatch):
+    """The code blocks of the tutorial run in order, in an empty folder."""
+    page, own = (site.FOLDER / "tutorials" / "keras-and-pytorch.md").read_text(), "run by tests/sim/tpu/test_frameworks.py"
+    blocks = re.findall(r'^```python title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for title, code in blocks:
+        if title == own:
+            exec(code, names)
+    assert {"run", "logs", "trained.keras", "trained.onnx"} <= {path.name for path in tmp_path.iterdir()}
+    assert names["history"].core["mismatched_bits"] == 0

@@ -67,7 +67,7 @@ def test_examples(name):
 
 def test_every_call_has_an_example():
     classes = [tpu.Simulator, tpu.SerialBoard, tpu.Interpreter, tpu.Checkpoint, tpu.EarlyStopping, tpu.TensorBoard]
-    calls = [tpu.load, tpu.from_torch, tpu.from_keras, *classes, *(getattr(tpu.Model, name) for name in METHODS)]
+    calls = [tpu.load, tpu.from_torch, tpu.from_keras, tpu.as_torch, *classes, *(getattr(tpu.Model, name) for name in METHODS)]
     assert [one for one in calls if ">>> from amaranth_tpu import tpu" not in one.__doc__] == []
 
 
