@@ -6,17 +6,15 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from ml_dtypes import bfloat16
 
 from .digits import DataError
+from .labels import as_labels, as_wanted
 from .printable import printable, quoted
 from .samples import as_samples, joined_inputs
 from .whole_files import write_file
 
-__all__ = ["PADDING", "read_samples", "read_labels", "read_wanted", "read_array", "is_archive", "write_array", "write_arrays"]
+__all__ = ["read_samples", "read_labels", "read_wanted", "read_array", "is_archive", "write_array", "write_arrays"]
 
-#: Label of a position that does not count, as in PyTorch.
-PADDING = -100
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _MOST_BYTES = 1 << 32  # limit for the unpacked size of an array in an archive, in bytes
@@ -44,51 +42,13 @@ def read_samples(path, network, most=None):
 
 
 def read_labels(path, count, classes, positions=1):
-    """Reads labels from a `.npy` file: the class number of each sample, below `classes`.
-
-    Integers of shape (count,) or (count, 1), or one-hot rows (count, classes) of any type, fit a model of one position. For
-    several positions, integers of shape (count, positions) or (count, height, width) fit, where -100 does not count.
-
-    Returns int64 (count,), or (count, positions). Raises DataError.
-    """
-    array = read_array(path, "labels")
-    if positions == 1 and classes > 1 and array.shape == (count, classes) and _are_one_hot(array):
-        return array.argmax(axis=1).astype(np.int64)
-    wanted = (count,) if positions == 1 else (count, positions)
-    fits = array.ndim and len(array) == count and array.size == count * positions
-    if array.dtype.kind not in "iu" or not fits:
-        each = "one per sample" if positions == 1 else f"{positions} per sample"
-        raise DataError(
-            f"{printable(path)}: must hold {count * positions} integers of shape {wanted}, {each}, not {array.dtype} of "
-            f"shape {array.shape}"
-        )
-    array = array.astype(np.int64).reshape(wanted)
-    wrong = np.argwhere(((array < 0) | (array >= classes)) & ((array != PADDING) | (positions == 1)))
-    if len(wrong):
-        at = f"sample {wrong[0][0]}" + (f", position {wrong[0][1]}," if positions > 1 else "")
-        raise DataError(
-            f"{printable(path)}: label {array[tuple(wrong[0])]} of {at} is not a class of the model, 0 to {classes - 1}"
-        )
-    return array
-
-
-def _are_one_hot(array):
-    return bool((((array == 0) | (array == 1)).all(axis=1) & ((array == 1).sum(axis=1) == 1)).all())
+    """Reads labels from a `.npy` file, with the checks of :func:`sim.data.labels.as_labels`. Raises DataError."""
+    return as_labels(read_array(path, "labels"), count, classes, positions, printable(path))
 
 
 def read_wanted(path, count, size):
-    """Reads wanted results from a `.npy` file, `size` numbers for each of `count` samples. Returns bfloat16 (count, size). Raises
-    DataError."""
-    array = read_array(path, "labels")
-    if array.dtype.kind not in "fiub" or not array.ndim or len(array) != count or array.size != count * size:
-        raise DataError(
-            f"{printable(path)}: must hold the wanted results, numbers of shape ({count}, {size}), not {array.dtype} of shape "
-            f"{array.shape}"
-        )
-    values = array.astype(np.float32).reshape(count, size)
-    if not np.isfinite(values.astype(bfloat16).astype(np.float32)).all():
-        raise DataError(f"{printable(path)}: has wanted results that are not finite in bfloat16; scale them")
-    return values.astype(bfloat16)
+    """Reads wanted results from a `.npy` file, with the checks of :func:`sim.data.labels.as_wanted`. Raises DataError."""
+    return as_wanted(read_array(path, "labels"), count, size, printable(path))
 
 
 def read_array(path, name=None):

@@ -19,6 +19,8 @@ class Checkpoint:
         Continue from the checkpoint in the folder, if there is one. The result then equals an uninterrupted run bit for bit. All
         arguments must be the same; with a constant learning rate, `epochs` may be larger. Default: an existing checkpoint is an
         error, so that it is not overwritten.
+    keep_all : bool
+        Also keep a copy of the checkpoint for each epoch.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class Checkpoint:
 
     folder: object
     resume: bool = False
+    keep_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ class EarlyStopping:
 
     Parameters
     ----------
-    patience : int
-        Number of epochs without a lower validation loss after which training ends.
+    patience : int or None
+        Number of epochs without a lower validation loss after which training ends. None: training does not end early, but the
+        model keeps the best weights.
 
     Examples
     --------
@@ -55,11 +59,11 @@ class EarlyStopping:
     EarlyStopping(patience=3)
     """
 
-    patience: int = 1
+    patience: int | None = 1
 
     def __post_init__(self):
-        if not isinstance(self.patience, int) or self.patience < 1:
-            raise ArgumentError(f"`patience` must be an integer of at least 1, not {self.patience!r}")
+        if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
+            raise ArgumentError(f"`patience` must be an integer of at least 1, or None, not {self.patience!r}")
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,53 @@
-"""Loss and accuracy of a run on labelled samples."""
+"""Loss, accuracy and metrics of a run on labelled samples."""
 
 import numpy as np
 
+from ..golden.losses import Positions, squared_error
 from ..ir.errors import ModelError
+from ..ir.training import Loss
+from ..trainer.errors import ArgumentError
+from ..trainer.metrics import measured, parse_metric
 from ..trainer.samples import Score
-from .training_data import class_numbers
+from .training_data import labels_of
 
-__all__ = ["evaluation"]
+__all__ = ["evaluation", "loss_of"]
+
+#: Names of losses, the library's own and Keras'.
+_LOSSES = {
+    "cross_entropy": Loss.CROSS_ENTROPY,
+    "categorical_crossentropy": Loss.CROSS_ENTROPY,
+    "sparse_categorical_crossentropy": Loss.CROSS_ENTROPY,
+    "mse": Loss.SQUARED_ERROR,
+    "mean_squared_error": Loss.SQUARED_ERROR,
+}
 
 
-def evaluation(run, y):
-    """Returns `{"loss": cross-entropy, "accuracy": fraction}` of an :class:`.InferenceRun` for labels `y`, as described in
-    :meth:`sim.tpu.model.Model.evaluate`."""
-    network, origin = run.network, run.network.origin
+def loss_of(name):
+    """Returns the :class:`sim.ir.training.Loss` of an argument `loss`. Raises ArgumentError for other names."""
+    if name not in _LOSSES:
+        raise ArgumentError(f"`loss` must be one of {', '.join(_LOSSES)}, not {name!r}")
+    return _LOSSES[name]
+
+
+def evaluation(run, y, loss, metrics):
+    """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`."""
+    network, origin, loss = run.network, run.network.origin, loss_of(loss)
     if origin.is_split:
         raise ModelError(f"{network.name}: has several outputs; call predict, and compute the loss of each output")
-    if run.result is None:
-        values = np.asarray(run.outputs[origin.output.name], np.float64)
-        softmax = origin.output.last == "softmax" or network.stages[-1].softmax
-    else:
-        values, softmax = np.asarray(run.result.logits, np.float64), network.stages[-1].softmax
-    values = values.reshape(len(run.rows), -1)
-    if softmax:
-        values = np.log(np.maximum(values, np.finfo(np.float32).tiny))
-    score = Score.of(values, class_numbers(y, *values.shape))
-    return {"loss": score.loss, "accuracy": score.accuracy}
+    values = run.outputs[origin.output.name] if run.result is None else run.result.logits
+    values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
+    positions, labels = Positions(network), labels_of(network, y, len(values), loss)
+    vectors = positions.vectors(values)
+    if loss is Loss.SQUARED_ERROR:
+        if metrics:
+            raise ArgumentError("`metrics` need the loss cross_entropy")
+        return {"loss": squared_error(vectors, positions.vectors(labels))}
+    if network.stages[-1].softmax or run.result is None and origin.output.last == "softmax":
+        vectors = np.log(np.maximum(vectors, np.finfo(np.float32).tiny))
+    labels = labels.reshape(len(values), -1)
+    score = Score.of(vectors, labels)
+    try:
+        names = [parse_metric(name) for name in metrics]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"`metrics`: {error}") from None
+    return {"loss": score.loss, "accuracy": score.accuracy} | measured(names, vectors, labels)

@@ -12,11 +12,13 @@ class History:
     Parameters
     ----------
     epochs : tuple of sim.trainer.training.EpochFigures
-        Statistics of each epoch: `epoch`, `rate`, `loss`, `training_accuracy`, `measured_loss`, `accuracy`, `seconds`.
+        Statistics of each epoch, or of the steps between two evaluations: `epoch`, `steps` (since the start), `rate`, `loss`,
+        `training_accuracy`, `measured_loss`, `accuracy`, `seconds`.
     step_losses : float64 (steps,)
         Loss of each step, before its update.
     best_epoch : int or None
-        Number of the epoch whose weights were kept, with :class:`EarlyStopping`. None: the weights of the last step.
+        Number of the entry of `epochs` (from 1) whose weights were kept, with :class:`EarlyStopping`. None: the weights of the
+        last step.
     stopped_early : bool
         True if a callback ended training before the last epoch.
     core : dict or None

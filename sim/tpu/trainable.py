@@ -20,6 +20,7 @@ class TrainableModel:
         *,
         epochs=None,
         steps=None,
+        evaluate_every=None,
         batch_size=32,
         validation_split=0.0,
         validation_data=None,
@@ -36,7 +37,7 @@ class TrainableModel:
         initialize=False,
         seed=1,
     ):
-        """Trains the model with softmax cross-entropy. Returns a :class:`History`.
+        """Trains the model. Returns a :class:`History`.
 
         The golden model computes every step, and defines its bits. With `check_steps`, a core computes the first steps too, and
         every bit is compared. The trained weights replace the weights of this object and of the PyTorch module or Keras model
@@ -45,9 +46,14 @@ class TrainableModel:
         Parameters
         ----------
         y : array
-            Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes).
+            Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
+            tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. For the
+            loss `mse`: the wanted results, in the shape of the model's output.
         epochs, steps : int or None
-            Number of epochs, or of steps. Default: 1 epoch. An epoch that `steps` cuts short has no entry in the history.
+            Number of epochs, or of steps. Default: 1 epoch.
+        evaluate_every : int or None
+            Number of steps between two evaluations, each an entry in the history. Default: an epoch. The last step is always
+            followed by one.
         batch_size : int
             Samples per step. The last batch of an epoch is dropped if it is incomplete.
         validation_split : float
@@ -55,15 +61,16 @@ class TrainableModel:
         validation_data : (x, y) or None
             Samples and labels on which each epoch is evaluated.
         optimizer : str, Sgd or Adam
-            `adam` or `sgd` (momentum 0.9), or an object such as `tpu.Sgd(momentum=0.5, weight_decay=1e-4)`.
+            `adam`, `adamw` (weight decay 0.01) or `sgd` (momentum 0.9), or an object such as `tpu.Sgd(momentum=0.5)`.
         learning_rate : float or None
             Default: 0.001 for Adam; 0.1 for SGD, or 0.05 for a CNN.
         schedule : str
-            Factor of the learning rate: `constant`; `steps:2,4:0.1` (times 0.1 after epochs 2 and 4); `exponential:0.95` (times
-            0.95 after each epoch); `fifths` (1, 1, .5, .2, .1, each for a fifth of the steps); or a factor for each epoch, such
-            as `1,1,.5`.
+            Factor of the learning rate: `constant`; `cosine` (falls to 0) or `cosine:0.1` (to a tenth); `steps:2,4:0.1` (times
+            0.1 after epochs 2 and 4); `exponential:0.95` (times 0.95 after each epoch); `exponential:0.96/1000` (times 0.96 over
+            1,000 steps); `fifths` (1, 1, .5, .2, .1, each for a fifth of the steps); or a factor for each epoch, such as
+            `1,1,.5`. `warmup:50+` before one of them rises over 50 steps first.
         loss : str
-            `cross_entropy`, or one of Keras' names for it.
+            `cross_entropy` of the softmax, `mse`, or Keras' names for them.
         dropout : float or None
             Dropout rate of the hidden dense layers; without such layers, of the inputs of the last layer. Default: the rate in
             the PyTorch module or Keras model, else 0.
@@ -120,6 +127,7 @@ class TrainableModel:
             y,
             epochs=epochs,
             steps=steps,
+            evaluate_every=evaluate_every,
             batch_size=batch_size,
             validation_split=validation_split,
             validation_data=validation_data,
@@ -144,13 +152,18 @@ class TrainableModel:
             source.store(trained)
         return history
 
-    def evaluate(self, x, y, on="golden", *, core=None, batch=None):
-        """Computes the cross-entropy and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`.
+    def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), core=None, batch=None):
+        """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
+        each metric. For the loss `mse`, there is no accuracy.
 
         Parameters
         ----------
         y : array
-            Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes).
+            Labels as for :meth:`fit`.
+        loss : str
+            `cross_entropy` or `mse`, as for :meth:`fit`.
+        metrics : sequence of str
+            `top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`.
 
         Examples
         --------
@@ -160,7 +173,7 @@ class TrainableModel:
         >>> model.evaluate(x, model.predict(x).argmax(axis=1))["accuracy"]
         1.0
         """
-        return evaluation(self.run(x, on, core=core, batch=batch).check(), y)
+        return evaluation(self.run(x, on, core=core, batch=batch).check(), y, loss, metrics)
 
     def score(self, x, y):
         """Computes the accuracy on labelled samples, 0 to 1, as scikit-learn's classifiers do.

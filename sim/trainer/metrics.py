@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from ..data.array_files import PADDING
+from ..data.labels import PADDING
 from ..golden.losses import cross_entropy, one_hot
 
 __all__ = ["FORMS", "parse_metric", "measured"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.array_files import PADDING
 from ..data.digits import DataError
+from ..data.labels import PADDING
 from ..golden.arithmetic import round_bfloat16
 from ..golden.losses import Positions, cross_entropy, one_hot, squared_error
 from ..ir.training import Loss

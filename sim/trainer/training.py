@@ -132,8 +132,13 @@ class EpochFigures:
     seconds: float
 
     def __str__(self):
-        measured = "" if self.accuracy is None else f"; validation loss {self.measured_loss:.4f}, accuracy {self.accuracy:.2%}"
-        return f"epoch {self.epoch}: loss {self.loss:.4f}, accuracy {self.training_accuracy:.2%}{measured}; {self.seconds:.1f} s"
+        text = f"epoch {self.epoch}, step {self.steps:,}: {_figures(self.loss, self.training_accuracy)}"
+        measured = "" if self.measured_loss is None else f"; validation {_figures(self.measured_loss, self.accuracy)}"
+        return f"{text}{measured}; {self.seconds:.1f} s"
+
+
+def _figures(loss, accuracy):
+    return f"loss {loss:.4f}" + ("" if accuracy is None else f", accuracy {accuracy:.2%}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.data.array_files import PADDING
+from amaranth_tpu.sim.data.labels import PADDING
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.frontend.reader import read_model

@@ -105,7 +105,11 @@ def test_the_model_runs_with_its_new_weights(path, data, tmp_path):
     model.save(tmp_path / "new.onnx")
     np.testing.assert_array_equal(tpu.load(tmp_path / "new.onnx").predict(x), new)
     assert [one.name for one in onnx.load(tmp_path / "new.onnx").graph.node] == ["first", "relu", "second", "last"]
-    assert str(history.epochs[0]).startswith("epoch 1: loss ") and "8 steps" not in repr(history) and "16 steps" in repr(history)
+    assert (
+        str(history.epochs[0]).startswith("epoch 1, step 2: loss ")
+        and "8 steps" not in repr(history)
+        and "16 steps" in repr(history)
+    )
 
 
 def test_equivalent_graph_keeps_the_softmax(rng, tmp_path):
@@ -139,26 +143,27 @@ def test_a_wrong_bit_keeps_the_old_weights(path, data, monkeypatch):
     from amaranth_tpu.sim.trainer import core_steps
 
     x, y = data
-    model, found = tpu.load(path), core_steps._HostImage.found
+    model, found = tpu.load(path), core_steps.StepRunner.__call__
 
-    def wrong(self, *given, **rest):
-        steps = found(self, *given, **rest)
+    def wrong(*given):
+        steps = found(*given)
         steps.logits[0].view(np.uint32)[3, 1] ^= 1
         return steps
 
-    monkeypatch.setattr(core_steps._HostImage, "found", wrong)
+    monkeypatch.setattr(core_steps.StepRunner, "__call__", wrong)
     with pytest.raises(tpu.RunError, match="1 bits differ from the golden model after 2 steps.*logits of step 1"):
         model.fit(x, y, check_steps=2, on="model", core=CORE)
     assert same(model, tpu.load(path))
 
 
 def test_steps(path, data):
-    """`steps` ends training within an epoch, with the weights of the same number of steps of a longer run."""
+    """`steps` ends training within an epoch, with an evaluation, after the same steps as in a longer run."""
     x, y = data
     model, other, losses = tpu.load(path), tpu.load(path), []
     done = model.fit(x, y, batch_size=16, steps=6)
-    assert len(done.step_losses) == 6 and len(done.epochs) == 1 and not done.stopped_early
-    whole = other.fit(x, y, batch_size=16, epochs=2, callbacks=lambda figures: losses.append(figures.loss))
+    assert len(done.step_losses) == 6 and [one.steps for one in done.epochs] == [4, 6] and not done.stopped_early
+    each = {"evaluate_every": 2, "callbacks": lambda figures: losses.append(figures.loss)}
+    whole = other.fit(x, y, batch_size=16, epochs=2, **each)
     assert done.step_losses.tolist() == whole.step_losses[:6].tolist() and losses == whole.history["loss"]
 
 
@@ -177,6 +182,36 @@ def test_early_stopping_keeps_the_best_epoch(path, data):
     losses = done.history["val_loss"]
     assert done.stopped_early and len(losses) == done.best_epoch + 2 < 30 and losses[done.best_epoch - 1] == min(losses)
     assert model.evaluate(*held)["loss"] == pytest.approx(min(losses))
+
+
+def test_the_best_epoch_without_an_early_end(path, data):
+    x, y = data
+    held = x, (y + 1) % CLASSES
+    done = tpu.load(path).fit(x, y, epochs=5, validation_data=held, learning_rate=0.03, callbacks=tpu.EarlyStopping(None))
+    assert len(done.epochs) == 5 and done.best_epoch < 5 and not done.stopped_early
+
+
+def test_squared_error(rng, tmp_path):
+    """The loss `mse` trains a regression, and `evaluate` computes it from wanted results in the shape of the output."""
+    b = Builder(["batch", INPUTS])
+    b("Gemm", weights(rng, INPUTS, 3), np.zeros(3, np.float32))
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(128, INPUTS)).astype(np.float32)
+    wanted = x[:, :3] * 2
+    before = model.evaluate(x, wanted, loss="mse")
+    assert before == {"loss": pytest.approx(np.square(model.predict(x) - wanted).mean(), rel=0.02)}
+    done = model.fit(x, wanted, loss="mean_squared_error", epochs=20, learning_rate=0.02)
+    assert model.evaluate(x, wanted, "onnx", loss="mse")["loss"] < 0.2 * before["loss"] and "accuracy" in done.history
+
+
+def test_metrics(path, data):
+    x, y = data
+    model = tpu.load(path)
+    found = model.evaluate(x, y, metrics=["top-2", "confusion", "perplexity"])
+    p = model.predict(x)
+    assert found["top-2"] == pytest.approx((np.argsort(-p, axis=1)[:, :2] == y[:, None]).any(axis=1).mean())
+    assert np.trace(found["confusion"]) == round(64 * found["accuracy"]) and found["perplexity"] == pytest.approx(
+        np.exp(found["loss"])
+    )
 
 
 def test_checkpoint(path, data, tmp_path):
@@ -228,8 +263,9 @@ def test_errors_name_arguments(path, data):
         (tpu.ArgumentError, "`steps` must be an integer of at least 1, not 1.5", {"steps": 1.5}),
         (tpu.ArgumentError, "`batch_size` must be an integer of at least 1, not 0", {"batch_size": 0}),
         (tpu.DataError, "64 training samples do not fill a batch of 65", {"batch_size": 65}),
-        (tpu.ArgumentError, "`optimizer` must be one of adam, sgd", {"optimizer": "rmsprop"}),
+        (tpu.ArgumentError, "`optimizer` must be one of adam, adamw, sgd", {"optimizer": "rmsprop"}),
         (tpu.ArgumentError, "`loss` must be one of cross_entropy", {"loss": "hinge"}),
+        (tpu.ArgumentError, "`evaluate_every` must be an integer of at least 1, not 0", {"evaluate_every": 0}),
         (tpu.ArgumentError, "`learning_rate` must be a number above 0, not 0", {"learning_rate": 0}),
         (tpu.ArgumentError, "`learning_rate` 1e-40 or `weight_decay` 0 becomes 0", {"learning_rate": 1e-40}),
         (tpu.ArgumentError, "'cosinus' is not a schedule; write ", {"schedule": "cosinus"}),
@@ -251,14 +287,17 @@ def test_errors_name_arguments(path, data):
             model.fit(x, y, **given)
         assert "\n" not in str(caught.value) and "--" not in str(caught.value)
     for words, labels in [
-        ("y: float64 of shape \\(64, 3\\) does not fit 64 samples", np.zeros((64, 3))),
-        ("y: row 5 is not one-hot", np.eye(CLASSES)[y] + (np.arange(64) == 5)[:, None]),
-        ("y: 0.5 of sample 0 is not a class number", y * 0 + 0.5),
+        (r"y: must hold 64 integers of shape \(64,\), one per sample, or one-hot rows \(64, 4\), not", np.zeros((64, 3))),
+        (r"y: must hold .*, not float64 of shape \(64, 4\)", np.eye(CLASSES)[y] + (np.arange(64) == 5)[:, None]),
+        (r"y: must hold .*, not float64 of shape \(64,\)", y * 0 + 0.5),
         ("y: label -1 of sample 0", y * 0 - 1),
     ]:
-        for call in (model.fit, model.evaluate) if "label" not in words else (model.fit,):
+        for call in (model.fit, model.evaluate):
             with pytest.raises(tpu.DataError, match=words):
                 call(x, labels)
-    with pytest.raises(tpu.ArgumentError, match="`patience` must be an integer of at least 1, not 0"):
+    for words, given in [("'top' is not a metric", {"metrics": ["top"]}), ("`loss` must be one", {"loss": 3})]:
+        with pytest.raises(tpu.ArgumentError, match=words):
+            model.evaluate(x, y, **given)
+    with pytest.raises(tpu.ArgumentError, match="`patience` must be an integer of at least 1, or None, not 0"):
         tpu.EarlyStopping(0)
     assert same(model, tpu.load(path))

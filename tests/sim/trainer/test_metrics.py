@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.data.array_files import PADDING
+from amaranth_tpu.sim.data.labels import PADDING
 from amaranth_tpu.sim.trainer.metrics import measured, parse_metric
 
 
