@@ -17,7 +17,7 @@ True
 Training takes class numbers or one-hot rows. The golden model computes each step; a core repeats the first ones, bit by bit:
 
 >>> labels = x[:, 0, 0, :10].argmax(axis=1)
->>> done = model.fit(x, labels, epochs=9, batch_size=20, initialize=True, check_steps=1, on="model", core=tpu.Config(n=4))
+>>> done = model.fit(x, labels, epochs=9, batch_size=20, initialize=True, check_steps=1, core=tpu.Config(n=4))
 >>> done.history["loss"][0] > done.history["loss"][-1], done.core["mismatched_bits"]
 (True, 0)
 >>> sorted(model.evaluate(x, labels, on="onnx"))                 # the trained model; model.save("trained.onnx") writes it

@@ -32,7 +32,7 @@ class TrainableModel:
         callbacks=(),
         cores=1,
         check_steps=0,
-        on="verilator",
+        on="model",
         core=None,
         initialize=False,
         seed=1,
@@ -82,7 +82,8 @@ class TrainableModel:
         check_steps : int or "all"
             Number of steps that a core computes too.
         on : str or Simulator
-            Simulator of these steps: `verilator`, `icarus` (the RTL), or `model` (instruction by instruction).
+            Simulator of these steps: `model` executes their instructions; `verilator` and `icarus` simulate the RTL, and take
+            longer.
         core : Config, name of a preset, or None for the preset `training`
             Configuration of each core. The options `training` and, for several cores, `ring` are switched on.
         initialize : bool
@@ -110,7 +111,7 @@ class TrainableModel:
         >>> x = np.random.default_rng(1).random((60, 784))
         >>> y = x[:, :10].argmax(axis=1)
         >>> model = tpu.load("d")
-        >>> done = model.fit(x, y, epochs=3, validation_split=0.2, check_steps=1, on="model", core=tpu.Config(n=4))
+        >>> done = model.fit(x, y, epochs=3, validation_split=0.2, check_steps=1, core=tpu.Config(n=4))
         >>> [one.epoch for one in done.epochs], done.core["mismatched_bits"]
         ([1, 2, 3], 0)
         """
