@@ -161,7 +161,8 @@ def _run_here(model, samples, options):
     if program:
         figures |= {"n": config.n, "batch": batch}
     if options.layers and not done.result.fault:
-        figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory, options.cells)
+        place = tpu.Simulator(simulator.value, memory, cells=options.cells.value)
+        figures |= _measure_layers(model, samples[:batch], place, config)
     if simulator is SimulatorName.MODEL:
         figures["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
     return figures, done
@@ -175,26 +176,15 @@ def _run_on_board(model, samples, options):
     return {"board": options.board, "n": done.program.config.n, "batch": done.program.batch}, done
 
 
-def _measure_layers(network, program, samples, simulator, memory, cells):
-    """Returns the figures that `--layers` adds: cost and rounding error of each layer. They are measured by running one batch of
-    the program's first 1, 2, 3 ... layers."""
+def _measure_layers(model, samples, place, config):
+    """Returns the figures that `--layers` adds: cost and rounding error of each layer."""
     from amaranth_tpu.sim.check.interpreters import InterpreterError
     from amaranth_tpu.sim.check.layer_errors import layer_errors
-    from amaranth_tpu.sim.compiler.report import measured_layers
-    from amaranth_tpu.sim.golden.network import core_input
-    from amaranth_tpu.sim.host.inference import count_batch
 
     with progress_bar(console, "measuring layers") as advance:
-        rounded = core_input(network, samples)
-
-        def measure(part, number, count):
-            counters = count_batch(part, rounded, simulator=simulator.value, memory=memory, cells=cells.value)
-            advance(number, count)
-            return counters
-
-        measured = measured_layers(program, measure)
+        measured = model.profile(samples, place, core=config, batch=len(samples), progress=advance)
     try:
-        errors, interpreter = layer_errors(network, samples)
+        errors, interpreter = layer_errors(model.network, samples)
     except InterpreterError as error:
         errors, interpreter = {}, f"nothing: {error}"
     return {

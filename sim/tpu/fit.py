@@ -124,7 +124,7 @@ def _compared(training, check_steps, on, core):
     most = None if check_steps == "all" else _whole("check_steps", check_steps)
     config = config_of(core, "training")
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)
-    return step_comparison(training, config, place.name, most, place.memory)
+    return step_comparison(training, config, place.name, most, place.memory, place.cells)
 
 
 def _open(run, callbacks):

@@ -252,7 +252,7 @@ class Model(TrainableModel):
         rounded = core_input(self.network, samples.rows[:size])
 
         def measure(part, number, count):
-            counters = count_batch(part, rounded, simulator=place.name, memory=place.memory)
+            counters = count_batch(part, rounded, simulator=place.name, memory=place.memory, cells=place.cells)
             if progress:
                 progress(number, count)
             return counters
