@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from ..bus.axi import OKAY, axi4_lite_signature
 from ..spec.isa import Region
-from ..spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION, registers_of, stalls_of
+from ..spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION, registers_of
 from ..spec.run_ports import ring_links, ring_position, run_registers
 
 __all__ = ["ControlRegisters", "region_registers"]
@@ -85,14 +85,13 @@ class ControlRegisters(wiring.Component):
     def _inputs(self):
         """Returns the values of the registers whose state is in other units, by name."""
         run = self.run
-        counters = ("cycles", "busy", "read_beats", "write_beats", *(("ring_sent", "ring_received") if self.config.ring else ()))
+        counters = ("cycles", "read_beats", "write_beats", *(("ring_sent", "ring_received") if self.config.ring else ()))
         values = {
             "status": REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet),
             "interrupt": REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending),
             "fault_cause": run.fault_cause.as_value(),
             "fault_pc": run.fault_pc,
             **{name: getattr(run, name) for name in counters},
-            **{f"stall_{name}": counter for name, counter in zip(stalls_of(self.config), run.stalls)},
         }
         if self.config.ring:
             links = self.ring_links
@@ -138,14 +137,18 @@ class ControlRegisters(wiring.Component):
         }
         self._connect_stored(m, stored)
         values = {**_constants(self.config), **self._inputs(), **stored}
-        readable = [register for register in registers if register.access != "w1"]
-        selected = Signal(len(readable))
-        m.d.sync += selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable))
+        counters = [register for register in registers if register.name == "busy" or register.name.startswith("stall_")]
+        readable = [register for register in registers if register.access != "w1" and register not in counters]
+        selected, counts = Signal(len(readable)), Signal()
+        m.d.sync += [
+            selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable)),
+            counts.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in counters).any()),
+            self.run.counter.eq(bus.araddr[2:]),
+        ]
+        chosen_values = [Mux(selected[i], values[register.name], 0) for i, register in enumerate(readable)]
+        chosen_values.append(Mux(counts, self.run.count, 0))
         with m.If(read):
-            m.d.sync += [
-                bus.rvalid.eq(1),
-                bus.rdata.eq(reduce(or_, (Mux(selected[i], values[register.name], 0) for i, register in enumerate(readable)))),
-            ]
+            m.d.sync += [bus.rvalid.eq(1), bus.rdata.eq(reduce(or_, chosen_values))]
 
         def chosen(name):
             return write & (bus.awaddr[2:] == REGISTER[name].offset >> 2)

@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.isa import Fault
-from ..spec.registers import stalls_of
+from ..spec.registers import COUNTER_INDEX, counter_index, stalls_of
 from ..spec.run_ports import manager_port, ring_events, run_registers, run_state
 from ..spec.unit_ports import fault_port, stall_port
+from .cycle_counters import CycleCounters
 
 __all__ = ["RunControl"]
 
@@ -28,7 +29,7 @@ class RunControl(wiring.Component):
     until both managers are `quiet`. A run ends with `halted`, with a fault, or by `reset`. After `timeout` cycles without
     progress, a run ends with the fault TIMEOUT, whatever it waits for. A cycle has progress if a row enters the array, if a bus
     manager or the ring moves, or with `progress`. Counted events and progress are registered first, so that no path from another
-    block ends in a counter.
+    block ends in a counter. `busy` and the stall reasons are counted one cycle later than other events.
 
     Parameters
     ----------
@@ -95,12 +96,7 @@ class RunControl(wiring.Component):
             read_beat.eq(reader.beat),
             write_beat.eq(writer.beat),
         ]
-        counts = [
-            (registers.read_beats, read_beat),
-            (registers.write_beats, write_beat),
-            (registers.busy, busy),
-            *((counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(registers.stalls)),
-        ]
+        counts = [(registers.read_beats, read_beat), (registers.write_beats, write_beat)]
         if ring:
             words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
             for name, event in (("ring_sent", self.ring.sends), ("ring_received", self.ring.takes)):
@@ -113,6 +109,22 @@ class RunControl(wiring.Component):
             for counter, event in counts:
                 with m.If(event):
                     m.d.sync += counter.eq(counter + 1)
+
+        # Exactly one of `busy` and the stall reasons counts a cycle: one adder for all.
+        m.submodules.counters = counters = CycleCounters(count=1 << COUNTER_INDEX)
+        clear, counted = Signal(), Signal()
+        m.d.comb += [
+            counters.clear.eq(clear),
+            counters.counts.eq(counted),
+            counters.read_index.eq(registers.counter),
+            registers.count.eq(counters.value),
+        ]
+        m.d.sync += counted.eq(counting & ~clear)
+        for reason, one in reversed([*zip(stalls_of(self.config), stall)]):
+            with m.If(one):
+                m.d.sync += counters.index.eq(counter_index(f"stall_{reason}"))
+        with m.If(busy):
+            m.d.sync += counters.index.eq(counter_index("busy"))
 
         m.d.comb += self.irq.eq(registers.pending & registers.enabled)
         with m.If(registers.enable_written):
@@ -140,6 +152,7 @@ class RunControl(wiring.Component):
         with m.Switch(state):
             with m.Case(State.IDLE):
                 with m.If(registers.start & ~registers.faulted):
+                    m.d.comb += clear.eq(1)
                     m.d.sync += [
                         state.eq(Mux(registers.quiet & ~ran, State.RUN, State.QUIET)),
                         self.running.eq(registers.quiet & ~ran),

@@ -16,6 +16,8 @@ __all__ = [
     "VERSION",
     "ADDRESS_WIDTH",
     "MOST_CORES",
+    "COUNTER_INDEX",
+    "counter_index",
     "registers_of",
     "stalls_of",
 ]
@@ -39,6 +41,8 @@ STALLS = {
     "drain": "no MATMUL is left before SYNC or HALT: the pipeline drains",
     "ring": "the next MATMUL waits for the ring unit",
 }
+#: Bits of the index of a counter in :class:`hw.control.cycle_counters.CycleCounters`.
+COUNTER_INDEX = 4
 #: Stall reasons that need a field of :class:`hw.config.Config`.
 _STALLS_OF = {"ring": "ring"}
 
@@ -149,6 +153,11 @@ def _registers():
 REGISTERS = tuple(_registers())
 #: Registers by name.
 REGISTER = {register.name: register for register in REGISTERS}
+
+
+def counter_index(name):
+    """Returns the index of the counter `busy` or `stall_<reason>`: the low bits of its word address."""
+    return REGISTER[name].offset >> 2 & (1 << COUNTER_INDEX) - 1
 
 
 def registers_of(config):

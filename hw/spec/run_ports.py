@@ -3,7 +3,7 @@
 from amaranth.lib.wiring import In, Out, Signature
 
 from .isa import Fault
-from .registers import MOST_CORES, stalls_of
+from .registers import COUNTER_INDEX, MOST_CORES
 
 __all__ = [
     "run_registers",
@@ -38,15 +38,16 @@ def run_registers(config):
     fault_pc : 32, in
     pending, enabled : 1, in
         A run has ended; the interrupt is enabled.
-    cycles, busy, read_beats, write_beats : 32, in
-    stalls : array of 32, in
-        Counters, in the order of :func:`hw.spec.registers.stalls_of`.
+    cycles, read_beats, write_beats : 32, in
+    counter : index, out
+    count : 32, in
+        Value of counter `counter`; :func:`hw.spec.registers.counter_index` gives the index of `busy` and of each stall reason.
     ring_sent, ring_received : 32, in
         Counters of 32-bit words. Only in a core with a ring.
     """
     commands = ("start", "reset", "acknowledge", "enable_written", "enable")
     status = ("active", "done", "faulted", "quiet", "pending", "enabled")
-    counters = ("cycles", "busy", "read_beats", "write_beats", *(("ring_sent", "ring_received") if config.ring else ()))
+    counters = ("cycles", "read_beats", "write_beats", *(("ring_sent", "ring_received") if config.ring else ()))
     return Signature(
         {
             **dict.fromkeys(commands, Out(1)),
@@ -55,7 +56,8 @@ def run_registers(config):
             "fault_cause": In(Fault),
             "fault_pc": In(32),
             **dict.fromkeys(counters, In(32)),
-            "stalls": In(32).array(len(stalls_of(config))),
+            "counter": Out(COUNTER_INDEX),
+            "count": In(32),
         }
     )
 

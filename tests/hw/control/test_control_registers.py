@@ -43,9 +43,12 @@ def described(config):
 def inputs_of(registers, constants):
     """Returns `{register: ports}` of the registers whose values come from other units: the ports of its fields, or one port."""
     names = [register.name for register in registers if register.access == "ro" or register.name == "interrupt"]
-    stalls = [name for name in names if name.startswith("stall_")]
-    whole = {name: f"run__stalls__{stalls.index(name)}" if name in stalls else f"run__{name}" for name in names}
-    return {name: FIELDS.get(name, [whole[name]]) for name in names if name not in constants}
+    return {name: FIELDS.get(name, [f"run__{name}"]) for name in names if name not in constants and not is_counter(name)}
+
+
+def is_counter(name):
+    """Returns True for the registers that are read through `run.counter` and `run.count`."""
+    return name == "busy" or name.startswith("stall_")
 
 
 def outputs_of(name, value):
@@ -66,11 +69,13 @@ async def accesses(ports, rng, *, config, eager, cycles):
     write, read = None, None  # write: [address accepted, data accepted, offset, data, strobe]; read: offset
     answers, expected = 0, []  # outstanding responses: number of writes; values of reads
     strobes, asked = {}, None
-    counts = [0, 0]
+    accepted = [0, 0]
     for _ in range(cycles):
         widths = {name: 1 if len(places) > 1 else 3 if name == "fault_cause" else 32 for name, places in inputs.items()}
         driven = {name: [rng.getrandbits(widths[name]) for _ in places] for name, places in inputs.items()}
+        counts = [rng.getrandbits(32) for _ in range(16)]
         values = constants | {name: sum(bit << place for place, bit in enumerate(bits)) for name, bits in driven.items()}
+        values |= {register.name: counts[register.offset // 4 % 16] for register in registers if is_counter(register.name)}
         if write is None and rng.random() < eager:
             strobe = rng.choice((15, rng.getrandbits(4)))
             write = [False, False, rng.choice(offsets) | rng.choice((0, 0, 3)), rng.getrandbits(32), strobe]
@@ -92,6 +97,8 @@ async def accesses(ports, rng, *, config, eager, cycles):
             bus__araddr=read or 0,
             bus__rready=ready[1],
         )
+        await ports.settle()
+        ports.set(run__count=counts[ports.get("run__counter")])
         await ports.settle()
         for name, value in held.items():
             for place, right in outputs_of(name, value).items():
@@ -121,7 +128,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
         if read is not None and takes[2]:
             name = next((register.name for register in registers if register.offset == read), None)
             asked, read = name or "", None
-            counts[0] += 1
+            accepted[0] += 1
         assert takes[0] == takes[1] and (write is not None and write[0] and write[1] or not takes[0])
         if write and takes[0]:
             register = next((register for register in registers if register.offset == write[2] & ~3), None)
@@ -131,9 +138,9 @@ async def accesses(ports, rng, *, config, eager, cycles):
             if register and register.name in COMMANDS and write[4] & 1:
                 strobes[register.name] = write[3]
             answers, write = 1, None
-            counts[1] += 1
+            accepted[1] += 1
         await ports.tick()
-    return counts
+    return accepted
 
 
 @pytest.mark.parametrize("eager, ring", [(1, True), (0.5, False), *slow((0.1, True))])

@@ -54,7 +54,8 @@ async def life(ports, rng, *, cycles, timeout, least):
     A case is (state, next state, timeout) or (state, events in one cycle)."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = ran = 0
-    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy": 0}, [0] * len(STALLS), [0] * 4
+    due, silent, cycles_run, reasons, beats = False, 0, 0, [0] * (1 + len(STALLS)), [0] * 4  # reasons: busy first
+    reason = None  # counted in the next cycle, one cycle after the other events
     seen = set()
     calm = False
     counted = False, dict.fromkeys(MOVES)
@@ -96,27 +97,31 @@ async def life(ports, rng, *, cycles, timeout, least):
         assert [get(f"state__{name}") for name in ("active", "faulted", "reset")] == [active, faulted, e["reset"]]
         assert (get("quiet"), get("enabled"), get("irq")) == (quiet, enabled, pending and enabled), f"cycle {cycle}"
         assert (get("fault_cause"), get("fault_pc")) == fault
-        assert {name: ports.get(f"registers__{name}") for name in counts} == counts
-        assert get("stalls") == stalls
+        assert get("cycles") == cycles_run
+        index = rng.randrange(len(reasons))
+        ports.set(registers__counter=1 + index)  # the word address of `busy` is 0x21, modulo 16
+        await ports.settle()
+        assert get("count") == reasons[index], f"cycle {cycle}: counter {index}"
         assert [get(name) for name in ("read_beats", "write_beats")] == beats[:2]
         assert [get(name) for name in ("ring_sent", "ring_received")] == [WORDS * count for count in beats[2:]]
-        assert counts["busy"] + sum(stalls) == counts["cycles"]
+        assert sum(reasons) + (reason is not None) == cycles_run
 
-        # Expected values for the next cycle. Counters and progress are one cycle old.
+        # Expected values for the next cycle. Events and progress are one cycle old, the reasons two.
         before, expired, due = state, due, active and silent >= timeout
         (counting, past), counted = counted, (active, e)
+        if reason is not None:
+            reasons[reason] += 1
+        reason = None
         if counting:
-            counts["cycles"] += 1
+            reason = 0 if past["busy"] else next(1 + i for i in range(len(STALLS)) if past["stall"] >> i & 1)
+        if counting:
+            cycles_run += 1
             beats = [count + past[name] for count, name in zip(beats, ("read_beat", "write_beat", "ring_sends", "ring_takes"))]
-            if past["busy"]:
-                counts["busy"] += 1
-            else:
-                stalls[next(i for i in range(len(STALLS)) if past["stall"] >> i & 1)] += 1
         silent = 0 if any(past[name] for name in MOVES) or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
             state, done = "RUN" if quiet and not ran else "QUIET", 0
-            counts, stalls, beats = {"cycles": 0, "busy": 0}, [0] * len(STALLS), [0] * 4
+            cycles_run, reason, reasons, beats = 0, None, [0] * len(reasons), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
         elif active and expired:
