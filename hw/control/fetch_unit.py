@@ -63,8 +63,10 @@ class FetchUnit(wiring.Component):
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats)
         )
-        m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=beats)
-        m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
+        # The queue holds beats, each with its error. A word has no more than INSTRUCTION_WIDTH bits of a wide beat.
+        width = min(self.bus_width, INSTRUCTION_WIDTH)
+        m.submodules.beats = queue = fifo.SyncFIFO(width=width + 1, depth=self.depth * beats)
+        m.submodules.converter = converter = WidthConverter(width=width, ratio=beats)
         connect(m, splitter.o, flipped(self.host.request))
 
         # Rest of the region from `address` on: `groups`, and a `tail` of instructions. Two cycles of reset load them from the
@@ -77,7 +79,7 @@ class FetchUnit(wiring.Component):
         # `ahead` counts instructions requested but not yet taken. It never exceeds the depth of the queue.
         ahead = Signal(range(self.depth + 1))
         count = Signal(range(self.group + 1))
-        aligned, asked, taken = Signal(), Signal(), Signal()
+        aligned, asked, whole, taken = Signal(), Signal(), Signal(), Signal()
         available = Signal(32 - step)
         m.d.comb += [
             aligned.eq(~(self.region.base | self.pc)[: exact_log2(self.bus_width // 8)].any()),
@@ -88,7 +90,8 @@ class FetchUnit(wiring.Component):
             splitter.i.p.address.eq(address),
             splitter.i.p.beats.eq(count << exact_log2(beats)),
             asked.eq(splitter.i.valid & splitter.i.ready),
-            taken.eq(words.r_rdy & self.o.ready),
+            whole.eq(queue.r_rdy & converter.last),
+            taken.eq(whole & self.o.ready),
         ]
         m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
         with m.If(ResetSignal()):
@@ -107,23 +110,23 @@ class FetchUnit(wiring.Component):
 
         # A word with a read error is passed on as `failed`: the error counts only if the instruction is to be executed.
         earlier_failed, failed = Signal(), Signal()
-        m.d.comb += failed.eq(earlier_failed | answer.error)
-        with m.If(converter.o_valid):
-            m.d.sync += earlier_failed.eq(0)
-        with m.Elif(answer.error):
-            m.d.sync += earlier_failed.eq(1)
-
         m.d.comb += [
-            converter.i_valid.eq(answer.valid | answer.error),
-            converter.i.eq(answer.data),
-            words.w_en.eq(converter.o_valid),
-            words.w_data.eq(Cat(converter.o[:INSTRUCTION_WIDTH], failed)),
-            words.r_en.eq(self.o.ready),
-            Cat(self.o.p.word, self.o.p.failed).eq(words.r_data),
+            queue.w_en.eq(answer.valid | answer.error),
+            queue.w_data.eq(Cat(answer.data[:width], answer.error)),
+            queue.r_en.eq(~converter.last | self.o.ready),
+            converter.i_valid.eq(queue.r_rdy & queue.r_en),
+            converter.i.eq(queue.r_data[:width]),
+            failed.eq(earlier_failed | queue.r_data[width]),
+            self.o.p.word.eq(converter.o),
+            self.o.p.failed.eq(failed),
             self.o.p.pc.eq(present_pc),
-            self.o.p.overrun.eq(~words.r_rdy),
-            self.o.valid.eq(words.r_rdy | ((ahead == 0) & (count == 0))),
+            self.o.p.overrun.eq(~whole),
+            self.o.valid.eq(whole | ((ahead == 0) & (count == 0))),
         ]
+        with m.If(taken):
+            m.d.sync += earlier_failed.eq(0)
+        with m.Elif(converter.i_valid):
+            m.d.sync += earlier_failed.eq(failed)
         with m.If(taken):
             m.d.sync += present_pc.eq(present_pc + self.instruction_bytes)
         return m

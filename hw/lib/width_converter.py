@@ -24,6 +24,8 @@ class WidthConverter(wiring.Component):
     i_valid : 1, in
     i : width, in
         Narrow word.
+    last : 1, out
+        The next narrow word completes a wide word.
     o_valid : 1, out
     o : ratio width, out
         Wide word.
@@ -31,16 +33,20 @@ class WidthConverter(wiring.Component):
 
     def __init__(self, *, width, ratio):
         self.ratio = ratio
-        super().__init__({"i_valid": In(1), "i": In(width), "o_valid": Out(1), "o": Out(width * ratio)})
+        super().__init__({"i_valid": In(1), "i": In(width), "last": Out(1), "o_valid": Out(1), "o": Out(width * ratio)})
 
     def elaborate(self, platform):
         m = Module()
         if self.ratio == 1:
-            m.d.comb += [self.o_valid.eq(self.i_valid), self.o.eq(self.i)]
+            m.d.comb += [self.last.eq(1), self.o_valid.eq(self.i_valid), self.o.eq(self.i)]
             return m
         earlier = Signal(len(self.o) - len(self.i))
         count = Signal(range(self.ratio))
-        m.d.comb += [self.o.eq(Cat(earlier, self.i)), self.o_valid.eq(self.i_valid & (count == self.ratio - 1))]
+        m.d.comb += [
+            self.last.eq(count == self.ratio - 1),
+            self.o.eq(Cat(earlier, self.i)),
+            self.o_valid.eq(self.i_valid & self.last),
+        ]
         with m.If(self.i_valid):
             m.d.sync += [earlier.eq(self.o[len(self.i) :]), count.eq(count + 1)]
             with m.If(self.o_valid):

@@ -19,6 +19,7 @@ async def traffic(ports, rng, *, width, ratio, pace):
         valid, word = int(rng.random() < pace), rng.getrandbits(width)
         ports.set(i_valid=valid, i=word)
         await ports.settle()
+        assert ports.get("last") == (len(words) == ratio - 1), f"cycle {cycle}"
         if valid:
             words.append(word)
         assert ports.get("o_valid") == (valid and len(words) == ratio), f"cycle {cycle}"
