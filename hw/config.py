@@ -51,7 +51,7 @@ class Config:
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."
     )
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
-    in_flight: int = _parameter(16, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
+    in_flight: int = _parameter(8, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
     pooling: bool = _parameter(True, "Add POOL: max pooling of accumulator rows.")
     table_lanes: int | None = _parameter(
         None,

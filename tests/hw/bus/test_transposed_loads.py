@@ -10,6 +10,8 @@ from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
 
+SLOTS = Config().in_flight
+
 
 def unit(n):
     return TransposedLoads(n=n, transfer=transfer_layout(Config(n=n, transpose=True)))
@@ -32,7 +34,7 @@ async def traffic(ports, rng, *, n, count, arrives):
         turns = rng.getrandbits(1)
         vectors = n * rng.randrange(1, 4) if turns else rng.randrange(1, 2 * n)
         bias = int(not turns and rng.random() < 0.3)
-        todo.append({"slot": slot % 16, "vectors": vectors, "row": rng.randrange(1 << 15), "transpose": turns, "bias": bias})
+        todo.append({"slot": slot % SLOTS, "vectors": vectors, "row": rng.randrange(1 << 15), "transpose": turns, "bias": bias})
         todo[-1]["data"] = [rng.getrandbits(16 * n) for _ in range(vectors)]
     found, expected, ends, wanted = [], [], [], []
     for one in todo:
@@ -42,9 +44,9 @@ async def traffic(ports, rng, *, n, count, arrives):
         offered = begun < count and rng.random() < 0.8
         if offered:
             values = {name: todo[begun][name] for name in ("vectors", "row", "bias", "transpose")}
-            ports.set(port__op__payload=pack(layout, tag={"slot": todo[begun]["slot"], "pc": 0}, address=0, **values))
+            ports.set(port__op__payload=pack(layout, tag={"slot": todo[begun]["slot"]}, address=0, **values))
         write, left = bool(coming) and rng.random() < arrives, 0
-        one = coming[0] if write else {"bias": rng.getrandbits(1), "transpose": rng.getrandbits(1), "slot": rng.randrange(16)}
+        one = coming[0] if write else {"bias": rng.getrandbits(1), "transpose": rng.getrandbits(1), "slot": rng.randrange(SLOTS)}
         if write:
             left = len(one["data"])
             ports.set(i__row=one["row"] + one["vectors"] - left, i__vector=one["data"].pop(0))

@@ -134,7 +134,7 @@ def test_version(host, version, error):
     [
         ({"n": 8}, "config"),
         ({"n": 2, "bus_width": 32}, "config"),
-        ({"in_flight": 8}, "config"),
+        ({"in_flight": 4}, "config"),
         ({"unified_buffer_depth": 128}, "unified_buffer_depth"),
         ({"accumulator_depth": 32}, "accumulator_depth"),
         ({"bias_depth": 32}, "bias_depth"),

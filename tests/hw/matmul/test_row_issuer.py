@@ -51,7 +51,7 @@ def random_pass(rng, longest):
         rows0_stride=rng.randrange(5),
         rows1_stride=rng.randrange(8),
         last=rng.getrandbits(1),
-        slot=rng.randrange(16),
+        slot=rng.randrange(Config().in_flight),
     )
 
 
@@ -72,8 +72,9 @@ async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
             offered = todo.pop(0)
             ports.set(i__payload=pack(layout, **offered))
             free_at = now + (rng.randrange(20) if rng.random() < blocks else 0)
-        others = 0xFFFF ^ 1 << (offered["slot"] if offered else 0)
-        ports.set(blocked=rng.getrandbits(16) & others | (0 if now >= free_at else ~others & 0xFFFF))
+        every = (1 << Config().in_flight) - 1
+        others = every ^ 1 << (offered["slot"] if offered else 0)
+        ports.set(blocked=rng.randrange(every + 1) & others | (0 if now >= free_at else every ^ others))
         back = due.get(now - delay, {"first": 0, "last": 0})
         loaded, coming = loaded_at <= now, loaded_at <= now + 1
         ports.set(i__valid=offered is not None, coming=coming, written_first=back["first"], written_last=back["last"])
