@@ -73,19 +73,20 @@ class BurstSplitter(wiring.Component):
         beat_bits, block_bits = exact_log2(self.bus_bytes), exact_log2(self.longest)
         new, beats = self.i.p.address[beat_bits:], self.i.p.beats
 
-        # The current block, its first and last beat, and the number of blocks after it.
+        # The current block, its first beat, the last beat of the last block, and the number of blocks after the current block.
+        # The number of beats is a register, since the units that read it compare it and add it.
         block = Signal(len(new) - block_bits)
-        first, end, last_beat = Signal(block_bits), Signal(block_bits), Signal(block_bits)
+        first, end, single = Signal(block_bits), Signal(block_bits), Signal()
         span = Signal(max(len(beats), block_bits) + 1)
         behind = Signal(len(span) - block_bits)
         busy, last = Signal(), Signal()
         m.d.comb += [
             span.eq(beats + (new[:block_bits].as_unsigned() - 1)),
-            last_beat.eq(Mux(last, end, self.longest - 1)),
+            # equals span < longest, without the carry chain of `span`
+            single.eq((beats <= self.longest) & (beats[: block_bits + 1] + new[:block_bits] <= self.longest)),
             self.o.valid.eq(busy),
             self.o.p.address[beat_bits + block_bits :].eq(block),
             self.o.p.address[beat_bits : beat_bits + block_bits].eq(first),
-            self.o.p.beats.eq((last_beat - first)[:block_bits] + 1),  # never below 0
             self.o.p.last.eq(last),
             self.i.ready.eq(~busy),
         ]
@@ -96,9 +97,10 @@ class BurstSplitter(wiring.Component):
                 first.eq(new),
                 end.eq(span),
                 behind.eq(span >> block_bits),
-                # equals span < longest, without the carry chain of `span`
-                last.eq((beats <= self.longest) & (beats[: block_bits + 1] + new[:block_bits] <= self.longest)),
+                last.eq(single),
+                self.o.p.beats.eq(Mux(single, beats, self.longest - new[:block_bits])),
             ]
         with m.Elif(self.o.ready):
             m.d.sync += [busy.eq(~last), block.eq(block + 1), first.eq(0), behind.eq(behind - 1), last.eq(behind == 1)]
+            m.d.sync += self.o.p.beats.eq(Mux(behind == 1, end + 1, self.longest))
         return m

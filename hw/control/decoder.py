@@ -1,7 +1,7 @@
 """The instruction decoder. It makes all checks that can precede execution, and computes the footprint of each valid instruction:
 the memory that it accesses."""
 
-from amaranth import Array, Module, Signal
+from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -90,22 +90,17 @@ class Decoder(wiring.Component):
             m.d.sync += self.o.valid.eq(0)
         if self.config.training:
             m.d.sync += extents.start.eq(0)
+        unread = Signal(2)  # the instruction is outside region MODEL, or could not be read
         with m.FSM(name="decode"):
             with m.State("FETCH"):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
                     m.d.sync += [bits.eq(self.i.p.word), self.fault.pc.eq(self.i.p.pc)]
                     m.d.sync += [match[name].eq(now) for name, now in match_word(self.config, self.i.p.word).items()]
-                    with m.If(self.i.p.overrun):
-                        m.d.sync += self.fault.cause.eq(Fault.ADDRESS)
-                        m.next = "FAULT"
-                    with m.Elif(self.i.p.failed):
-                        m.d.sync += self.fault.cause.eq(Fault.BUS_READ)
-                        m.next = "FAULT"
-                    with m.Else():
-                        if self.config.training:  # registered: 1 in CHECK
-                            m.d.sync += extents.start.eq(1)
-                        m.next = "CHECK"
+                    m.d.sync += unread.eq(Cat(self.i.p.overrun, self.i.p.failed))
+                    if self.config.training:  # registered: 1 in CHECK
+                        m.d.sync += extents.start.eq(1)
+                    m.next = "CHECK"
 
             with m.State("CHECK"):
                 if not self.config.training:
@@ -115,6 +110,9 @@ class Decoder(wiring.Component):
                 m.next = "VERDICT"
                 with m.If(extents.more):
                     m.next = "EXTENTS"
+                with m.If(unread.any()):
+                    m.d.sync += self.fault.cause.eq(Mux(unread[0], Fault.ADDRESS, Fault.BUS_READ))
+                    m.next = "FAULT"
 
             with m.State("EXTENTS"):
                 with m.If(extents.ends):

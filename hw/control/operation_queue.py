@@ -2,16 +2,16 @@
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..lib.checks import check_power_of_two
+from ..lib.short_fifo import ShortFifo
 
 __all__ = ["OperationQueue"]
 
 
 class OperationQueue(wiring.Component):
-    """Holds up to `depth` operations: their payloads in a memory, their slots in a shift register.
+    """Holds up to `depth` operations: their payloads in a :class:`.ShortFifo`, their slots in a shift register.
 
     The ports are as in :class:`amaranth.lib.fifo.SyncFIFO`, except that `w_en` must be 0 while `w_rdy` is 0, and `r_en` must be 0
     while `r_rdy` is 0.
@@ -59,35 +59,21 @@ class OperationQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.storage = storage = Memory(shape=self.w_payload.shape(), depth=self.depth, init=[])
-        write, read = storage.write_port(), storage.read_port(domain="comb")
-        newest, oldest = Signal(range(self.depth)), Signal(range(self.depth))
-        with m.If(self.w_en):
-            m.d.sync += newest.eq(newest + 1)
-        with m.If(self.r_en):
-            m.d.sync += oldest.eq(oldest + 1)
-
-        there = Signal(self.depth)
-        with m.If(self.w_en & ~self.r_en):
-            m.d.sync += there.eq((there << 1) | 1)
-        with m.Elif(self.r_en & ~self.w_en):
-            m.d.sync += there.eq(there >> 1)
-
-        # A free register loads `w_slot` in every cycle, even while `w_en` is 0. `there` marks the registers that hold slots.
-        slots = [Signal.like(self.w_slot, name=f"slot_{i}", reset_less=True) for i in range(self.depth)]
+        m.submodules.payloads = payloads = ShortFifo(shape=self.w_payload.shape(), depth=self.depth)
+        # A free register loads `w_slot` in every cycle, even while `w_en` is 0. `held` marks the registers that hold slots.
+        held, slots = payloads.held, [Signal.like(self.w_slot, name=f"slot_{i}", reset_less=True) for i in range(self.depth)]
         for i in range(self.depth):
             last = i == self.depth - 1
-            above = self.w_slot if last else Mux(there[i + 1], slots[i + 1], self.w_slot)
-            m.d.sync += slots[i].eq(Mux(self.r_en, above, Mux(there[i], slots[i], self.w_slot)))
+            above = self.w_slot if last else Mux(held[i + 1], slots[i + 1], self.w_slot)
+            m.d.sync += slots[i].eq(Mux(self.r_en, above, Mux(held[i], slots[i], self.w_slot)))
 
         m.d.comb += [
-            write.en.eq(self.w_en),
-            write.addr.eq(newest),
-            write.data.eq(self.w_payload),
-            read.addr.eq(oldest),
-            self.r_payload.eq(read.data),
-            self.w_rdy.eq(~there[-1]),
-            self.r_rdy.eq(there[0]),
+            payloads.w_en.eq(self.w_en),
+            payloads.w_data.eq(self.w_payload),
+            payloads.r_en.eq(self.r_en),
+            self.r_payload.eq(payloads.r_data),
+            self.w_rdy.eq(payloads.w_rdy),
+            self.r_rdy.eq(payloads.r_rdy),
             self.r_slot.eq(slots[0]),
         ]
         return m
