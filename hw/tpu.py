@@ -33,7 +33,7 @@ from .matmul.matmul_unit import MatmulUnit
 from .ring.ring_guard import RingGuard
 from .ring.ring_unit import RingUnit
 from .spec.isa import Region
-from .spec.operations import link_user_layout, matmul_layout, pass_layout, transfer_layout
+from .spec.operations import link_user_layout, matmul_layout, pass_layout, ring_layout, transfer_layout
 from .spec.registers import ADDRESS_WIDTH
 
 __all__ = ["Tpu"]
@@ -214,7 +214,7 @@ class Tpu(wiring.Component):
             self._running.eq(run.running),
             self.irq.eq(run.irq),
             stalls.shifting.eq(weight_fifo.shifting),
-            run.progress.eq(matmul_unit.sums.write | dispatcher.accepted | activation.moves),
+            run.progress.eq(matmul_unit.sums.write | dispatcher.placed.valid | activation.moves),
             run.halted.eq(dispatcher.halted),
             run.present_pc.eq(decoder.fault.pc),
         ]
@@ -223,17 +223,19 @@ class Tpu(wiring.Component):
             connect(m, registers.regions[region.value], check.region)
             connect(m, check.o, decoder.regions[region.value], *([fetch.region] if region is Region.MODEL else []))
 
-        faults = [load.fault, weights.fault, store.fault]
+        faults, layouts = [load.fault, weights.fault, store.fault], [transfer] * 3
         if config.ring:
             ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
             m.submodules.ring_guard = bus(guard := RingGuard())
             self._connect_ring(m, ring, guard, registers, run, dispatcher, decoder, port)
             faults.append(ring.fault)
+            layouts.append(ring_layout(config))
         # The first fault ends the run. Priority in one cycle: loads, stores, ring, decoder.
-        faults.append(decoder.fault)
-        m.submodules.fault_latch = latch = FaultLatch(sources=len(faults))
-        for fault, source in zip(faults, latch.i):
-            connect(m, fault, source)
+        m.submodules.fault_latch = latch = FaultLatch(layouts=layouts, slots=config.in_flight)
+        for fault, unit in zip(faults, latch.units):
+            connect(m, fault, unit)
+        connect(m, decoder.fault, latch.decoder)
+        connect(m, dispatcher.placed, latch.placed)
         connect(m, latch.o, run.fault)
         return m
 

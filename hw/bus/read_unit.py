@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 from ..lib.width_converter import WidthConverter
 from ..spec.isa import Fault, Half
 from ..spec.memory_ports import loads_port
-from ..spec.unit_ports import fault_port, unit_port
+from ..spec.unit_ports import unit_fault_port, unit_port
 from .axi_reader import read_client
 from .burst_splitter import MAX_BURST, BurstSplitter
 
@@ -38,7 +38,7 @@ class ReadUnit(wiring.Component):
     vectors : loads port, out
         See :func:`hw.spec.memory_ports.loads_port`. `row` starts at the operation's row and rises by 1, or by 2 if `half` is not
         WHOLE.
-    fault : fault port, out
+    fault : unit fault port, out
         An error response: BUS_READ.
     """
 
@@ -58,7 +58,7 @@ class ReadUnit(wiring.Component):
                 "port": In(unit_port(transfer)),
                 "host": Out(read_client(address_width, bus_width)),
                 "vectors": Out(loads_port(transfer, vector_width)),
-                "fault": Out(fault_port()),
+                "fault": Out(unit_fault_port(transfer)),
             }
         )
 
@@ -104,7 +104,7 @@ class ReadUnit(wiring.Component):
             self.port.done_slot.eq(head.tag.slot),
             self.fault.valid.eq(answer.error),
             self.fault.cause.eq(Fault.BUS_READ),
-            self.fault.pc.eq(head.tag.pc),
+            self.fault.slot.eq(head.tag.slot),
         ]
         with m.If(self.port.done | ~present):
             m.d.comb += queue.r_en.eq(1)

@@ -5,9 +5,10 @@ from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from ..lib.short_fifo import ShortFifo
 from ..spec.isa import Fault
 from ..spec.memory_ports import client_port
-from ..spec.unit_ports import fault_port, unit_port
+from ..spec.unit_ports import unit_fault_port, unit_port
 from .axi_writer import write_client
 from .burst_splitter import BurstSplitter
 
@@ -38,7 +39,7 @@ class StoreUnit(wiring.Component):
         To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
     host : write client, out
         See :func:`hw.bus.axi_writer.write_client`.
-    fault : fault port, out
+    fault : unit fault port, out
         An error response: BUS_WRITE.
     """
 
@@ -55,7 +56,7 @@ class StoreUnit(wiring.Component):
                 "port": In(unit_port(transfer)),
                 "buffer": Out(client_port(16, vector_width // 16, writes=False)),
                 "host": Out(write_client(self._address_width, bus_width)),
-                "fault": Out(fault_port()),
+                "fault": Out(unit_fault_port(transfer)),
             }
         )
 
@@ -68,7 +69,8 @@ class StoreUnit(wiring.Component):
             bus_bytes=self.bus_width // 8,
             beats_width=self.transfer["vectors"].width + exact_log2(ratio),
         )
-        m.submodules.vectors = vectors = fifo.SyncFIFO(width=self.vector_width, depth=self.prefetch)
+        # Its flags are registers: `host.data.ready` arrives late in the cycle.
+        m.submodules.vectors = vectors = ShortFifo(shape=self.vector_width, depth=self.prefetch)
 
         # The bursts and the rows of an operation are issued independently.
         tag = self.transfer["tag"].shape
@@ -120,7 +122,7 @@ class StoreUnit(wiring.Component):
             host.data.valid.eq(waits | come),
             host.data.payload.eq(Mux(waits, vectors.r_data, held).word_select(beat, self.bus_width)),
             leaves.eq(host.data.valid & host.data.ready & (beat == ratio - 1)),
-            vectors.r_en.eq(stale | leaves),
+            vectors.r_en.eq(vectors.r_rdy & (stale | leaves)),
             vectors.w_en.eq(come),
             vectors.w_data.eq(held),
         ]
@@ -145,6 +147,6 @@ class StoreUnit(wiring.Component):
             self.port.done_slot.eq(oldest.tag.slot),
             self.fault.valid.eq(host.error),
             self.fault.cause.eq(Fault.BUS_WRITE),
-            self.fault.pc.eq(oldest.tag.pc),
+            self.fault.slot.eq(oldest.tag.slot),
         ]
         return m

@@ -33,10 +33,12 @@ def footprint_layout(config):
 
 @cache
 def decoded_layout(config):
-    """Returns the layout of a checked instruction. Only the operation for `footprint.unit` is valid."""
+    """Returns the layout of a checked instruction. Only the operation for `footprint.unit` is valid. `pc`
+    is the instruction's offset in region MODEL."""
     return data.StructLayout(
         {
             "halt": 1,
+            "pc": 32,
             "footprint": footprint_layout(config),
             "transfer": transfer_layout(config),
             "matmul": matmul_layout(config),
@@ -66,14 +68,14 @@ def describe(m, o, word, *, pc, base, host_end, extents):
         o.halt.eq(word.one_of(Opcode.HALT)),
         *(o.matmul[name].eq(matmul[name]) for name in word.records[Opcode.MATMUL].widths),
         o.matmul.rows.eq(extents.rows),
-        o.transfer.tag.pc.eq(pc),
+        o.pc.eq(pc),
     ]
     _describe_footprint(m, o.footprint, word, host_end, extents)
     _describe_transfer(m, o.transfer, word, base)
     _describe_activate(m, o.activate, word)
     if word.config.ring:
         ring = word[Opcode.RING]
-        m.d.comb += [o.ring.tag.pc.eq(pc), *(o.ring[name].eq(ring[name]) for name in word.records[Opcode.RING].widths)]
+        m.d.comb += [o.ring[name].eq(ring[name]) for name in word.records[Opcode.RING].widths]
 
 
 def _describe_footprint(m, footprint, word, host_end, extents):

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
-from ..spec.unit_ports import dispatch_port, interlock_port, unit_port
+from ..spec.unit_ports import dispatch_port, interlock_port, placed_port, unit_port
 from .description import decoded_layout, footprint_layout
 from .operation_queue import OperationQueue
 from .scoreboard import Scoreboard
@@ -54,8 +54,8 @@ class Dispatcher(wiring.Component):
         One for each unit of the core; see :func:`hw.spec.unit_ports.unit_port`.
     halted : 1, out
         HALT was reached, and all instructions have ended.
-    accepted : 1, out
-        An instruction was dispatched.
+    placed : placed port, out
+        An instruction was dispatched; see :func:`hw.spec.unit_ports.placed_port`.
     interlock : interlock port, out
         To the matrix multiply unit; see :func:`hw.spec.unit_ports.interlock_port`.
     stalls : dispatch port, out
@@ -75,7 +75,7 @@ class Dispatcher(wiring.Component):
                 "i": In(stream.Signature(decoded_layout(config))),
                 **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in self.units.items()},
                 "halted": Out(1),
-                "accepted": Out(1),
+                "placed": Out(placed_port(config.in_flight)),
                 "interlock": Out(interlock_port(config.in_flight)),
                 "stalls": Out(dispatch_port(len(self.units))),
             }
@@ -161,7 +161,9 @@ class Dispatcher(wiring.Component):
             accept.eq(compared & room),
             placed.eq(accept | (is_sync & none)),
             self.i.ready.eq(placed),
-            self.accepted.eq(accept),
+            self.placed.valid.eq(accept),
+            self.placed.slot.eq(slot),
+            self.placed.pc.eq(self.i.p.pc),
             board.allocate.eq(accept),
             board.slot.eq(slot),
             board.waits_for.eq(waits_for & board.occupied),

@@ -11,7 +11,7 @@ from ..spec.isa import Fault
 from ..spec.memory_ports import client_port
 from ..spec.operations import link_user_layout, ring_layout
 from ..spec.run_ports import ring_events, ring_links, ring_position
-from ..spec.unit_ports import fault_port, unit_port
+from ..spec.unit_ports import unit_fault_port, unit_port
 from .link_fifo import LinkFifo
 from .ring_lane import RingLane
 from .ring_sequencer import RingSequencer, ring_task
@@ -44,7 +44,7 @@ class RingUnit(wiring.Component):
         `tuser` is :func:`hw.spec.operations.link_user_layout`.
     links : ring links, out
         See :func:`hw.spec.run_ports.ring_links`.
-    fault : fault port, out
+    fault : unit fault port, out
         RING: a received vector differs from the task in segment, mode or round, or in the end of its segment.
     events : ring events, out
         See :func:`hw.spec.run_ports.ring_events`.
@@ -68,7 +68,7 @@ class RingUnit(wiring.Component):
                 "received": In(link),
                 "sent": Out(link),
                 "links": Out(ring_links()),
-                "fault": Out(fault_port()),
+                "fault": Out(unit_fault_port(self.layout)),
                 "events": Out(ring_events()),
             }
         )
@@ -213,5 +213,5 @@ class RingUnit(wiring.Component):
             self.events.takes.eq(link.o.valid & link.o.ready),
             self.events.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | written),
         ]
-        m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
+        m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.slot.eq(tag.slot)]
         return m

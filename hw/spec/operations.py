@@ -22,13 +22,9 @@ __all__ = [
 
 
 @cache
-def tag_layout(config, *, faults=False):
-    """Returns the layout of a tag, which identifies an operation.
-
-    A tag has the operation's slot among the instructions in flight. If `faults` is True, for a unit that can report a fault, it
-    also has the offset of the instruction in region MODEL.
-    """
-    return data.StructLayout({"slot": bits_for(config.in_flight - 1), **({"pc": 32} if faults else {})})
+def tag_layout(config):
+    """Returns the layout of a tag, which identifies an operation: its slot among the instructions in flight."""
+    return data.StructLayout({"slot": bits_for(config.in_flight - 1)})
 
 
 @cache
@@ -52,7 +48,7 @@ def transfer_layout(config):
     transposes = config.attention or config.transpose
     return data.StructLayout(
         {
-            "tag": tag_layout(config, faults=True),
+            "tag": tag_layout(config),
             "address": config.address_width,
             "vectors": 16 + exact_log2(config.n),
             "row": 16,
@@ -159,7 +155,7 @@ def ring_layout(config):
     row = bits_for(config.unified_buffer_depth - 1)
     return data.StructLayout(
         {
-            "tag": tag_layout(config, faults=True),
+            "tag": tag_layout(config),
             "mode": RingMode,
             "buffer": row,
             "result": row,

@@ -5,7 +5,16 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from .isa import Fault
 
-__all__ = ["unit_port", "interlock_port", "issue_port", "dispatch_port", "stall_port", "fault_port"]
+__all__ = [
+    "unit_port",
+    "interlock_port",
+    "issue_port",
+    "dispatch_port",
+    "stall_port",
+    "fault_port",
+    "unit_fault_port",
+    "placed_port",
+]
 
 
 def unit_port(operation):
@@ -99,7 +108,7 @@ def stall_port(reasons):
 
 
 def fault_port():
-    """Returns the signature of a fault report, as seen from the source of the fault.
+    """Returns the signature of the report of a fault in an instruction, as seen from its source.
 
     Members
     -------
@@ -110,3 +119,36 @@ def fault_port():
         Offset in region MODEL of the instruction at fault.
     """
     return Signature({"valid": Out(1), "cause": Out(Fault), "pc": Out(32)})
+
+
+def unit_fault_port(operation):
+    """Returns the signature of the report of a fault in an operation, as seen from its unit.
+
+    Parameters
+    ----------
+    operation : layout
+        One of :mod:`hw.spec.operations`, with a `tag`.
+
+    Members
+    -------
+    valid : 1, out
+        A fault is reported in this cycle.
+    cause : Fault, out
+    slot : slot, out
+        Slot of the operation at fault, which is still in flight.
+    """
+    return Signature({"valid": Out(1), "cause": Out(Fault), "slot": Out(operation["tag"].shape["slot"].shape)})
+
+
+def placed_port(slots):
+    """Returns the signature of the report of instructions that get their slots, as seen from the dispatcher.
+
+    Members
+    -------
+    valid : 1, out
+        An instruction gets `slot` in this cycle.
+    slot : slot, out
+    pc : 32, out
+        Offset of the instruction in region MODEL.
+    """
+    return Signature({"valid": Out(1), "slot": Out(range(slots)), "pc": Out(32)})

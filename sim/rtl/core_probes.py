@@ -29,7 +29,7 @@ def core_probes(config):
     * `passes`: passes of the MATMUL in `slot`. `first`, `last`: the first and last row of a pass enter the array.
     * `reads`, `writes`: beats on the bus; `client` is an index in :data:`hw.bus.axi_reader.CLIENTS`.
     """
-    operation = _part("dispatcher.i__payload", decoded_layout(config), "transfer", "tag", "pc")
+    operation = _part("dispatcher.i__payload", decoded_layout(config), "pc")
     row = Net("matmul.issuer.active")
     probes = [
         Probe("active", {"active": Net("run.registers__active")}),

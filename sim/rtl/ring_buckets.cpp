@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -113,8 +114,7 @@ int main(int, char** argv) {
             for (uint32_t& row : core.memory) row = word(jobs);
             core.start = stall > 256 ? 0 : draw() % (late + 1);
             core.top.position___05Frank = i, core.top.position___05Fsize = size;
-            for (uint32_t part = 0; part < sizeof core.top.port___05Fop___05Fpayload / 4; ++part)
-                core.top.port___05Fop___05Fpayload[part] = operation[part];
+            std::memcpy(&core.top.port___05Fop___05Fpayload, operation, sizeof core.top.port___05Fop___05Fpayload);
         }
         uint64_t now = 0, quiet = 0;
         bool ended = false;

@@ -105,9 +105,8 @@ def touched(opcode, fields, config, cores):
     return spans
 
 
-def operation(opcode, fields, config, pc):
+def operation(opcode, fields, config):
     """Returns `(unit, fields)` of the operation that the decoder must send to the unit."""
-    tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
         return "matmul", {"tag": 0, **fields, "rows": fields["rows0"] * fields["rows1"]}
@@ -164,12 +163,12 @@ def operation(opcode, fields, config, pc):
         return "activate", found
     if opcode is Opcode.RING:
         used = {name: value for name, value in fields.items() if name != "stride" or value < config.unified_buffer_depth}
-        return "ring", {"tag": tag, **used, "mode": fields["mode"].value}
+        return "ring", {"tag": 0, **used, "mode": fields["mode"].value}
     if "region" not in fields:
         return None, {}
     bias = opcode is Opcode.LOAD_BIAS
     found = {
-        "tag": tag,
+        "tag": 0,
         "address": BASES[fields["region"].value] + fields["offset"],
         "bias": int(bias),
         "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1),
@@ -253,7 +252,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         assert not ports.get("fault__valid"), f"{opcode.name} {fields}: fault {ports.get('fault__cause')}"
         assert ports.cycle - started + 1 == decode_cycles(config)[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
         found = unpack(decoded_layout(config), ports.get("o__payload"))
-        assert found["halt"] == (opcode is Opcode.HALT)
+        assert found["halt"] == (opcode is Opcode.HALT) and found["pc"] == pc
         footprint = unpack(footprint_layout(config), found["footprint"])
         assert footprint["unit"] == UNITS[opcode].value
         spans = touched(opcode, fields, config, machine.size)
@@ -265,7 +264,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
                 assert (span["first"], span["last"]) == spans[space][1:], f"{opcode.name} {fields}: {space} {span}"
         if "host" in spans:
             assert footprint["region"] == fields["region"].value
-        kind, right = operation(opcode, fields, config, pc)
+        kind, right = operation(opcode, fields, config)
         if kind:
             got = unpack(layouts[kind], found[kind])
             widths = {field: layouts[kind][field].width for field, _ in layouts[kind]}

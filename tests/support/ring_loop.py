@@ -47,7 +47,7 @@ class RingLoop:
     stale : bool
         True if the next sent vector is dropped.
     faulty : bool
-        True if faults are allowed. A fault ends the run; its cause and pc are stored in `fault`.
+        True if faults are allowed. A fault ends the run; its cause and slot are stored in `fault`.
     taken : int
         Number of vectors that the unit has accepted from the link.
     came : list
@@ -88,7 +88,7 @@ class RingLoop:
             assert not busy, f"{where}: {busy}"
         if ports.get("fault__valid"):
             assert self.faulty, f"{where}: a fault"
-            self.fault = ports.get("fault__cause"), ports.get("fault__pc")
+            self.fault = ports.get("fault__cause"), ports.get("fault__slot")
         self.taken += ports.get("events__takes")
         self.offer = offer if offer and not leaves else None
         if offer and leaves and self.stale:
@@ -109,10 +109,10 @@ class RingLoop:
         await ports.tick()
         return {name for name, now in events.items() if now}
 
-    async def run(self, fields, rank, *, start=0, length=None, limit=2000, pc=0):
+    async def run(self, fields, rank, *, start=0, length=None, limit=2000, slot=1):
         """Runs one operation, which is offered in cycle `start` and later, until it ends or for `length` cycles. Returns True if
         the operation ended."""
-        op = pack(ring_layout(self.config), tag={"slot": 1, "pc": pc}, **fields)
+        op = pack(ring_layout(self.config), tag={"slot": slot}, **fields)
         waits = True
         for cycle in range(limit if length is None else length):
             valid = waits and cycle >= start

@@ -58,7 +58,7 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
     size = bucket.size
     units = [_Unit(f"unit_{rank}", memory.copy()) for rank, memory in enumerate(bucket.memories)]
     starts = [rng.randrange(late + 1) for _ in units]
-    op = pack(ring_layout(config), tag={"slot": 1, "pc": 0}, **bucket.fields)
+    op = pack(ring_layout(config), tag={"slot": 1}, **bucket.fields)
     for rank, unit in enumerate(units):
         ports.set(
             **{f"{unit.name}__{name}": value for name, value in dict(running=1, position__rank=rank, position__size=size).items()}

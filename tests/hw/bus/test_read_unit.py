@@ -20,7 +20,7 @@ async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=F
     extra = [name for name in ("half", "transpose") if name in layout.members]
     todo = [
         {
-            "tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)},
+            "tag": {"slot": rng.randrange(Config().in_flight)},
             "address": rng.randrange(1 << 16) * 8,
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
             "row": rng.randrange(1 << 15),
@@ -46,7 +46,7 @@ async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=F
         await ports.settle()
         entry, v = vectors[0]
         if fails:
-            assert ports.get("fault__valid") and ports.get("fault__pc") == entry["tag"]["pc"]
+            assert ports.get("fault__valid") and ports.get("fault__slot") == entry["tag"]["slot"]
             return ahead
         assert not ports.get("fault__valid")
         if ports.get("host__request__valid") and accepts:

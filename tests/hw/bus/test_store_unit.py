@@ -18,7 +18,7 @@ LAYOUT = transfer_layout(Config(n=4))
 async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     def entry(number):
         return {
-            "tag": {"slot": number % 16, "pc": 32 * number},
+            "tag": {"slot": number % Config().in_flight},
             "address": rng.randrange(1 << 16) * 8,
             "bias": 0,
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
@@ -63,7 +63,7 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         if answer:
             owner = todo[bursts.pop(0)[0]]["tag"]
             assert not ports.get("port__done") or ports.get("port__done_slot") == owner["slot"]
-            assert not fails or ports.get("fault__pc") == owner["pc"]
+            assert not fails or ports.get("fault__slot") == owner["slot"]
         if ports.get("host__data__valid") and ready:
             assert ports.get("host__data__payload") == beats.pop(0), f"cycle {ports.cycle}: wrong data"
             waiting = [burst for burst in bursts if burst[2]]

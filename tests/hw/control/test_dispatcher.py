@@ -46,10 +46,10 @@ def random_instruction(rng, number, operations, units, spaces, *, space, density
             name: random_footprint(rng, min(space, places), density if unit is not Unit.CONTROL else 0) for name, places in spaces
         },
     }
-    word = {"halt": 0, "footprint": footprint}
+    word = {"halt": 0, "pc": number, "footprint": footprint}
     for kind, layout in operations.items():
         word[kind] = {name: rng.getrandbits(field.width) for name, field in layout if name != "tag"}
-        word[kind]["tag"] = {"slot": 0} | ({"pc": number} if "pc" in dict(layout["tag"].shape) else {})
+        word[kind]["tag"] = {"slot": 0}
     return word
 
 
@@ -83,7 +83,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     compared = room = 0
     # The head of each queue, of issued MATMULs too, and the cycles since its last dependency ended.
     free = dict.fromkeys([*units, "handed"], ([], 0))
-    accepted_at = {}
+    accepted_at, slot_of = {}, {}
     known, on_bus = set(), set()  # numbers of ended instructions; instructions on the bus count one cycle later
 
     def begins(slot, number, unit):
@@ -124,7 +124,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 entry = unpack(layouts[kind], ports.get(f"{unit}__op__payload"))
                 tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
                 number = expected[unit].pop(0)
-                assert tag.get("pc", number) == number, f"{unit}: instruction {number} out of order"
+                assert tag["slot"] == slot_of[number], f"{unit}: instruction {number} out of order, or in another slot"
                 right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
                 assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
                 assert tag["slot"] not in {**running, **handed}, "a slot is used twice"
@@ -155,6 +155,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             if unit != Unit.CONTROL.value:
                 queued[name].append(given)
                 accepted_at[given] = ports.cycle
+                assert ports.get("placed__valid") and ports.get("placed__pc") == given
+                slot_of[given] = ports.get("placed__slot")
             if footprints[given]["unit"] == Unit.CONTROL.value:
                 assert in_flight == 0, f"SYNC {given} passes with {in_flight} in flight"
             given, moved = given + 1, True

@@ -17,10 +17,11 @@ def test_places_have_the_bits_of_their_memory(config):
         assert {1 << span[end].width for end in ("first", "last")} == {depth}
 
 
-def test_only_units_that_fault_know_their_instruction():
-    config = Config(training=True, ring=True)
-    tags = {kind: dict(field.shape)["tag"].shape for kind, field in decoded_layout(config) if kind not in ("halt", "footprint")}
-    assert {kind for kind, tag in tags.items() if "pc" in dict(tag)} == {"transfer", "ring"}
+def test_operations_carry_only_their_slot():
+    """The offset of an instruction is stored once, by slot, and not in the queues and registers of its unit."""
+    config, others = Config(training=True, ring=True), ("halt", "pc", "footprint")
+    tags = {kind: dict(field.shape)["tag"].shape for kind, field in decoded_layout(config) if kind not in others}
+    assert len(tags) == 4 and {tuple(dict(tag)) for tag in tags.values()} == {("slot",)}
 
 
 def test_row_walker_has_no_port_of_operands():

@@ -138,8 +138,8 @@ async def wrong_marks(ports, rng, *, count):
         marks[1 + (bit > 0)] ^= 1 << max(bit - 1, 0)
         loop.link.extend([*loop.came[:place], marks, *loop.came[place + 1 :]])
         loop.memory, loop.loop, loop.faulty, loop.fault, loop.taken = before.copy(), False, True, None, 0
-        pc = rng.getrandbits(32)
-        assert not await loop.run(fields, rank, pc=pc) and loop.fault == (Fault.RING.value, pc), (
+        slot = rng.randrange(loop.config.in_flight)
+        assert not await loop.run(fields, rank, slot=slot) and loop.fault == (Fault.RING.value, slot), (
             f"{fields}, vector {place}, {bit}"
         )
         changed = (loop.memory != before).any(axis=1)

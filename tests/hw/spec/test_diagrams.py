@@ -36,9 +36,7 @@ def _burst(beats, address):
 
 
 def _transfer(vectors, row, address, slot):
-    return pack(
-        transfer_layout(CORE), vectors=vectors, row=row, address=address, tag={"slot": slot, "pc": 0}, bias=0, transpose=0
-    )
+    return pack(transfer_layout(CORE), vectors=vectors, row=row, address=address, tag={"slot": slot}, bias=0, transpose=0)
 
 
 def _binary32(value):
@@ -66,7 +64,7 @@ DIAGRAMS = {
         {
             "A": pack(
                 ring_layout(RING),
-                **dict(mode=RingMode.ALL_REDUCE, buffer=10, result=20, segment=1, stride=1, rounds=1, tag={"slot": 1, "pc": 0}),
+                **dict(mode=RingMode.ALL_REDUCE, buffer=10, result=20, segment=1, stride=1, rounds=1, tag={"slot": 1}),
             ),
             **{name: _binary32(value) for name, value in {"a0": 7, "a1": 1, "r1": 2, "s1": 3, "s0": 12}.items()},
         },
