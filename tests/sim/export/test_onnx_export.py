@@ -55,7 +55,7 @@ def check(path, graph, rng):
     assert np.abs(there - bits).max() < 0.05 * max(1, np.abs(there).max())
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name != "vit"])  # which is not trained
 def test_shipped_networks_keep_their_form(name, rng, tmp_path):
     own, path, graph = rewritten(SHIPPED[name], rng, tmp_path)
     old, new = onnx.load(SHIPPED[name]), onnx.load(path)
