@@ -17,6 +17,7 @@ from .constants import Constants
 from .emitter import MatrixEmitter
 from .jobs import SumCode, expand
 from .lowering import lower
+from .ordering import in_turns
 from .program import MatrixProgram, make_matrix_program
 from .sums import Expansion
 from .tiling import plan_sum
@@ -77,20 +78,21 @@ def _emitted(lowered, config):
         product.weights.name: product.weights
         for one in sums
         for product in one.products
-        if product.kind == "diagonal" and product.weights.form == "number"
+        if product.kind == "diagonal" and product.weights.form == "number" and product.weights is not lowered.one
     }
     upper = any(one.start is not None and not one.start.wide for one in sums) or len(sums) < len(lowered.sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants)
-    for number, one in enumerate(lowered.sums):
-        emitter.stage = number
+    for one in in_turns(lowered.sums):
+        emitter.stage = lowered.sums.index(one)
         if isinstance(one, Expansion):
             expand(emitter, one)
             continue
         plan = plan_sum(one, emitter)
-        code = SumCode(emitter, one, plan)
-        for job in plan.jobs(one):
-            code.job(*job)
+        for part in one.split() if len([*plan.jobs(one)]) > 2 else (one,):
+            code = SumCode(emitter, part, plan)
+            for job in plan.jobs(one):
+                code.job(*job)
     return emitter
 
 

@@ -24,10 +24,6 @@ class SumCode:
 
     def job(self, row, rows, column, columns):
         """Emits the instructions of one job, which computes these rows and column tiles."""
-        for result in self.sums.results:
-            if result.function.is_table:
-                self.emitter.load_table(result.function)
-                break
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
         self.acc = self.emitter.sums.take(rows * columns)
         self.started, self.biases = False, self._biases()
@@ -36,8 +32,7 @@ class SumCode:
                 {"matrix": self._matrix, "diagonal": self._diagonal, "total": self._total}[product.kind](product)
             if not self.started:
                 self._nothing()
-            for result in sorted(phase.results, key=lambda one: one.function.key != self.emitter.slots.selected):
-                self._write(result)
+            self._write(phase.results)
 
     # Initial sums
 
@@ -91,13 +86,10 @@ class SumCode:
             fields["tiles0_acc_stride"] = self.rows
         self.emitter.matmul(self.acc + column * self.rows + first, place, loops, **fields)
 
-    def _add(self, places, loops, tiles, first, size, column=0):
+    def _add(self, places, loops, tiles, first, column=0):
         """Emits passes over the operands at `places`, for each input tile. `tiles` has the weight tiles of each input tile."""
-        count = len(tiles[0])
-        if not self.started:
-            self._begin(places[0], loops, tiles[0], first, size)
-            places, tiles = places[1:], tiles[1:]
         while places:
+            count = len(tiles[0])
             flat = [tile for some in tiles for tile in some]
             together = max(1, min(_steps(places), self.emitter.fit(flat) // count))
             self.emitter.bring(flat[: together * count])
@@ -123,11 +115,15 @@ class SumCode:
                     [emitter.tile(product.weights, k, self.column + c, product.by_rows, at) for c in range(self.columns)]
                     for k in inputs
                 ]
-                if self.started and product.by_rows and size >= turnaround(emitter.config):
-                    for c in range(self.columns):
-                        self._add(places, loops, [some[c : c + 1] for some in tiles], row - self.row, size, c)
+                first_row = row - self.row
+                if not self.started:
+                    self._begin(places[0], loops, tiles[0], first_row, size)
+                    places, tiles = places[1:], tiles[1:]
+                if product.by_rows and 2 * max(size, self.n) >= turnaround(emitter.config):
+                    for c in range(self.columns):  # the tiles of an output are contiguous
+                        self._add(places, loops, [some[c : c + 1] for some in tiles], first_row, c)
                 else:
-                    self._add(places, loops, tiles, row - self.row, size)
+                    self._add(places, loops, tiles, first_row)
         self.started = True
 
     def _operands(self, product, inputs):
@@ -142,7 +138,7 @@ class SumCode:
 
     def _loaded(self, matrix, tiles, row, rows, store, turned=False):
         """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip."""
-        emitter, keys = self.emitter, [(matrix.name, matrix.form, tile, row, rows, turned) for tile in tiles]
+        emitter, keys = self.emitter, [_key(matrix, tile, row, rows, turned) for tile in tiles]
         while missing := [index for index, key in enumerate(keys) if key not in emitter.kept]:
             missing = [*range(len(keys))] if turned else missing
             place = store.take(len(missing) * rows)  # may forget others of these tiles
@@ -199,45 +195,67 @@ class SumCode:
     def _total(self, product):
         """Adds the sums of the rows of a matrix. Its tile t of channels is row t of the sums."""
         emitter, ones = self.emitter, self.emitter.resident("ones")
-        for first in range(0, self.rows, emitter.zero_rows):
-            count = min(emitter.zero_rows, self.rows - first)
-            for k in range(product.inputs):
-                tiles = [emitter.tile(product.weights, k, self.row + first + c, True) for c in range(count)]
+        for row in range(self.rows):
+            tiles = [emitter.tile(product.weights, k, self.row + row, True) for k in range(product.inputs)]
+            if not self.started:
+                emitter.bring(tiles[:1])
+                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], start=1)
+                tiles = tiles[1:]
+            if tiles:
                 emitter.bring(tiles)
-                start = {} if self.started or k else {"start": 1}
-                emitter.matmul(self.acc + first, ones, [(1, 0), (1, 0)], tiles0=count, tiles0_acc_stride=1, **start)
+                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], tiles1=len(tiles))
         self.started = True
 
     # Results
 
-    def _write(self, result):
-        """Writes one result of all column tiles, and stores it."""
+    def _write(self, results):
+        """Writes results of all column tiles, and stores them."""
+        emitter, rows = self.emitter, self.rows
+        tables = {one.function.key: one for one in results if one.function.is_table}
+        tables = sorted(tables, key=lambda key: key != emitter.slots.selected)
+        groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
+        for some in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
+            sizes = [rows * result.matrix.halves for result in some]
+            for c in range(self.columns if some else 0):
+                emitter.load_table(some[0].function)
+                place = emitter.results.take(sum(sizes))
+                for result, size in zip(some, sizes):
+                    self._write_tile(result, c, place)
+                    place += size
+        for result in results:
+            if result.softmax:
+                self._softmax(result)
+
+    def _softmax(self, result):
         emitter, matrix, rows = self.emitter, result.matrix, self.rows
-        if result.softmax:
-            place = emitter.results.take(rows * self.columns)
-            fields = {"format": Format.BFLOAT16, "rows": rows, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
-            fields |= {"buffer": place, "tiles": self.columns, "acc_stride": rows, "buffer_stride": rows}
-            emitter.emit(Opcode.SOFTMAX, fields)
-            for c in range(self.columns):
-                self._keep(result, c, place + c * rows)
-            return
-        emitter.load_table(result.function)
+        place = emitter.results.take(rows * self.columns)
+        fields = {"format": Format.BFLOAT16, "rows": rows, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
+        fields |= {"buffer": place, "tiles": self.columns, "acc_stride": rows, "buffer_stride": rows}
+        emitter.emit(Opcode.SOFTMAX, fields)
         for c in range(self.columns):
-            operand = None
-            if result.beside:
-                tile = 0 if result.beside.spread else self.column + c
-                (operand,) = self._loaded(result.beside, [tile], self.row, rows, emitter.operands)
-            place = emitter.results.take(rows * matrix.halves)
-            acc, lanes = self.acc + c * rows, matrix.lanes(self.column + c)
-            if result.times:
-                emitter.multiply(lanes, rows, acc, operand, place)
-            elif result.select:
-                self._select(acc, operand, place)
-            else:
-                form = Format.PLANES if matrix.wide else Format.BFLOAT16
-                fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
-                emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
-            self._keep(result, c, place)
+            self._keep(result, c, place + c * rows)
+
+    def _write_tile(self, result, column, place):
+        """Writes one result of a column tile to `place`."""
+        emitter, matrix, rows, operand = self.emitter, result.matrix, self.rows, None
+        if result.beside:
+            # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
+            # before it.
+            tile = 0 if result.beside.spread else self.column + column
+            operand, _ = emitter.kept.get(_key(result.beside, tile, self.row, rows), (None, 0))
+            if operand != place - rows:
+                operand = place
+                emitter.load(result.beside, tile, self.row, rows, place)
+        acc, lanes = self.acc + column * rows, matrix.lanes(self.column + column)
+        if result.times:
+            emitter.multiply(lanes, rows, acc, operand, place)
+        elif result.select:
+            self._select(acc, operand, place)
+        else:
+            form = Format.PLANES if matrix.wide else Format.BFLOAT16
+            fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
+            emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
+        self._keep(result, column, place)
 
     def _select(self, acc, operand, place):
         fields = {"condition": Condition.POSITIVE, "number": 0, "rows0": self.rows, "rows0_stride": 1, "rows1": 1}
@@ -247,7 +265,12 @@ class SumCode:
     def _keep(self, result, column, place):
         matrix, tile = result.matrix, self.column + column
         self.emitter.store(matrix, tile, self.row, self.rows, place)
-        self.emitter.kept[matrix.name, matrix.form, tile, self.row, self.rows, False] = place, self.rows * matrix.halves
+        self.emitter.kept[_key(matrix, tile, self.row, self.rows)] = place, self.rows * matrix.halves
+
+
+def _key(matrix, tile, row, rows, turned=False):
+    """Returns the key of rows of a matrix in `MatrixEmitter.kept`."""
+    return matrix.name, matrix.form, tile, row, rows, turned
 
 
 def _steps(places):

@@ -33,6 +33,8 @@ class Lowered:
         self.matrices, self.sums = {}, []
         self.sizes = dict.fromkeys(Region, 0)
         self._kept = {after: name for name, after in step.state.items()}
+        #: The number 1, as a tile that always stays on the chip.
+        self.one = Matrix("identity", "number", n, n, self.geometry, Region.MODEL, 0)
 
     def matrix(self, name, form=None):
         """Returns the matrix of a tensor, and allocates it at the first call. A tensor that a kept tensor becomes has the address
@@ -197,11 +199,15 @@ class _Grouping:
         Number of the sum, and of its phase, for each key of a stage's sums.
     wide : dict of str to (int, int)
         The same for each binary32 tensor that is only the start of other sums.
+    plain : dict
+        Tensor of the rounded sums, for each key of a stage's sums.
+    rounded : dict of str to (int, int)
+        Number of the sum and of its phase, for each tensor of rounded sums.
     """
 
     def __init__(self, lowered):
         self.lowered, self.step = lowered, lowered.step
-        self.made, self.places, self.wide, self.plain = {}, {}, {}, {}
+        self.made, self.places, self.wide, self.plain, self.rounded = {}, {}, {}, {}, {}
 
     def add_all(self, stages):
         only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
@@ -217,8 +223,7 @@ class _Grouping:
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
         if place is None:
             shape = self.lowered.matrix(stage.output) if not self._is_only_start(stage, starts) else self._shape(stage)
-            products = tuple(self.lowered.product(stage, term) for term in stage.terms)
-            sums.append(MatrixSum(stage.output, self.lowered.start(stage), [Phase(products)], shape))
+            sums.append(self._sum(stage, shape))
             place = self.places[stage.sums] = len(sums) - 1, 0
         number, phase = place
         self.made[stage.output] = number
@@ -228,6 +233,15 @@ class _Grouping:
         sums[number].phases[phase].results.append(self.lowered.result(stage))
         if not (tensor.wide or stage.times or stage.select or stage.softmax) and stage.function == NONE:
             self.plain.setdefault(stage.sums, stage.output)
+            self.rounded[stage.output] = place
+
+    def _sum(self, stage, shape):
+        """Returns the sums of a stage without results. Sums of one bfloat16 tensor are a product by 1, which needs no bias rows.
+        Only the sign of a zero can differ."""
+        start, products = self.lowered.start(stage), tuple(self.lowered.product(stage, term) for term in stage.terms)
+        if start and not products and not start.wide and start.form == shape.form:
+            start, products = None, (Product("diagonal", start, self.lowered.one),)
+        return MatrixSum(stage.output, start, [Phase(products)], shape)
 
     def _is_only_start(self, stage, starts):
         return self.step.tensors[stage.output].wide and stage.output in starts
@@ -257,6 +271,8 @@ class _Grouping:
             self.places[stage.sums] = number, len(phases) - 1
             return self.places[stage.sums]
         place = self.places.get(stage.sums)
+        if place is None and stage.times and not stage.terms and stage.function == NONE:
+            place = self.rounded.get(stage.start)  # the product rounds the sums first
         return place if place and self._are_ready(beside, place[0], True) else None
 
     def _are_ready(self, names, number, same):

@@ -1,6 +1,6 @@
 """The stages of a training step as sums of matrix products, each with all results that the core computes from it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...functions.functions import NONE
 from .matrices import Matrix
@@ -98,6 +98,17 @@ class MatrixSum:
     @property
     def results(self):
         return [one for phase in self.phases for one in phase.results]
+
+    def split(self):
+        """Returns sums with the same products, each with at most one function by table. Loading a table takes longer than
+        computing sums again."""
+        keys = list(dict.fromkeys(one.function.key for one in self.results if one.function.is_table))
+        if len(keys) < 2 or len(self.phases) > 1:
+            return [self]
+        (phase,) = self.phases
+        parts = [[one for one in phase.results if one.function.is_table and one.function.key == key] for key in keys]
+        parts[0] += [one for one in phase.results if not one.function.is_table]
+        return [replace(self, phases=[Phase(phase.products, results)]) for results in parts]
 
     @property
     def start_rows(self):

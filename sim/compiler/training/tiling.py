@@ -50,14 +50,14 @@ def plan_sum(sums, emitter):
     shape, unit, config = sums.shape, _unit(sums), emitter.config
     whole = any(one.softmax for one in sums.results)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
-    halves = max((one.matrix.halves for one in sums.results), default=1)
+    halves = max(sum(one.matrix.halves for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
 
     def needs(rows, columns):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
         held = rows * (shape.tiles if whole else columns)
         yield "accumulator_depth", held, emitter.sums.size
-        yield "unified_buffer_depth", halves * (held if whole else rows), emitter.results.size
+        yield "unified_buffer_depth", max(halves * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         if sums.start_rows in ("samples", "rows"):
             yield "bias_depth", rows * columns, biases
