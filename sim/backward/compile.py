@@ -19,6 +19,7 @@ from ..golden.training import slope_table
 from ..ir.optimizers import Adam
 from .candidates import StepCandidate
 from .cropping import cropped
+from .graph_program import compile_step_graph
 from .lowering import check_masks, lowered
 from .memory import Masked
 from .refusals import check_compilable
@@ -50,7 +51,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
     Returns
     -------
-    sim.backward.step_program.StepProgram
+    sim.backward.step_program.StepProgram or sim.backward.graph_program.GraphProgram
+        The second for networks with attention or other products of two results, on one core.
 
     Raises
     ------
@@ -61,7 +63,12 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
     if isinstance(optimizer, Adam) and not config.table_lanes:
         raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
-    check_compilable(training)
+    try:
+        check_compilable(training)
+    except CompileError as refusal:
+        if cores > 1:
+            raise
+        return compile_step_graph(training, optimizer, config, batch, dropout, refusal)
     _check_functions(training.graph, config)
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")

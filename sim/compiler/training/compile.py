@@ -15,6 +15,7 @@ from ..program import CompileError
 from ..timing.model import simulate
 from .constants import Constants
 from .emitter import MatrixEmitter
+from .forms import NotMatrices
 from .jobs import SumCode, expand
 from .lowering import lower
 from .ordering import in_turns
@@ -22,7 +23,7 @@ from .program import MatrixProgram, make_matrix_program
 from .sums import Expansion
 from .tiling import plan_sum
 
-__all__ = ["compile_graph", "MatrixProgram"]
+__all__ = ["compile_graph", "MatrixProgram", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 

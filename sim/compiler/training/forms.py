@@ -3,14 +3,18 @@
 from ..program import CompileError
 from .matrices import Geometry
 
-__all__ = ["forms_of", "geometry_of", "spread_tensors"]
+__all__ = ["NotMatrices", "forms_of", "geometry_of", "spread_tensors"]
+
+
+class NotMatrices(CompileError):
+    """The error about a step whose sums are not products of matrices with a row for each position. One line."""
 
 
 def geometry_of(step, n, batch):
     """Returns the :class:`Geometry` of a step. Samples are padded to whole tiles if products of two results need these."""
     sizes = {(one.height, one.width) for one in step.tensors.values() if one.samples}
     if len(sizes) > 1:
-        raise CompileError(f"tensors of {len(sizes)} sizes can't be compiled as matrix products")
+        raise NotMatrices(f"tensors of {len(sizes)} sizes can't be compiled as matrix products")
     height, width = sizes.pop()
     positions = height * width
     own = any(step.tensors[term.weights].samples for stage in step.stages for term in stage.terms if not _is_total(step, stage))
@@ -29,7 +33,7 @@ def forms_of(step):
 
     def give(name, form):
         if forms.setdefault(name, form) != form:
-            raise CompileError(f"{name}: is read as {forms[name]} and as {form}, which can't be compiled")
+            raise NotMatrices(f"{name}: is read as {forms[name]} and as {form}, which can't be compiled")
 
     for stage in step.stages:
         if not step.tensors[stage.output].samples:
@@ -43,7 +47,7 @@ def forms_of(step):
                 give(term.weights, "vector" if is_diagonal else "turned")
     for name in step.parameters:
         if name not in forms:
-            raise CompileError(f"{name}: is not read by the network, which can't be compiled")
+            raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
         for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
             forms[other] = forms[name]
     for stage in step.stages:
@@ -52,7 +56,7 @@ def forms_of(step):
         known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
         form = next(filter(None, known), None)
         if form is None:
-            raise CompileError(f"{stage.output}: can't be compiled as matrix products")
+            raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form
     return forms
 
@@ -66,5 +70,5 @@ def spread_tensors(step):
     for stage in step.stages:
         names = [name for term in stage.terms for name in (term.source, term.weights)]
         if spread.intersection(names):
-            raise CompileError(f"{stage.output}: reads a factor for all channels as an operand, which can't be compiled")
+            raise NotMatrices(f"{stage.output}: reads a factor for all channels as an operand, which can't be compiled")
     return spread | {one.start for one in step.stages if one.output in spread and one.start}

@@ -6,8 +6,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ...functions.functions import NONE
 from ...ir.tiles import tiles_of
-from ..program import CompileError
-from .forms import forms_of, geometry_of, spread_tensors
+from .forms import NotMatrices, forms_of, geometry_of, spread_tensors
 from .matrices import Matrix
 from .sums import Expansion, MatrixSum, Phase, Product, Result
 
@@ -94,7 +93,7 @@ class Lowered:
             source = self.matrix(term.source) if source.samples == output.samples else self.matrix(term.source, "repeated")
             return Product("diagonal", source, self.matrix(term.weights, form))
         if not plain or term.groups > 1:
-            raise CompileError(f"{stage.output}: a step with convolutions can't be compiled as matrix products")
+            raise NotMatrices(f"{stage.output}: a step with convolutions can't be compiled as matrix products")
         if not output.samples:
             return self._gradient(stage, term)
         if term.transposed:
@@ -113,10 +112,10 @@ class Lowered:
         source, vectors = (step.tensors[name] for name in (term.source, term.weights))
         if form == "vector":
             if source.shape != (1, 1, 1) or term.source not in step.constants or step.constants[term.source] != 1:
-                raise CompileError(f"{stage.output}: a gradient of this kind can't be compiled")
+                raise NotMatrices(f"{stage.output}: a gradient of this kind can't be compiled")
             return Product("total", None, self.matrix(term.weights, "samples"))
         if not vectors.samples or source.samples and source.shape[:2] != vectors.shape[:2]:
-            raise CompileError(f"{stage.output}: a gradient of this kind can't be compiled")
+            raise NotMatrices(f"{stage.output}: a gradient of this kind can't be compiled")
         rows = self.matrix(term.source, "samples" if source.samples else "repeated"), self.matrix(term.weights, "samples")
         left, right = rows if form == "positions" else rows[::-1]
         return Product("matrix", left, right, turned=True, by_rows=True)
@@ -124,7 +123,7 @@ class Lowered:
     def _spread_weights(self, name):
         """Returns the weights of one output, in the columns of all lanes."""
         if name not in self.step.constants:
-            raise CompileError(f"{name}: weights of a factor for all channels can't be trained on the core")
+            raise NotMatrices(f"{name}: weights of a factor for all channels can't be trained on the core")
         key = name, "turned, spread"
         if key not in self.matrices:
             inputs, n = self.step.tensors[name].width, self.geometry.n
@@ -213,7 +212,7 @@ class _Grouping:
         only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
         for stage in stages:
             if stage.pool or stage.index or stage.norm or stage.ring or stage.select and stage.select.index:
-                raise CompileError(f"{stage.output}: pooling can't be compiled as matrix products")
+                raise NotMatrices(f"{stage.output}: pooling can't be compiled as matrix products")
             self._add(stage, only - {*self.step.state.values()})
 
     def _add(self, stage, starts):
@@ -262,7 +261,7 @@ class _Grouping:
             if not self._are_ready(operands, number, False) or not self._are_ready(beside, number, True):
                 if self.plain.get(stage.sums):
                     return None
-                raise CompileError(f"{stage.output}: sums of a gradient are read too late to be compiled")
+                raise NotMatrices(f"{stage.output}: sums of a gradient are read too late to be compiled")
             if not stage.terms:
                 return number, phase
             if stage.sums in self.places:

@@ -48,6 +48,11 @@ class MatrixProgram:
         return self.lowered.step
 
     @property
+    def useful_macs(self):
+        """Returns the multiplications of results and gradients with weights that are not constants."""
+        return sum(_macs(one, product) for one in self.lowered.sums for product in getattr(one, "products", ()))
+
+    @property
     def sizes(self):
         """Returns the size of each region in bytes, {region: bytes}."""
         sizes = {region: vectors * self.config.vector_bytes for region, vectors in self.lowered.sizes.items()}
@@ -78,6 +83,18 @@ class MatrixProgram:
         tensor = self.step.tensors[name]
         values = self.lowered.matrix(name).unpack(data, tensor.shape)
         return values.reshape(-1, *tensor.shape)
+
+
+def _macs(sums, product):
+    """Returns the multiplications of a product of matrices, without padding."""
+    if product.kind != "matrix" or product.weights.region is Region.MODEL:
+        return 0
+    geometry = product.weights.geometry
+    rows = geometry.batch * geometry.positions
+    if not product.turned:
+        inputs = geometry.positions if product.own and product.by_rows else product.source.channels
+        return rows * inputs * sums.shape.channels
+    return rows * product.source.channels * sums.shape.channels
 
 
 def make_matrix_program(lowered, constants, config, ops, cycles):
