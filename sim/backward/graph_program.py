@@ -89,7 +89,7 @@ class GraphProgram:
 
 def compile_step_graph(training, optimizer, config, batch, dropout, refusal):
     """Compiles one training step for `batch` samples on one core. The parameters are as in
-    :func:`sim.backward.compile.compile_step`. Raises CompileError, and the error `refusal` if the step has other sums than products
+    :func:`sim.backward.compile.compile_step`. Raises CompileError: the error `refusal` if the step has other sums than products
     of matrices."""
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
     step = step_graph(training, optimizer, masked, 1)

@@ -7,6 +7,8 @@
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 """
 
+from dataclasses import replace
+
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
 
 from ...golden.progress import Progress, touched
@@ -18,7 +20,7 @@ from .emitter import MatrixEmitter
 from .forms import NotMatrices
 from .jobs import SumCode, expand
 from .lowering import lower
-from .ordering import in_turns
+from .ordering import woven
 from .program import MatrixProgram, make_matrix_program
 from .sums import Expansion
 from .tiling import plan_sum
@@ -84,17 +86,33 @@ def _emitted(lowered, config):
     upper = any(one.start is not None and not one.start.wide for one in sums) or len(sums) < len(lowered.sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants)
-    for one in in_turns(lowered.sums):
-        emitter.stage = lowered.sums.index(one)
+    split = [part for one in lowered.sums for part in _split(one, emitter)]
+    numbers, plans = {id(one): number for number, one in enumerate(split)}, {}
+    lowered.sums[:] = split
+
+    def jobs(run):
+        """Returns the jobs of a run, whose sums all have the same jobs."""
+        if isinstance(run[0], Expansion):
+            return [None]
+        made = [plan_sum(one, emitter) for one in run]
+        plan = replace(made[0], rows=min(one.rows for one in made), columns=min(one.columns for one in made))
+        plans.update({id(one): plan for one in run})
+        return [*plan.jobs(run[0])]
+
+    for one, job in woven(split, jobs):
+        emitter.stage = numbers[id(one)]
         if isinstance(one, Expansion):
             expand(emitter, one)
-            continue
-        plan = plan_sum(one, emitter)
-        for part in one.split() if len([*plan.jobs(one)]) > 2 else (one,):
-            code = SumCode(emitter, part, plan)
-            for job in plan.jobs(one):
-                code.job(*job)
+        else:
+            SumCode(emitter, one, plans[id(one)]).job(*job)
     return emitter
+
+
+def _split(one, emitter):
+    """Returns the parts of a sum with several functions by table, if it has more than two jobs."""
+    if isinstance(one, Expansion) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
+        return [one]
+    return one.split()
 
 
 def _ends(ops, config):

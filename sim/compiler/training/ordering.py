@@ -1,8 +1,12 @@
-"""The order of the sums of a step. Sums that do not depend on each other alternate, so that the units overlap."""
+"""The order of the jobs of a step. Sums that do not depend on each other alternate, so that the units overlap.
+
+The updates of a parameter are a run: a gradient, and sums that read the results of sums before them in the same rows. The jobs of
+all runs form a pipeline: when the gradient of a job is computed, the next sum takes the job before it.
+"""
 
 from .sums import Expansion
 
-__all__ = ["in_turns"]
+__all__ = ["in_turns", "runs_of", "woven"]
 
 _WINDOW = 32  # sums among which the next one is chosen
 _LAG = 4  # sums from a sum to its reader, if possible
@@ -16,7 +20,7 @@ def _accesses(one):
         reads = [matrix for product in one.products for matrix in (product.source, product.weights)]
         reads += [one.start, *(result.beside for result in one.results)]
         writes = [result.matrix for result in one.results]
-    return ({(matrix.region, matrix.vector) for matrix in some if matrix} for some in (reads, writes))
+    return [{(matrix.region, matrix.vector) for matrix in some if matrix} for some in (reads, writes)]
 
 
 def _dependencies(sums):
@@ -35,6 +39,78 @@ def _dependencies(sums):
             writers[place] = number
             readers[place] = set()
     return found
+
+
+def runs_of(sums):
+    """Divides sums into lists: each sum of samples by itself, and the sums of a parameter's update."""
+    runs = []
+    for one in sums:
+        last = runs[-1] if runs else []
+        runs.append([one]) if not (last and _continues(last, one)) else last.append(one)
+    return runs
+
+
+def _continues(run, one):
+    """Returns True if a sum reads only the same rows of results of a run's sums, and of other matrices."""
+    if isinstance(one, Expansion) or isinstance(run[0], Expansion) or one.shape.form == "samples":
+        return False
+    shape = (run[0].shape.form, run[0].shape.rows, run[0].shape.channels)
+    written = {place for other in run for place in _accesses(other)[1]}
+    return (
+        shape == (one.shape.form, one.shape.rows, one.shape.channels)
+        and all(product.kind == "diagonal" for product in one.products)
+        and bool(written & _accesses(one)[0])
+    )
+
+
+def woven(sums, jobs):
+    """Yields `(sum, job)` in the order in which the jobs of a step are emitted.
+
+    Parameters
+    ----------
+    sums : list of MatrixSum or Expansion
+    jobs : callable
+        Returns the list of the jobs of a run.
+    """
+    runs = runs_of(sums)
+    updates = [run for run in runs if _is_update(run)]
+    main = in_turns([one for run in runs if not _is_update(run) for one in run])
+    weaves = not any(_table(one) for run in updates for one in run)
+    depth, items, begun, done = max(map(len, updates), default=0), [], 0, set()
+    dependencies = dict(zip(map(id, sums), _dependencies(sums)))
+    numbers = {id(one): number for number, one in enumerate(sums)}
+
+    def is_ready(run):
+        own = {numbers[id(one)] for one in run}
+        return all(read | before <= done | own for read, before in (dependencies[id(one)] for one in run))
+
+    def advanced(steps):
+        """Yields the jobs of the next steps of the pipeline."""
+        nonlocal begun
+        for _ in range(steps):
+            for place in range(depth):
+                if 0 <= begun - place < len(items) and place < len(items[begun - place][0]):
+                    run, job = items[begun - place]
+                    yield run[place], job
+            begun += 1
+
+    for number, one in enumerate(main):
+        for job in jobs([one]):
+            yield one, job
+        done.add(numbers[id(one)])
+        ready = [run for run in updates if weaves and is_ready(run)]
+        items += [(run, job) for run in ready for job in jobs(run)]
+        updates = [run for run in updates if run not in ready]
+        steps = (len(items) - begun) // (len(main) - number)
+        while steps and begun + steps < len(items) and items[begun + steps][0] is items[begun + steps - 1][0]:
+            steps += 1  # jobs of a sum share transposed operands
+        yield from advanced(steps)
+    items += [(run, job) for run in updates for job in jobs(run)]
+    yield from advanced(len(items) - begun + depth)
+
+
+def _is_update(run):
+    return not isinstance(run[0], Expansion) and run[0].shape.form != "samples"
 
 
 def _table(one):
