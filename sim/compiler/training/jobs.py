@@ -211,8 +211,10 @@ class SumCode:
     def _write(self, results):
         """Writes results of all column tiles, and stores them."""
         emitter, rows = self.emitter, self.rows
-        tables = {one.function.key: one for one in results if one.function.is_table}
-        tables = sorted(tables, key=lambda key: key != emitter.slots.selected)
+        tables = sorted(
+            dict.fromkeys(one.function.key for one in results if one.function.is_table),
+            key=lambda key: key != emitter.slots.selected,
+        )
         groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
         for some in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
             sizes = [rows * result.matrix.halves for result in some]
