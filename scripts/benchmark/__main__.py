@@ -24,6 +24,7 @@ from . import (
     summary,
     training,
     transformers,
+    zoo,
 )
 from .common import app
 
@@ -40,6 +41,7 @@ TABLES = (
     fpga,
     processors,
     node_tests,
+    zoo,
     summary,
 )
 

@@ -35,6 +35,7 @@ NAMES = {
     "README.md": "index.md",
     "sim/README.md": "reference/software.md",
     "scripts/benchmark/README.md": "reference/results.md",
+    "scripts/benchmark/zoo.md": "reference/zoo.md",
     "hw/driver/README.md": "reference/c-driver.md",
     "hw/examples/soc/README.md": "reference/example-soc.md",
     "hw/boards/README.md": "reference/boards.md",

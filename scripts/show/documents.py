@@ -29,6 +29,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 GUIDES = ROOT / "scripts" / "docs"
 RESULTS = ROOT / "scripts" / "benchmark" / "README.md"
 DATASHEET = ROOT / "hw" / "README.md"
+ZOO = ROOT / "scripts" / "benchmark" / "zoo.md"
 SOFTWARE = ROOT / "sim" / "README.md"
 
 #: Name of each table to its document; marks with the name enclose the table.
@@ -47,6 +48,7 @@ DOCUMENTS = {
     "ring-words": DATASHEET,
     "cell": DATASHEET,
     "node-tests": SOFTWARE,
+    "zoo": ZOO,
 }
 
 

