@@ -30,8 +30,8 @@ _TIMEOUT = 1200  # seconds
 
 
 def page_like(rng, shape):
-    """Returns an image (batch, channels, height, width) or (batch, height, width, channels) of dark strokes in lines, like text on
-    paper, with values from -2 to 2."""
+    """Returns an image of dark strokes in lines, like text on paper, with values from -2 to 2. `shape` is (batch, channels,
+    height, width) or (batch, height, width, channels)."""
     last = shape[-1] in (1, 3)
     height, width = shape[1:3] if last else shape[2:4]
     image = np.full((height, width), 2.0)

@@ -42,6 +42,7 @@ from .validity.ranges import check_ranges
 
 __all__ = ["read_model", "read_network"]
 
+_OF_HOST = ("TopK", "NonMaxSuppression")  # choices among results, which a host makes after the network
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -172,6 +173,9 @@ def _check_operators_of(nodes):
             continue
         if node.domain not in ONNX:
             raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
+        if node.op_type in _OF_HOST:
+            name = quoted(node.input[0]) if node.input else "its input"
+            raise ModelError(f"{title(node)}: belongs to the host; cut the model before it, so that {name} is an output")
         raise unsupported(node)
 
 

@@ -104,6 +104,12 @@ def _ranges(total, step):
     return [(first, min(total, first + step)) for first in range(0, total, step)]
 
 
+def _volume(rectangle):
+    """Returns the number of sums in a rectangle."""
+    (first, end), (top, bottom), (left, right) = rectangle.samples, rectangle.sum_rows, rectangle.sum_columns
+    return (end - first) * (bottom - top) * (right - left)
+
+
 def _sums_of(stage, axis, first, end):
     if not stage.pool:
         return first, end
@@ -157,11 +163,13 @@ class StagePlan:
                 Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
                 for chunk, (first, end) in enumerate(ranges)
             ]
+        across = [(columns, _sums_of(stage, 1, *columns)) for columns in _ranges(width, self.columns)]
+        down = [(rows, _sums_of(stage, 0, *rows)) for rows in _ranges(height, self.rows)]
         return [
-            Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns), tiles=tiles)
+            Rectangle(samples, rows, columns, sum_rows, sum_columns, tiles=tiles)
             for samples in _ranges(batched.batch, self.samples)
-            for rows in _ranges(height, self.rows)
-            for columns in _ranges(width, self.columns)
+            for rows, sum_rows in down
+            for columns, sum_columns in across
             for tiles in self.tiles or (None,)
         ]
 
@@ -359,7 +367,7 @@ class Job:
         self.batched, self.stage, self.layouts, self.trial, self.homes = batched, batched.stages[number], layouts, trial, homes
         samples = batched.rows if batched.is_along_x(number) else trial.samples
         self.rectangles = trial.rectangles(self.stage, replace(batched, batch=min(batched.batch, samples)))
-        self.largest = max(self.rectangles, key=lambda rectangle: prod(rectangle.sums))
+        self.largest = max(self.rectangles, key=_volume)
         self.sums = prod(self.largest.sums)
         self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)

