@@ -32,7 +32,7 @@ def python_reference():
 def _guide(text):
     """Returns the docstring of a module as Markdown: paragraphs, and examples as code blocks."""
     parts = _ROLE.sub(r"`\1`", inspect.cleandoc(text)).split("\n\n")
-    return "\n\n".join(f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in parts)
+    return "\n\n".join(f"```pycon\n{part}\n```" if part.startswith(">>>") else _code(part) for part in parts)
 
 
 def _described(name, one, level, shared=""):

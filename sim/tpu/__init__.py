@@ -1,35 +1,46 @@
 """The Python API: ONNX models with numpy arrays on cores, on models of the core, and on ONNX interpreters.
 
-A loaded model runs on any backend, which is selected by name. Arrays have the shapes of the ONNX model. Inputs, outputs and
-layers have the names in the file.
+Load a file, or take a model from a framework::
+
+    model = tpu.load("model.onnx")                           # also an onnx.ModelProto, or bytes of a file
+    model = tpu.from_keras(keras_model)
+    model = tpu.from_torch(module, torch.zeros(1, 3, 9, 9))  # an example of the module's input
+
+Train it. The golden model computes each step; a core repeats the first ones, and every bit is compared::
+
+    history = model.fit(
+        x, y, epochs=5, batch_size=32, optimizer="adam", validation_split=0.1, check_steps=2,
+        callbacks=[print, tpu.EarlyStopping(patience=3), tpu.Checkpoint("run"), tpu.TensorBoard("logs")],
+    )
+    history.history["val_accuracy"], history.core["mismatched_bits"]
+    model.evaluate(x_test, y_test)                           # keras_model or module has the trained weights, too
+    model.save("trained.onnx")
+
+Run it on any backend, which is selected by name. Arrays have the shapes of the model::
+
+    model.predict(x)                                         # on the golden model, which defines every bit
+    model.predict(x, on="onnxruntime")                       # on the host's processor, in binary32
+    model.predict(x, on="model", core=tpu.Config(n=4))       # instruction by instruction
+    model.predict(x, on="verilator", core=tpu.Config(n=4))   # on a simulated core; also "icarus"
+    model.predict(x, on=tpu.SerialBoard("/dev/ttyUSB0"))     # on a board
+
+`estimate` gives cycles without a simulation, and `profile` measures them for each layer. `trace` returns the tensors of all
+layers. `compare` checks results against an ONNX interpreter. All are methods of :class:`Model`. `help(tpu.Model.fit)` lists the
+arguments of `fit`.
 
 >>> import numpy as np
 >>> from amaranth_tpu import tpu
->>> model = tpu.load("d")                                        # or any ONNX file; tpu.from_torch(...); tpu.from_keras(...)
->>> x = np.random.default_rng(1).random((60, 1, 28, 28), np.float32)
->>> y = model.predict(x)                                         # on the golden model, which defines every bit
->>> same = model.predict(x, on="model", core=tpu.Config(n=4))    # "icarus", "verilator": the RTL; tpu.SerialBoard("/dev/ttyUSB0")
->>> y.shape, bool((y == same).all())
-((60, 10), True)
->>> model.compare(x).error is None                               # against onnxruntime, or the interpreter of the package `onnx`
-True
-
-Training takes class numbers or one-hot rows. The golden model computes each step; a core repeats the first ones, bit by bit:
-
+>>> model, x = tpu.load("d"), np.random.default_rng(1).random((60, 1, 28, 28), np.float32)
 >>> labels = x[:, 0, 0, :10].argmax(axis=1)
 >>> done = model.fit(x, labels, epochs=9, batch_size=20, initialize=True, check_steps=1, core=tpu.Config(n=4))
 >>> done.history["loss"][0] > done.history["loss"][-1], done.core["mismatched_bits"]
 (True, 0)
->>> sorted(model.evaluate(x, labels, on="onnx"))                 # the trained model; model.save("trained.onnx") writes it
-['accuracy', 'loss']
-
-Costs are known before a simulation, and measured by one:
-
+>>> y, same = model.predict(x), model.predict(x, on="model", core=tpu.Config(n=4))
+>>> y.shape, bool((y == same).all()), model.compare(x).error is None
+((60, 10), True, True)
 >>> estimate = model.estimate(tpu.Config(n=4), batch=3)
 >>> estimate.cycles > estimate.bound > 0
 True
->>> {name: values.shape for name, values in model.trace(x).items()}
-{'dense1_values': (60, 10)}
 
 Errors are exceptions with a one-line message: ModelError (the file), DataError (the arrays), ArgumentError (other arguments),
 ConfigError and CompileError (the core), TrainingError (training diverges), RunError (a failed check of results), InterpreterError
