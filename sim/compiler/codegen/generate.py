@@ -155,7 +155,7 @@ class Overlap:
                 continue
             self.zeroed.add((name, sample))
             stretches = [(0, layout.lead)] if sample == 0 else []
-            for tile in range(layout.tiles if layout.has_planes else 1):
+            for tile in layout.groups:
                 stretches.append((layout.position(sample, layout.tensor.height, tile), layout.below * layout.row))
             widths = [
                 layout.tensor.width if other.stage.reflow else other.plan.columns

@@ -162,8 +162,11 @@ class StageCode:
             for tile in range(layout.tiles)
             if layout.beside
         ]
-        ends = [(home.place, home.at(sample, 0, 0, 0)), *ends, (home.at(sample, height, 0, 0), home.place + area.size)]
-        for first, end in ends:
+        size = area.size // len(layout.groups)
+        groups = [(tile, home.place + number * size) for number, tile in enumerate(layout.groups)]
+        above = [(place, home.at(sample, 0, tile, 0)) for tile, place in groups]
+        below = [(home.at(sample, height, tile, 0), place + size) for tile, place in groups]
+        for first, end in [*above, *ends, *below]:
             if first < end:
                 self.emitter.load_zeros(first, end - first)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
-from .affine import Axis, affine_map
+from .affine import INDICES, Axis, affine_map
 from .layout import Layout
 
 __all__ = ["Rectangle", "Area", "Placed", "whole_area"]
@@ -68,7 +68,8 @@ class Area:
             name, (first, end) = axis.name, ranges[axis.name]
             inside = [one.name for one in axes]
             if name == "tile" and name in layout.splits:
-                first, end = (first // layout.n, -(-end // layout.n)) if name in inside else (0, layout.n)
+                inner_size = layout.axis(name).size
+                first, end = (first // inner_size, -(-end // inner_size)) if name in inside else (0, inner_size)
             if name == "y" and name in inside:
                 continue
             if count is None and (axis.stride != step or "y" in inside or name == "y" and name in layout.splits):
@@ -135,11 +136,13 @@ class Area:
         """Yields the indices (sample, y, tile, x) of the first vector, after margin columns, of each range that is contiguous in
         host memory."""
         axes, firsts, outside, _ = self._form
-        names, tiles = [axis.name for axis in axes], self.layout.n if "tile" in self.layout.splits else 1
-        least = {"x": 0, **dict(zip(names[outside:], firsts[outside:]))}
+        names, together = [axis.name for axis in axes], self.layout.axis("tile").size
+        units = [together if name in names[place:] else 1 for place, name in enumerate(names, 1)]
         for indices in product(*(range(first, first + axis.size) for axis, first in zip(axes[:outside], firsts))):
-            at = least | dict(zip(names, indices))
-            yield at["sample"], at["y"], at["tile"] * tiles, at["x"]
+            at = dict.fromkeys(INDICES, 0)
+            for name, unit, index in zip(names, units, (*indices, *firsts[outside:])):
+                at[name] += unit * index
+            yield tuple(at.values())
 
     def transfers(self, across_samples=False):
         """Returns the transfers between host memory and the area as `(host position, position in the area, count)`. Contiguous
@@ -155,9 +158,13 @@ class Area:
         return merged
 
     def inner_transfers(self):
-        """Returns the transfers of an area with split tiles, without the margin rows above and below the tensor."""
-        inner = replace(self, rows=(max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1])))
-        return [(self.layout.position(*at), self.place(*at), inner._form[3]) for at in inner._contiguous()]
+        """Returns the transfers without the margin rows above and below the tensor."""
+        rows = max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1])
+        if rows[0] >= rows[1]:
+            return []
+        inner = replace(self, rows=rows)
+        (*_, count), left = inner._form, self._margin
+        return [(self.layout.position(*at) - left, self.place(*at) - left, count) for at in inner._contiguous()]
 
 
 def whole_area(layout, samples):

@@ -72,9 +72,11 @@ class Layout:
         return frozenset(name for name in self.order if self.order.count(name) > 1)
 
     @property
-    def has_planes(self):
-        """Returns True if all rows of a tile are stored together, in front of the next tile."""
-        return self.order == PLANES
+    def groups(self):
+        """Returns the first tile of each group of tiles. The rows of a group are stored together, in front of the next group."""
+        after_y = self.order[self.order.index("y") :]
+        together = (self.axis("tile").size if "tile" in self.splits else self.tiles) if "tile" in after_y else 1
+        return range(0, self.tiles, together)
 
     @property
     def batch(self):

@@ -14,6 +14,7 @@ from ...ir.tiles import tiles_of
 from ..memory.areas import Area, Rectangle
 from ..memory.batching import reads
 from ..memory.bias_image import most_sums
+from ..memory.layout import PLANES
 from ..timing.model import turnaround
 
 __all__ = [
@@ -316,7 +317,8 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
 def _follow(term, stage, layout):
     """Returns True if the term's operands for a sample end where the operands for the next sample begin. One loop over rows then
     covers several samples."""
-    whole = layout.below == 0 and not layout.tensor.transpose_of and layout.tensor.height == stage.sums_size[0]
+    contiguous = layout.sample == layout.tensor.height * layout.row and not layout.tensor.transpose_of
+    whole = contiguous and layout.tensor.height == stage.sums_size[0]
     return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
 
 
@@ -326,7 +328,7 @@ def _shapes(stage, batch, layouts):
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
     layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
-    several = free and not (stage.pool or stage.has_bias_rows) and (transposed or not layout.has_planes)
+    several = free and not (stage.pool or stage.has_bias_rows) and (transposed or layout.order != PLANES)
     several = several and not any(term.data for term in stage.terms)
     step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1
     rows = [

@@ -1,11 +1,13 @@
 """Tests of areas: transfers carry each vector from its position in host memory to its place in the buffer."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from amaranth_tpu.sim.compiler.memory.affine import Axis
 from amaranth_tpu.sim.compiler.memory.areas import Area, whole_area
-from amaranth_tpu.sim.compiler.memory.layout import PLANES, ROWS, in_lanes, packed
+from amaranth_tpu.sim.compiler.memory.layout import PLANES, ROWS, Layout, in_lanes, packed
 from amaranth_tpu.sim.ir.graph import Tensor
 
 _MARGINS = {"below": 2, "beside": 1}
@@ -36,6 +38,17 @@ def test_every_vector_is_transferred_to_its_place(order, tiles, columns):
         _check(Area(layout, (0, 2), rows, tiles, columns, left))
 
 
+@pytest.mark.parametrize("tiles", [(0, 4), (2, 4), (0, 2)])
+@pytest.mark.parametrize("columns", [None, (0, 5), (1, 3)])
+def test_vectors_of_pairs_of_tiles_are_transferred_to_their_places(tiles, columns):
+    """Two tiles of a row are adjacent: `[sample][pair][y][tile][x]`."""
+    axes = Axis("sample", 3, 144), Axis("tile", 2, 72), Axis("y", 4, 12, 2), Axis("tile", 2, 6), Axis("x", 5, 1, 1)
+    layout = Layout(Tensor("t", 13, 4, 5), 4, axes, lead=13)
+    assert [*layout.groups] == [0, 2]
+    for rows, left in product([(0, 4), (-1, 2)], (0, 1)):
+        _check(Area(layout, (0, 2), rows, tiles, columns, left))
+
+
 @pytest.mark.parametrize("blocks,step,before", [(1, 4, 0), (2, 3, 1), (2, 4, 0)])
 @pytest.mark.parametrize("tiles", [(0, 8), (4, 8)])
 def test_every_transposed_vector_is_transferred_to_its_place(blocks, step, before, tiles):
@@ -52,6 +65,15 @@ def test_tiles_of_a_transposed_tensor_are_positions_of_its_source(blocks, step, 
     for sample, y, block, tile, x in product(range(3), range(-1, 5), range(blocks), range(2), range(4)):
         expected = planes.position(sample, y, tile, block * step - before + x)
         assert layout.position(sample, y * blocks + block, tile * 4 + x) == expected
+
+
+def test_inner_transfers_leave_out_the_margin_rows():
+    planes = packed(Tensor("t", 8, 4, 4), 4, 3, PLANES, below=2, lead=8)
+    area = Area(in_lanes(planes, Tensor("t, transposed", 32, 4)), (1, 2), (-1, 5), (0, 8), None, 0)
+    carried = {place + index: host + index for host, place, count in area.inner_transfers() for index in range(count)}
+    everything = product(range(1, 2), range(4), range(8), range(1))
+    assert carried == {area.place(*at): area.layout.position(*at) for at in everything}
+    assert replace(area, rows=(-2, 0)).inner_transfers() == replace(area, rows=(4, 6)).inner_transfers() == []
 
 
 def test_transfers_within_a_sample_are_one_if_host_memory_is_contiguous():
