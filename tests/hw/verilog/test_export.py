@@ -263,7 +263,7 @@ def test_header_describes_the_core(verilog):
     head, _, body = verilog.partition("\n\n")
     assert all(line.startswith("//") for line in head.splitlines()) and "commit" not in head
     assert head.startswith("// SPDX-License-Identifier: Apache-2.0\n")
-    for name, value in {"n": 16, "in_flight": 16, "address_width": 32, "weight_fifo_depth": 16, "bus_width": 256}.items():
+    for name, value in {"n": 16, "in_flight": 8, "address_width": 32, "weight_fifo_depth": 16, "bus_width": 256}.items():
         assert f"\n//   {name} = {value}" in head
     assert re.search(r"amaranth-tpu \d+\.\d+.*, with Amaranth 0\.5\.\d+ and Yosys 0\.\d+", head)
     assert body.count("lint_off") == 2 and body.endswith("\n/* verilator lint_restore */\n")

@@ -114,7 +114,7 @@ def test_surfer_commands(recorded):
 
 def test_names_of_states():
     names = enumerations(CONFIG)
-    assert list(names["tpu_decoder", "decode_state"].values()) == ["FETCH", "FAULT", "CHECK", "VERDICT", "EXTENTS", "END"]
+    assert list(names["tpu_decoder", "decode_state"].values()) == ["FETCH", "CHECK", "VERDICT", "EXTENTS", "FAULT", "END"]
     assert names["tpu_run", "state"] == {0: "IDLE", 1: "QUIET", 2: "RUN"}
 
 
