@@ -12,8 +12,9 @@ from .codegen.scheduling import ordered, with_weights
 from .memory.batching import Batched, lay_along_x
 from .memory.layout import HostLayout, lay_out
 from .program import CompileError
+from .tiling.branch_runs import side_by_side
 from .tiling.chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
-from .tiling.overlap import APART, FAR_APART, groups_of, vectors_of
+from .tiling.overlap import APART, FAR_APART, IN_TURN, fit_together, groups_of
 from .tiling.resident import with_residents
 from .tiling.stage_tiling import NothingFits, count_passes, plan_stage
 from .timing.model import MATMUL, estimate, simulate
@@ -255,11 +256,14 @@ def _best_overlap(batched, few, config, trials):
     for sums, vectors in _PARTS:
         with suppress(NothingFits):
             parts[sums, vectors] = _overlaps(batched, host, config, depth // sums, vectors)
+    branches = side_by_side(batched, host, config)
+    cuts = {end for run in branches for end in (run.stages.start, run.stages.stop)}
     trial = {}
     for part, runs in parts.items():
-        pieces, whole = _of_operators(batched, runs)
+        pieces, whole = _of_operators(batched, runs, cuts)
         resident = (with_residents(batched, run, config, host.layouts, host.zeros, depth // part[0]) for run in (*runs, *whole))
         trial[part] = [*runs, *filter(None, resident), *pieces]
+    trial[_ALL] += branches
     joined = _joined(trial, parts[_ALL], few, config, trials)
     homes = {name for run in joined for name in run.homes}
     choices = [
@@ -277,12 +281,12 @@ def _best_overlap(batched, few, config, trials):
     return best[1]
 
 
-def _of_operators(batched, runs):
+def _of_operators(batched, runs, cuts):
     """Returns `(parts, whole)`, lists of runs around operators whose stages include a product, such as normalisations. `parts`
-    are the given `runs`, cut at the ends of each such operator. `whole` has one run for each such operator, with all of its
-    stages; these fit into memory at the same time only with resident tensors."""
+    are the given `runs`, cut at the ends of each such operator and before the stages `cuts`. `whole` has one run for each such
+    operator, with all of its stages; these fit into memory at the same time only with resident tensors."""
     plans = {number: plan for run in runs for number, plan in zip(run.stages, run.plans)}
-    whole, cuts = [], set()
+    whole, cuts = [], {*cuts}
     for _, group in groupby(enumerate(plans), lambda entry: (batched.stages[entry[1]].title, entry[1] - entry[0])):
         numbers = [number for _, number in group]
         if len(numbers) > 1 and any(batched.stages[number].times for number in numbers):
@@ -297,11 +301,16 @@ def _joined(parts, usual, few, config, trials):
     """Combines the fastest runs of several tilings to one list of runs that covers all stages, and returns it. `parts` is
     `{(divisor of the accumulators, divisor of the buffer): runs}`; the runs `usual` cover all stages.
 
-    Each run is simulated alone, both with `APART` and with `FAR_APART`, until the budget is spent.
+    Each run is simulated alone, with `APART`, `FAR_APART` and `IN_TURN`, until the budget is spent. Runs of equal branches are
+    simulated only with `IN_TURN`.
     """
     left = _PART_PASSES
     tried: list[tuple[int, RunPlan]] = []
-    runs = [(apart, run) for apart, part in product((APART, FAR_APART), parts) for run in parts[part]]
+    runs = [
+        (IN_TURN if run.branches > 1 else apart, run)
+        for apart, part in product((APART, FAR_APART, IN_TURN), parts)
+        for run in parts[part]
+    ]
     for apart, run in trials.of(runs):
         run = replace(run, apart=apart) if len(run.stages) > 1 else run
         if any(run == other for _, other in tried):
@@ -339,24 +348,13 @@ def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=Fals
     / `share` of the buffer is used. `tight` : True to give each stage only one staging area for results if more stages then
     overlap. Raises NothingFits."""
     end = config.unified_buffer_depth // share
-    space, fits = end - first, partial(_fit, batched, config, first, end)
+    space, fits = end - first, partial(fit_together, batched, config, first, end)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
     groups = groups_of(list(zip(numbers, plans)), fits)
     if tight and len(groups) > 1:
         fewer = groups_of([(number, replace(plan, slots=1)) for number, plan in zip(numbers, plans)], fits)
         groups = fewer if len(fewer) < len(groups) else groups
     return [RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)) for group in groups]
-
-
-def _fit(batched, config, first, end, group):
-    """Returns True if the stages of a group, as (index, StagePlan), fit into the accumulators and into buffer rows `first` to
-    `end` at the same time, and use at most one function table."""
-    functions = [batched.stages[number].function for number, _ in group]
-    return (
-        len({function for function in functions if function.is_table}) < 2
-        and sum(plan.sums for _, plan in group) <= config.accumulator_depth
-        and vectors_of([plan for _, plan in group], first, end, False) is not None
-    )
 
 
 # Chunks

@@ -7,6 +7,8 @@ chunk starts. The stages of other runs are interleaved. This order defines the v
 :mod:`sim.compiler.codegen.scheduling` then reorders the instructions so that their execution overlaps.
 """
 
+from itertools import groupby
+
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
 from ..tiling.overlap import sources_of, steps_of, sums_of, take_turns, vectors_of
@@ -83,45 +85,58 @@ class Overlap:
         self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
         self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
         homes = {name: (first + place, samples) for name, (place, samples) in run.homes.items()}
-        vectors = vectors_of(run.plans, first + run.home_size, depth, low)
-        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors):
+        vectors = vectors_of(run.plans[: len(run.branch)], first + run.home_size, depth, low)
+        for number, plan, (operands, place) in zip(run.branch, run.plans, vectors):
             rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
-            self.codes.append(StageCode(emitter, batched, host.layouts, run, number, homes, *rings))
-
-    def generate(self):
-        for code in self.codes:
-            self.emitter.stage = code.number
-            code.prepare()
-        sources = sources_of([code.stage for code in self.codes], self.batched.tensors)
-        before = []
-        for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
-            turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
-            cycles = [code.cycles(rectangles) for code, rectangles in turns]
-            if before != list(step):
-                wanted = [(code.work(rectangles), code.plan.sums) for code, rectangles in turns]
-                for (code, _), rows in zip(turns, sums_of(wanted, self.emitter.config.accumulator_depth)):
-                    code.acc = Ring(*rows)
-            before = list(step)
-            shared = {}
-            for code, rectangles in turns:
-                code.share(shared if len(rectangles) == 1 and self.emitter.shares_operands else None)
-            take_turns(
-                [self._generate(*turn) for turn in turns],
-                self._progress([code.number for code, _ in turns], cycles),
-                self.run.apart,
+            self.codes.append(
+                [
+                    StageCode(emitter, batched, host.layouts, run, other, homes, *rings)
+                    for other in range(number, run.stages.stop, len(run.branch))
+                ]
             )
 
-    def _progress(self, numbers, cycles):
-        """Returns a function for :func:`.take_turns`. The function maps the index of a generator to its progress, from 0 to 1:
-        the share of its array cycles whose instructions have been emitted since this call. `numbers` are the stage indices,
-        `cycles` the array cycles of each generator."""
-        begun = [self.emitter.worked[number] for number in numbers]
-        return lambda turn: (self.emitter.worked[numbers[turn]] - begun[turn]) / cycles[turn]
+    def generate(self):
+        for code, *_ in self.codes:
+            self.emitter.stage = code.number
+            code.prepare()
+        stages, before, shared = [codes[0].stage for codes in self.codes], [], {}
+        work = [self._work(codes) for codes in self.codes]
+        jobs = [[code.turns(rectangle) for code, rectangle in own] for own in work]
+        for step in steps_of(jobs, sources_of(stages, self.batched.tensors)):
+            turns = [_by_code(work[index][job] for job in numbers) for index, numbers in step.items()]
+            if before != list(step):
+                self._divide_sums(step, turns)
+            before = list(step)
+            shared = shared if self.run.branches > 1 else {}
+            for turn, numbers in zip(turns, step.values()):
+                for code, _ in turn:
+                    code.share(shared, len(numbers) == 1 and self.emitter.shares_operands)
+            take_turns([self._generate(turn) for turn in turns], self._progress(turns), self.run.apart)
 
-    def _generate(self, code, rectangles):
-        """Generates the jobs of a stage for these rectangles. It is a generator: it yields at points where jobs of other stages
-        may be inserted."""
-        for rectangle in rectangles:
+    def _work(self, codes):
+        """Returns the jobs of corresponding stages of all branches, (code, rectangle), in the order of their turns."""
+        return sorted(((code, one) for code in codes for one in code.rectangles), key=lambda job: job[0].turns(job[1]))
+
+    def _divide_sums(self, step, turns):
+        """Divides the accumulators among the stages that have jobs in a step."""
+        wanted = [(sum(code.work(some) for code, some in turn), turn[0][0].plan.sums) for turn in turns]
+        for index, rows in zip(step, sums_of(wanted, self.emitter.config.accumulator_depth)):
+            ring = Ring(*rows)
+            for code in self.codes[index]:
+                code.acc = ring
+
+    def _progress(self, turns):
+        """Returns a function for :func:`.take_turns`. The function maps the index of a turn to its progress, from 0 to 1: the
+        share of its array cycles whose instructions have been emitted since this call."""
+        worked = self.emitter.worked
+        cycles = [sum(code.cycles(rectangles) for code, rectangles in turn) for turn in turns]
+        begun = [sum(worked[code.number] for code, _ in turn) for turn in turns]
+        return lambda turn: (sum(worked[code.number] for code, _ in turns[turn]) - begun[turn]) / cycles[turn]
+
+    def _generate(self, turn):
+        """Generates the jobs of a turn, a list of (code, rectangles). It is a generator: it yields at points where jobs of other
+        stages may be inserted."""
+        for code, rectangle in ((code, rectangle) for code, rectangles in turn for rectangle in rectangles):
             self.emitter.stage = code.number
             for is_break in code.job(rectangle):
                 if is_break or code.acc.size >= 2 * code.plan.sums:
@@ -159,7 +174,7 @@ class Overlap:
                 stretches.append((layout.position(sample, layout.tensor.height, tile), layout.below * layout.row))
             widths = [
                 layout.tensor.width if other.stage.reflow else other.plan.columns
-                for other in self.codes
+                for other in (other for codes in self.codes for other in codes)
                 if other.stage.output == name
             ]
             if layout.beside and min(widths) < layout.tensor.width:
@@ -172,3 +187,8 @@ class Overlap:
             for position, count in stretches:
                 for first in range(0, count, zeros or 1):
                     self.emitter.move(Opcode.STORE, name, position + first, 0, min(zeros, count - first))
+
+
+def _by_code(jobs):
+    """Groups consecutive jobs, (code, rectangle), of the same stage. Returns a list of (code, rectangles)."""
+    return [(code, [rectangle for _, rectangle in some]) for code, some in groupby(jobs, lambda job: job[0])]

@@ -105,7 +105,7 @@ class Results:
                     "rows": columns,
                     "lanes": self._lanes(tiles - 1),
                     "acc": acc + part * columns,
-                    "buffer": result.place + part * tiles * pitch * self.size,
+                    "buffer": self._at(rectangle, 0, result, *divmod(part, rows)),
                     "tiles": tiles,
                     "acc_stride": sums,
                     "buffer_stride": pitch * self.size,

@@ -63,13 +63,10 @@ class StageCode:
         self.operands = Ring(self.operands.base, self.operands.size - size)
         return Ring(self.operands.base + self.operands.size, size)
 
-    def share(self, shared):
-        """Lets the next job use operands that jobs of other stages have loaded, and other stages use its operands.
-
-        `shared` maps `(tensor, Area)` to the :class:`.Placed` operand. Until all these jobs have been emitted, none of their
-        stages may emit another job, which could overwrite an operand. None ends this."""
-        self.shares = shared is not None and len(self.plan.blocks) == 1
-        self.shared = shared if self.shares else {}
+    def share(self, shared, shares):
+        """Sets `shared`, which maps `(tensor, Area)` to the :class:`.Placed` operands that jobs of all stages have loaded and
+        that are still in the buffer. If `shares` is True, the next job uses these operands and adds its own."""
+        self.shared, self.shares = shared, shares and len(self.plan.blocks) == 1
 
     def prepare(self):
         """Emits the instructions that precede all jobs. They load the table of the stage's function, and write zeros to the
@@ -146,7 +143,11 @@ class StageCode:
         """Returns the :class:`.Placed` area, in the home of the resident tensor `name`, of the rectangle's sample or chunk. The
         samples use the home's areas in turn."""
         area, (place, samples) = whole_area(self.layouts[name], rectangle.samples), self.homes[name]
-        return Placed(area, place + rectangle.samples[0] % samples * area.size)
+        return Placed(area, place + self.turns(rectangle)[0] % samples * area.size)
+
+    def turns(self, rectangle):
+        """Returns the turns (first, end) of a job; see :meth:`.RunPlan.turns`."""
+        return self.run.turns(self.number, rectangle.samples, self.batched.batch)
 
     def _zero_margins(self, home):
         """Loads zeros around a sample of a resident tensor. Does nothing if this part of the tensor's home has been used before,
@@ -235,13 +236,13 @@ class StageCode:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
         names = {source: stage.beside if source is _BESIDE else source for source in areas}
         for source, area in areas.items():
-            if (names[source], area) in self.shared and source is not _BESIDE:
+            if self.shares and (names[source], area) in self.shared and source is not _BESIDE:
                 found[source] = self.shared[names[source], area]
         apart = [_BESIDE] if self.besides else []
         taken = [
             area.size for source, area in areas.items() if names[source] not in self.homes and source not in (*found, *apart)
         ]
-        place = self.operands.take(sum(taken)) if taken else 0
+        place = self._take(sum(taken)) if taken else 0
         for source, area in areas.items():
             name = names[source]
             if source in found:
@@ -260,6 +261,14 @@ class StageCode:
                     self.shared[name, area] = operand
             place += 0 if source in apart else area.size
         return found
+
+    def _take(self, count):
+        """Allocates `count` rows for operands, and removes the operands that were in these rows from `shared`."""
+        place = self.operands.take(count)
+        over = [key for key, old in self.shared.items() if place < old.place + old.area.size and old.place < place + count]
+        for key in over:
+            del self.shared[key]
+        return place
 
     def _has_margins(self, place, area):
         """Checks whether the previous operand at this address had the same shape. The zeros around it are then still in the

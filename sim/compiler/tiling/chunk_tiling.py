@@ -54,6 +54,8 @@ class RunPlan:
         early.
     apart : float
         Time between overlapping stages; see :func:`sim.compiler.tiling.overlap.take_turns`.
+    branches : int
+        Number of equal branches in the run; see :mod:`sim.compiler.tiling.branches`. Corresponding stages have the same plan.
     """
 
     stages: range
@@ -64,6 +66,21 @@ class RunPlan:
     first: tuple = (1, 2, 4, 8, 16, 24)
     tail: int = 1
     apart: float = APART
+    branches: int = 1
+
+    @property
+    def branch(self):
+        """Returns the range of the stages of the first branch."""
+        return self.stages[: len(self.stages) // self.branches]
+
+    def turns(self, number, samples, batch):
+        """Returns the turns (first, end) in which stage `number` works on a range of samples. Without branches, a turn is a
+        sample. Branches take turns: after each sample if no job has several samples, else after each batch."""
+        branch = (number - self.stages.start) // len(self.branch)
+        if all(plan.samples == 1 for plan in self.plans):
+            first = samples[0] * self.branches + branch
+            return first, first + 1
+        return tuple(branch * batch + sample for sample in samples)
 
 
 def chunk_sizes(config, batch):

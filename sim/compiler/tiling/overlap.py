@@ -6,11 +6,24 @@ several stages alternate, these units are used more evenly.
 
 from ..memory.batching import reads, writes
 
-__all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "sources_of", "numbered", "steps_of", "take_turns"]
+__all__ = [
+    "APART",
+    "FAR_APART",
+    "IN_TURN",
+    "groups_of",
+    "vectors_of",
+    "fit_together",
+    "sums_of",
+    "sources_of",
+    "numbered",
+    "steps_of",
+    "take_turns",
+]
 
 #: Time between a stage's last job and the reader's first job in the next step, as a share of a step. `APART` is best if stages
-#: wait for the accumulators, `FAR_APART` if they wait for transfers through host memory.
-APART, FAR_APART = 0.3, 1.0
+#: wait for the accumulators, `FAR_APART` if they wait for transfers through host memory. With `IN_TURN`, a step has all jobs of a
+#: stage before the jobs of later stages.
+APART, FAR_APART, IN_TURN = 0.3, 1.0, 1000.0
 
 
 def groups_of(stages, fits):
@@ -43,6 +56,17 @@ def vectors_of(plans, first, end, low):
         shares.append(((first, results - first), results))
         first += vectors
     return shares
+
+
+def fit_together(batched, config, first, end, group):
+    """Returns True if the stages of a group, as (index, StagePlan), fit into the accumulators and into buffer rows `first` to
+    `end` at the same time, and use at most one function table."""
+    functions = [batched.stages[number].function for number, _ in group]
+    return (
+        len({function for function in functions if function.is_table}) < 2
+        and sum(plan.sums for _, plan in group) <= config.accumulator_depth
+        and vectors_of([plan for _, plan in group], first, end, False) is not None
+    )
 
 
 def sums_of(wanted, rows):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..memory.areas import whole_area
 from ..memory.batching import reads, writes
+from .branches import counterparts
 from .overlap import numbered, sources_of, vectors_of
 from .stage_tiling import NothingFits, plan_stage
 
@@ -34,7 +35,7 @@ def with_residents(batched, run, config, layouts, first, depth):
     depth : int
         Accumulator rows available to each stage.
     """
-    names, best = _candidates(batched, run.stages), None
+    names, best = _candidates(batched, run.branch), None
     for name in sorted(names, key=lambda name: -layouts[name].sample):
         kept = {*best.homes, name} if best else {name}
         with suppress(NothingFits):
@@ -53,7 +54,7 @@ def _candidates(batched, numbers):
         name, tensor = stages[number].output, batched.tensors[stages[number].output]
         users = [other for other, stage in enumerate(stages) if name in reads(stage) | writes(stage)]
         whole = stages[number].origin == (0, 0) and stages[number].window == (1, 1) and not tensor.void
-        plain = not (stages[number].softmax or stages[number].select or stages[number].extras)
+        plain = not (stages[number].select or stages[number].extras)
         if (
             users[1:]
             and {*users} <= {*numbers}
@@ -75,15 +76,25 @@ def _is_operand(name, stage):
 
 def _planned(batched, run, config, layouts, first, depth, kept):
     """Returns the run with the tensors `kept` resident. Returns None if the buffer or the accumulators are too small."""
-    stages = [batched.stages[number] for number in run.stages]
+    stages = [batched.stages[number] for number in run.branch]
     users = [not kept.isdisjoint({*reads(stage), stage.output}) for stage in stages]
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
     space = config.unified_buffer_depth - first - sum(sizes.values())
     plans = [
-        _with_table(plan_stage(batched, number, config, layouts, space, depth, kept), stage, config) if uses else plan
-        for number, stage, plan, uses in zip(run.stages, stages, run.plans, users)
+        _with_table(plan_stage(batched, number, config, layouts, space, _depth(run, plan, depth), kept), stage, config)
+        if uses
+        else plan
+        for number, stage, plan, uses in zip(run.branch, stages, run.plans, users)
     ]
-    jobs = [[job.samples for job in plan.rectangles(stage, batched)] for plan, stage in zip(plans, stages)]
+    made = replace(run, plans=tuple(plans) * run.branches)
+    jobs = [
+        sorted(
+            made.turns(other, job.samples, batched.batch)
+            for other in range(number, run.stages.stop, len(run.branch))
+            for job in plan.rectangles(stage, batched)
+        )
+        for number, plan, stage in zip(run.branch, plans, stages)
+    ]
     steps = numbered(jobs, sources_of(stages, batched.tensors))
     homes, size = {}, 0
     # An instruction that multiplies holds up accesses between its operand and its result. With products at the lowest addresses,
@@ -99,7 +110,15 @@ def _planned(batched, run, config, layouts, first, depth, kept):
         or vectors_of(plans, first + size, config.unified_buffer_depth, False) is None
     ):
         return None
-    return replace(run, plans=tuple(plans), homes=homes, home_size=size)
+    alike = counterparts(batched, run.stages, run.branches)
+    homes = {other: homes[name] for name in homes for other in alike[name]}
+    return replace(made, homes=homes, home_size=size)
+
+
+def _depth(run, plan, depth):
+    """Returns the accumulator rows available to a stage. In a run of equal branches, these are twice the rows of its plan: all
+    stages then still fit, with jobs of the same size."""
+    return min(depth, 2 * plan.sums) if run.branches > 1 else depth
 
 
 def _with_table(plan, stage, config):
