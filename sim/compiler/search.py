@@ -7,8 +7,11 @@ from functools import cached_property, partial
 from itertools import groupby, product
 from math import inf
 
+from amaranth_tpu.hw.cycles import result_cycles
+
 from .codegen.generate import generate
 from .codegen.scheduling import ordered, with_weights
+from .codegen.tables_ahead import with_tables_ahead
 from .memory.batching import Batched, lay_along_x
 from .memory.layout import HostLayout, lay_out
 from .program import CompileError
@@ -17,7 +20,7 @@ from .tiling.chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, ru
 from .tiling.overlap import APART, FAR_APART, IN_TURN, fit_together, groups_of
 from .tiling.resident import with_residents
 from .tiling.stage_tiling import NothingFits, count_passes, plan_stage
-from .timing.model import MATMUL, estimate, simulate
+from .timing.model import ACTIVATE, MATMUL, estimate, simulate
 
 __all__ = ["Choice", "Candidate", "Schedule", "Trials", "search", "overlapping_runs"]
 
@@ -270,6 +273,8 @@ def _best_overlap(batched, few, config, trials):
         *(Choice(batched, host, runs) for runs in parts.values()),
         Choice(batched, lay_out(batched, config.n, homes), joined),
     ]
+    ahead = with_tables_ahead(batched, joined, config, host.zeros, partial(_idle, few, config))
+    choices += [replace(choices[-1], runs=ahead)] if ahead else []
     if choices[0].passes(False) > _OVERLAP_PASSES:
         return choices[-1].runs
     best: tuple = ()
@@ -279,6 +284,13 @@ def _best_overlap(batched, few, config, trials):
             made = Candidate(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
             best = (made.cycles, choice.runs) if made else best
     return best[1]
+
+
+def _idle(few, config, run):
+    """Returns the approximate number of cycles in which the activation unit is idle during a run, for few samples."""
+    ops = Candidate(Choice(few, lay_out(few, config.n, run.homes), (run,)), (run,), config).ops
+    busy = sum(result_cycles(config, op.opcode, op.fields)[0] for op in ops if op.unit == ACTIVATE)
+    return estimate(ops, config).cycles - busy
 
 
 def _of_operators(batched, runs, cuts):

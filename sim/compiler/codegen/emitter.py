@@ -57,7 +57,7 @@ class Emitter:
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked, self.regions = Counter(), {}
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
-        self.slots = TableSlots()
+        self.slots, self.table_settings = TableSlots(), {}
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
         """Emits an instruction. It waits for the earlier instructions of other units that use the same memory. `tiles` and
@@ -116,11 +116,15 @@ class Emitter:
             for start in range(0, rows, part)
         ]
         places = [operands.take(part) for _ in range(min(2, operands.size, len(pieces)))]
-        settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
+        self.table_settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
         for number, (first, word, rows) in enumerate(pieces):
-            buffer = places[number % len(places)]
-            self.transfer(Opcode.LOAD, Region.MODEL, vector + first, rows, buffer=buffer)
-            self.emit(Opcode.LOAD_TABLE, {**settings, "rows": rows, "buffer": buffer, "word": word})
+            self._load_table_rows(vector + first, word, rows, places[number % len(places)])
+
+    def _load_table_rows(self, vector, word, rows, buffer):
+        """Loads rows into the function table, through row `buffer` of the unified buffer. The selected function stays
+        selected."""
+        self.transfer(Opcode.LOAD, Region.MODEL, vector, rows, buffer=buffer)
+        self.emit(Opcode.LOAD_TABLE, {**self.table_settings, "rows": rows, "buffer": buffer, "word": word})
 
     def load_zeros(self, buffer, count):
         """Loads `count` vectors of zeros into the unified buffer, starting at row `buffer`. Region MODEL holds the zeros at the
@@ -209,9 +213,19 @@ class StageEmitter(Emitter):
     def load_table(self, function, operands):
         """Selects a function for TABLE, and loads the part of its table that the function table does not hold yet. `operands` is
         the :class:`.Ring` that allocates rows of the unified buffer for the transfer."""
-        table = table_of(function)
+        self.put_table(function.key, table_of(function), self._table_vector(function), operands)
+
+    def load_ahead(self, function, keep, buffer):
+        """Loads parts of the table of a function that will be selected later, one at each step of this generator. Parts of the
+        functions `keep` stay in the function table. `buffer` is the :class:`.Ring` for the transfers."""
+        keys = {other.key for other in keep}
+        for first, word, rows in self.slots.ahead(function.key, table_of(function), self.n, keys):
+            self._load_table_rows(self._table_vector(function) + first, word, rows, buffer.take(rows))
+            yield
+
+    def _table_vector(self, function):
+        """Returns the first vector of a function's table in region MODEL."""
         if function not in self.tables:
             self.tables[function] = self._table_vectors
-            self._table_vectors += len(table.packed()) // self.config.vector_bytes
-        base = self._bias_offset(self.biases.size) // self.config.vector_bytes
-        self.put_table(function.key, table, base + self.tables[function], operands)
+            self._table_vectors += len(table_of(function).packed()) // self.config.vector_bytes
+        return self._bias_offset(self.biases.size) // self.config.vector_bytes + self.tables[function]

@@ -15,6 +15,8 @@ from ..tiling.overlap import sources_of, steps_of, sums_of, take_turns, vectors_
 from .emitter import StageEmitter
 from .instructions import Ring
 from .stage_code import StageCode
+from .table_slots import slot_vectors
+from .tables_ahead import table_of_later
 
 __all__ = ["generate", "Overlap"]
 
@@ -43,7 +45,8 @@ def generate(batched, host, runs, config):
             behind = [*along_x[index + 1 :], True].index(
                 True
             )  # overlapping runs before the next run along x alternate between both ends; the last has the upper end
-            Overlap(emitter, batched, host, run, host.zeros, behind % 2 == 1).generate()
+            ahead = table_of_later(emitter.slots, batched, runs[index:]) if run.ahead else None
+            Overlap(emitter, batched, host, run, host.zeros, behind % 2 == 1, ahead=ahead).generate()
     return emitter
 
 
@@ -77,15 +80,20 @@ class Overlap:
         First vector of the unified buffer that the run may use.
     low : bool
         True if the stages use the low end of the unified buffer; see :func:`sim.compiler.tiling.overlap.vectors_of`.
+    ahead : (Function, list of Function) or None
+        The function whose table is loaded ahead, if the run has slots `ahead`, and the functions that stay in the function table.
     margins : bool
         True to store the zeros around tensors in SCRATCH. If False, these zeros must already be in memory.
     """
 
-    def __init__(self, emitter, batched, host, run, first, low, margins=True):
+    def __init__(self, emitter, batched, host, run, first, low, margins=True, ahead=None):
         self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
         self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
         homes = {name: (first + place, samples) for name, (place, samples) in run.homes.items()}
-        vectors = vectors_of(run.plans[: len(run.branch)], first + run.home_size, depth, low)
+        free, table_rows = first + run.home_size, 2 * slot_vectors(emitter.n) if run.ahead else 0
+        vectors = vectors_of(run.plans[: len(run.branch)], free + table_rows, depth, low)
+        self.table_loads = emitter.load_ahead(*ahead, Ring(free, table_rows)) if ahead else iter(())
+        self.table_parts, self.loaded = 2 * run.ahead, 0
         for number, plan, (operands, place) in zip(run.branch, run.plans, vectors):
             rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
             self.codes.append(
@@ -102,6 +110,7 @@ class Overlap:
         stages, before, shared = [codes[0].stage for codes in self.codes], [], {}
         work = [self._work(codes) for codes in self.codes]
         jobs = [[code.turns(rectangle) for code, rectangle in own] for own in work]
+        self.done, self.total = 0, sum(code.cycles([rectangle]) for own in work for code, rectangle in own)
         for step in steps_of(jobs, sources_of(stages, self.batched.tensors)):
             turns = [_by_code(work[index][job] for job in numbers) for index, numbers in step.items()]
             if before != list(step):
@@ -145,7 +154,15 @@ class Overlap:
             if self.margins:
                 self._zero_margins(code, rectangle.samples)
                 self._zero_void(code, rectangle)
+            self.done += code.cycles([rectangle])
+            self._load_tables(self.done / self.total)
             yield
+
+    def _load_tables(self, progress):
+        """Emits the loads of tables for later runs that are due when a share `progress` of the run's array cycles is done."""
+        while self.loaded < progress * self.table_parts:
+            self.loaded += 1
+            next(self.table_loads, None)
 
     def _zero_void(self, code, rectangle):
         """Stores zeros over the void positions at the end of each sample: positions of the output tensor for which there are no

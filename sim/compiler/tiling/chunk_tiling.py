@@ -56,6 +56,8 @@ class RunPlan:
         Time between overlapping stages; see :func:`sim.compiler.tiling.overlap.take_turns`.
     branches : int
         Number of equal branches in the run; see :mod:`sim.compiler.tiling.branches`. Corresponding stages have the same plan.
+    ahead : int
+        Number of slots of the function table that are filled for later runs; see :mod:`sim.compiler.codegen.tables_ahead`.
     """
 
     stages: range
@@ -67,6 +69,7 @@ class RunPlan:
     tail: int = 1
     apart: float = APART
     branches: int = 1
+    ahead: int = 0
 
     @property
     def branch(self):
