@@ -8,6 +8,7 @@ overlap with stages of the next branch, and corresponding stages share memory.
 from dataclasses import replace
 
 from ..memory.batching import reads, writes
+from ..memory.layout import ROWS
 from .stage_tiling import count_passes
 
 __all__ = ["equal_branches", "counterparts"]
@@ -71,7 +72,7 @@ def _form(batched, number, layouts):
     stage = batched.stages[number]
     names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.beside, stage.output]
     alike = [name and replace(layouts[name], tensor=replace(layouts[name].tensor, name="-")) for name in names]
-    if stage.select or stage.extras or stage.reflow or any(layout and (layout.planar or layout.grouped) for layout in alike):
+    if stage.select or stage.extras or stage.reflow or any(layout and layout.order != ROWS for layout in alike):
         return number
     terms = [
         (term.weights.shape, term.stride, term.dilation, term.padding, term.groups, term.data is None, term.rows)

@@ -11,7 +11,7 @@ from amaranth_tpu.sim.compiler import search
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.memory.batching import lay_along_x
 from amaranth_tpu.sim.compiler.memory.layout import lay_out
-from amaranth_tpu.sim.compiler.passes.im2col import fold
+from amaranth_tpu.sim.compiler.passes.im2col import gather_windows
 from amaranth_tpu.sim.compiler.tiling.branch_runs import side_by_side
 from amaranth_tpu.sim.compiler.tiling.branches import equal_branches
 from amaranth_tpu.sim.compiler.tiling.chunk_tiling import RunPlan
@@ -53,9 +53,8 @@ def attention(rng, heads, positions, width=4, chained=False):
 
 
 def _branches(graph):
-    stages, gathers = fold(graph, CORE.n)
-    batched = lay_along_x(graph, stages, gathers, 1, 1)
-    return equal_branches(batched, range(len(stages)), lay_out(batched, CORE.n).layouts)
+    batched = lay_along_x(graph, gather_windows(graph, CORE, 1), 1, 1)
+    return equal_branches(batched, range(len(batched.stages)), lay_out(batched, CORE.n).layouts)
 
 
 def test_heads_are_equal_branches(rng):

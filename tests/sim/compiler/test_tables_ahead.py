@@ -16,7 +16,7 @@ CORE = Config(n=4, unified_buffer_depth=1024)
 RECIPROCAL, GELU, TANH = Function("reciprocal"), Function("gelu"), Function("tanh")
 
 
-def chain(rng, *functions, channels=12, positions=24):
+def chain(rng, *functions, channels=12, positions=48):
     """Returns a graph of dense layers with these functions over several positions."""
     tensors, stages = {"x": Tensor("x", channels, 1, positions)}, []
     for number, function in enumerate(functions):
