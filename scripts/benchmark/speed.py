@@ -1,6 +1,7 @@
 """Speed of the simulation and the generator."""
 
 import time
+from itertools import product
 from typing import Annotated
 
 import typer
@@ -11,30 +12,63 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.host.batches import bare_clock
 from amaranth_tpu.sim.host.inference import InferenceImage, core_simulation, run_samples
+from amaranth_tpu.sim.rtl.native_cells import CELLS
 
 from .common import MODEL, Json, app, publish, samples_of
 
 __all__ = ["generation", "simulation"]
 
 
+_WAYS = [(cells, loop) for cells in CELLS for loop in ("cocotb", "bare C++ loop")]
+
+
+def _speeds(n, batches):
+    """Returns `(cycles per second by cells and loop, differing bits, seconds of the builds by cells)`.
+
+    The combinations take turns, and the fastest of three turns counts.
+    """
+    network, config = load_network(MODEL), Config(n=n)
+    program, samples = compile_network(network, config, 128), samples_of(128 * batches)
+    host, options = InferenceImage(program, samples), {"batch": 128, "program": program}
+    models = {cells: core_simulation(config, simulator="verilator", memory_bytes=host.size, cells=cells) for cells in CELLS}
+    speeds, different = {way: 0.0 for way in _WAYS}, 0
+    for _, (cells, loop) in product(range(3), _WAYS):
+        if loop == "cocotb":
+            run = run_samples(network, config, samples, cells=cells, **options)
+            speed, different = run.cycles_per_second, different + run.mismatched_bits
+        else:
+            speed = bare_clock(models[cells], host.bytes, host.batches, outputs=host.outputs)["cycles_per_second"]
+        speeds[cells, loop] = max(speeds[cells, loop], speed)
+    return speeds, different, {cells: model.build_seconds for cells, model in models.items()}
+
+
 @app.command()
 def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
-    """Measure cycles per second under cocotb and in a bare C++ loop, in turns, on the same model and job; not documented."""
-    network, config = load_network(MODEL), Config(n=n)
-    program = compile_network(network, config, 128)
-    samples = samples_of(128 * batches)
-    host = InferenceImage(program, samples)
-    model = core_simulation(config, simulator="verilator", memory_bytes=host.size)
-    speeds = {"cocotb": [], "bare": []}
-    for _ in range(3):
-        speeds["cocotb"].append(run_samples(network, config, samples, batch=128, program=program).cycles_per_second)
-        speeds["bare"].append(bare_clock(model, host.bytes, host.batches, outputs=host.outputs)["cycles_per_second"])
-    best = {name: max(values) for name, values in speeds.items()}
-    figures = {"n": n, **best, "ratio": best["cocotb"] / best["bare"], "build_seconds": model.build_seconds}
+    """Measure cycles per second with both kinds of cells, under cocotb and in a bare C++ loop, in turns on one job; not
+    documented."""
+    speeds, different, builds = _speeds(n, batches)
+    figures = [
+        {
+            "n": n,
+            "cells": cells,
+            "loop": loop,
+            "cycles_per_second": speeds[cells, loop],
+            "of_rtl_cells": speeds[cells, loop] / speeds["rtl", loop],
+            "build_seconds": builds[cells],
+            "mismatched_bits": different,
+        }
+        for cells, loop in _WAYS
+    ]
     publish(
         None,
-        ["n", "cocotb, cycles/s", "bare C++ loop, cycles/s", "ratio", "build, s"],
-        [[n, f"{best['cocotb']:,.0f}", f"{best['bare']:,.0f}", f"{figures['ratio']:.1%}", f"{model.build_seconds:.0f}"]],
+        ["n", "cells", "loop", "cycles/s", "of RTL cells", "build, s", "bits different"],
+        [
+            [
+                *(f["n"], f["cells"], f["loop"], f"{f['cycles_per_second']:,.0f}", f"{f['of_rtl_cells']:.2f}"),
+                *(f"{f['build_seconds']:.0f}", f["mismatched_bits"]),
+            ]
+            for f in figures
+        ],
         figures,
         as_json,
         False,
