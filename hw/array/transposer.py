@@ -12,11 +12,18 @@ from ..lib.hierarchy import instantiate
 __all__ = ["TransposerColumn", "Transposer"]
 
 
-def _exchanged(words, by):
-    """Returns the words in another order: word i moves to index i ^ `by`."""
+def _exchanged(m, name, vector, by):
+    """Returns the vector with its words in another order: word i moves to index i ^ `by`.
+
+    The vector after each bit of `by` is a signal, whose name begins with `name`. As expressions alone, the words would be written n
+    times in the export.
+    """
     for bit in range(len(by)):
-        words = [Mux(by[bit], words[place ^ 1 << bit], word) for place, word in enumerate(words)]
-    return words
+        moved = Cat(vector.word_select(place ^ 1 << bit, 16) for place in range(1 << len(by)))
+        chosen = Signal(len(vector), name=f"{name}_{bit}")
+        m.d.comb += chosen.eq(Mux(by[bit], moved, vector))
+        vector = chosen
+    return vector
 
 
 class TransposerColumn(wiring.Component):
@@ -109,13 +116,13 @@ class Transposer(wiring.Component):
         # The vector to be stored, one cycle later, with its words permuted to their columns.
         stored, stored_number = Signal(), Signal(range(n))
         last, transpose = Signal(), Signal()
-        words = [Signal(16, name=f"word_{column}", reset_less=True) for column in range(n)]
+        words = Signal(16 * n, reset_less=True)
         m.d.sync += [
             stored.eq(self.i_valid),
             stored_number.eq(number),
             last.eq(self.i_valid & (number == n - 1)),
             transpose.eq(self.transpose),
-            *(word.eq(new) for word, new in zip(words, _exchanged([self.i.word_select(r, 16) for r in range(n)], number))),
+            words.eq(_exchanged(m, "stored", self.i, number)),
         ]
 
         # `diagonal`: the stored tile is read by diagonals, and the next one is written by diagonals.
@@ -131,7 +138,7 @@ class Transposer(wiring.Component):
             """Returns the address of vector `number` of the tile in a column."""
             return Cat(bit ^ diagonal if column >> place & 1 else bit for place, bit in enumerate(number))
 
-        found = [Signal(16, name=f"found_{column}") for column in range(n)]
+        found = Signal(16 * n)
         for column in range(n):
             instantiate(
                 m,
@@ -141,9 +148,9 @@ class Transposer(wiring.Component):
                 module="tpu_transposer_column",
                 write=stored,
                 write_address=address(stored_number, column),
-                i=words[column],
+                i=words.word_select(column, 16),
                 read_address=address(read_number, column),
-                o=found[column],
+                o=found.word_select(column, 16),
             )
         found_valid, found_number = Signal(), Signal(range(n))
         vector = Signal(16 * n, reset_less=True)
@@ -151,7 +158,7 @@ class Transposer(wiring.Component):
             found_valid.eq(reading),
             found_number.eq(read_number),
             self.o_valid.eq(found_valid),
-            vector.eq(Cat(_exchanged(found, found_number))),
+            vector.eq(_exchanged(m, "found", found, found_number)),
         ]
         m.d.comb += self.o.eq(vector)
         return m
