@@ -328,7 +328,8 @@ class ActivationUnit(wiring.Component):
                 o=larger[c],
             )
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
-                m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums.data, row).word_select(c, 32))
+                newest = Mux(overtakes, self.sums.data.word_select(c, 32), row.word_select(c, 32))
+                m.d.sync += sums.word_select(c, 32).eq(newest)
         indices = None
         if self._has_select:
             indices = self._number(m, platform, go_on, read, passing, lanes, overtakes, row, larger)
@@ -361,14 +362,15 @@ class ActivationUnit(wiring.Component):
             )
         return indices
 
-    def _between(self, value, sums):
+    def _between(self, m, value, sums):
         """Returns the 12 bits of each lane that rounding discards.
 
         For binary32 results, the bits belong to the lane with the upper half of the sum; the other lane is not kept.
         """
         n = self.n
         low = [sums.word_select(c, 32)[4:16] for c in range(n)]
-        low_halves = Mux(value.half, Cat(low[n // 2 :]), Cat(low[: n // 2]))
+        low_halves = Signal(12 * n // 2)  # a signal, as each slice of an expression repeats it in the export
+        m.d.comb += low_halves.eq(Mux(value.half, Cat(low[n // 2 :]), Cat(low[: n // 2])))
         rounds = value.format == Format.BFLOAT16
         return Cat(Mux(rounds, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c] for c in range(n))
 
@@ -377,15 +379,16 @@ class ActivationUnit(wiring.Component):
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
         to_functions, blocked = Signal(), Signal()
-        halves = Mux(value.half, keep[n // 2 :], keep[: n // 2])
+        halves = Signal(n // 2)
         m.d.comb += [
+            halves.eq(Mux(value.half, keep[n // 2 :], keep[: n // 2])),
             to_functions.eq(cut | (value.task != Task.RESULTS)),
             blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
             go_on.eq(advance & ~blocked),
             functions.advance.eq(advance),
             functions.i_valid.eq(value.valid & to_functions),
             functions.i_vector.eq(vector),
-            functions.i_between.eq(self._between(value, sums)),
+            functions.i_between.eq(self._between(m, value, sums)),
             functions.i_keep.eq(Mux(value.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
             functions.i_task.eq(value.task),
             functions.i_tag.eq(given),

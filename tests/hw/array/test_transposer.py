@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from amaranth_tpu.hw.array.transposer import Transposer
-from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.hw.verilog.export import component_to_rtlil, component_to_verilog
 from amaranth_tpu.sim.benches.bench_transposer import every_window, random_tiles
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
@@ -40,3 +40,9 @@ def test_verilog(simulator):
     simulation.run(
         "amaranth_tpu.sim.benches.bench_transposer", testcase="tiles", seed=seed(), timeout=120, arguments={"n": 4, "count": 30}
     )
+
+
+def test_export_grows_almost_linearly():
+    """The exported text has one multiplexer per permutation level: for twice the words, less than three times the text."""
+    small, large = (len(component_to_rtlil(Transposer(n=n), name="transposer")) for n in (16, 32))
+    assert large < 3 * small
