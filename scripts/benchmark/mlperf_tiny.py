@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.sim import tpu
 
+from ..show.documents import DOCUMENTS, table_rows
 from .common import Json, Write, app, publish
 
 __all__ = ["mlperf_tiny"]
@@ -21,7 +22,13 @@ def _head(simulator):
     """Returns the headings of the table. They say that cycles are estimated if the RTL is not simulated (`simulator` is
     `model`)."""
     cycles = "cycles" if simulator == "verilator" else "cycles, estimated"
-    return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
+    time = "\N{MICRO SIGN}s at the board's clock"
+    return ["network", "n", "batch", "MACs a sample", cycles, time, "utilisation", "bus words", "largest error", "bits different"]
+
+
+def board_clocks():
+    """Returns {n: clock of the board in MHz}, for each board in the table `boards`."""
+    return {int(row["n"]): float(row["its clock"]) for row in table_rows("boards")}
 
 
 def _measured(path, config, batch, simulator):
@@ -31,7 +38,7 @@ def _measured(path, config, batch, simulator):
     ----------
     path : Path
         ONNX file.
-    config : Config
+    config : hw.config.Config
     batch : int
     simulator : str
         `verilator` for the RTL, or `model` for the instruction-level model.
@@ -40,19 +47,21 @@ def _measured(path, config, batch, simulator):
     x = np.random.default_rng(1).normal(size=(batch, *model.inputs[0].shape[1:])).astype(np.float32)
     run, n = model.run(x, simulator, core=config, batch=batch), config.n
     program, result, error = run.program, run.result, run.compare()
-    cycles = result.cycles or program.predicted_cycles
+    cycles, clock = result.cycles or program.predicted_cycles, board_clocks().get(n)
     figures = {
         "network": path.stem,
         "n": n,
         "batch": batch,
         "macs": program.useful_macs // batch,
         "cycles": cycles,
+        "microseconds": cycles / clock if clock else None,
         "utilisation": program.useful_macs / n**2 / cycles,
         "bus_words": program.read_beats + program.write_beats,
         "error": error.largest / error.scale,
         "mismatched_bits": result.mismatched_bits,
     }
-    cells = [path.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}", f"{figures['utilisation']:.1%}"]
+    cells = [path.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}"]
+    cells += [f"{cycles / clock:,.0f}" if clock else "", f"{figures['utilisation']:.1%}"]
     return [*cells, f"{figures['bus_words']:,}", f"{figures['error']:.2%}", figures["mismatched_bits"]], figures
 
 
@@ -65,22 +74,16 @@ def mlperf_tiny(
     simulator: Annotated[
         str, typer.Option(help="verilator, or model: the instruction-level model, with estimated cycles.")
     ] = "verilator",
-    transpose: Annotated[bool, typer.Option(help="Cores with `transpose`.")] = False,
-    unified_buffer_depth: Annotated[int, typer.Option(help="Vectors in the unified buffer.")] = Config.unified_buffer_depth,
+    preset: Annotated[str, typer.Option(help="default, or vision: the preset of the core and the table to write.")] = "default",
     as_json: Json = False,
     write: Write = False,
 ):
-    """Measure the networks of MLPerf Tiny: cycles by `tpu run --model NAME.onnx --n N --images B --batch B`.
-
-    `--transpose` and `--unified-buffer-depth` are passed on.
-    """
+    """Measure the networks of MLPerf Tiny: cycles by `tpu run --model NAME.onnx --preset P --n N --images B --batch B`."""
+    name = {"default": "mlperf-tiny"}.get(preset, f"mlperf-tiny-{preset}")
+    if preset not in PRESETS or write and name not in DOCUMENTS:
+        raise typer.BadParameter(f"{preset}: no document has a table of this preset; choose default or vision")
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
-    made = [
-        _measured(
-            models / f"{name}.onnx", Config(n=n, transpose=transpose, unified_buffer_depth=unified_buffer_depth), batch, simulator
-        )
-        for name, n, batch in shown
-    ]
+    made = [_measured(models / f"{network}.onnx", from_preset(preset, n=n), batch, simulator) for network, n, batch in shown]
     rows, figures = zip(*made)
-    publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)
+    publish(name, _head(simulator), rows, figures, as_json, write)

@@ -39,6 +39,7 @@ DOCUMENTS = {
     "networks": RESULTS,
     "processors": RESULTS,
     "mlperf-tiny": RESULTS,
+    "mlperf-tiny-vision": RESULTS,
     "transformers": RESULTS,
     "training": RESULTS,
     "cores": RESULTS,

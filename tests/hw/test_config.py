@@ -68,6 +68,10 @@ def test_presets():
         assert not any((PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax, PRESETS[name].attention))
 
 
+def test_preset_for_vision_and_audio():
+    assert PRESETS["vision"] == Config(transpose=True, unified_buffer_depth=16384)
+
+
 def test_attention_wants_more_biases():
     assert (Config(attention=False).bias_depth, Config().bias_depth) == (64, 512)
     assert Config(bias_depth=64).bias_depth == Config(attention=False, bias_depth=64).bias_depth == 64
