@@ -15,8 +15,8 @@ __all__ = ["TransposerColumn", "Transposer"]
 def _exchanged(m, name, vector, by):
     """Returns the vector with its words in another order: word i moves to index i ^ `by`.
 
-    The vector after each bit of `by` is a signal, whose name begins with `name`. As expressions alone, the words would be written n
-    times in the export.
+    The vector after each bit of `by` is a signal, whose name begins with `name`. An export repeats an expression for each of its
+    uses, so the words as expressions would be written n times.
     """
     for bit in range(len(by)):
         moved = Cat(vector.word_select(place ^ 1 << bit, 16) for place in range(1 << len(by)))

@@ -12,7 +12,7 @@ from rich.progress import track
 from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.sim import tpu
 
-from ..show.documents import DOCUMENTS, table_rows
+from ..show.documents import table_rows
 from .common import Json, Write, app, publish
 
 __all__ = ["mlperf_tiny"]
@@ -74,16 +74,17 @@ def mlperf_tiny(
     simulator: Annotated[
         str, typer.Option(help="verilator, or model: the instruction-level model, with estimated cycles.")
     ] = "verilator",
-    preset: Annotated[str, typer.Option(help="default, or vision: the preset of the core and the table to write.")] = "default",
+    preset: Annotated[str, typer.Option(help="Preset of the core. Only the table of default is written.")] = "default",
     as_json: Json = False,
     write: Write = False,
 ):
     """Measure the networks of MLPerf Tiny: cycles by `tpu run --model NAME.onnx --preset P --n N --images B --batch B`."""
-    name = {"default": "mlperf-tiny"}.get(preset, f"mlperf-tiny-{preset}")
-    if preset not in PRESETS or write and name not in DOCUMENTS:
-        raise typer.BadParameter(f"{preset}: no document has a table of this preset; choose default or vision")
+    if preset not in PRESETS:
+        raise typer.BadParameter(f"must be one of {', '.join(PRESETS)}, not {preset}", param_hint="--preset")
+    if write and preset != "default":
+        raise typer.BadParameter("writes the table of the preset default; leave out --preset", param_hint="--write")
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
     made = [_measured(models / f"{network}.onnx", from_preset(preset, n=n), batch, simulator) for network, n, batch in shown]
     rows, figures = zip(*made)
-    publish(name, _head(simulator), rows, figures, as_json, write)
+    publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)

@@ -1,6 +1,7 @@
 """Comparison of the core with processors: multiply-accumulates per cycle, and bytes per multiply-accumulate on the bus."""
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from ..show.documents import table_rows
 from ..show.terminal import spinner
 from .common import MODEL, Json, Write, app, publish, run_module, run_tpu, samples_of
+from .torch_speed import torch_speed
 
 __all__ = ["processors"]
 
@@ -74,20 +76,32 @@ def _on_riscv(macs):
         yield _figure(f"VexRiscv, {text}", 1, macs, found[who]["cycles"][0], found[who]["bytes"][0], None)
 
 
-def _on_this_machine(network, macs, batches):
+def _on_this_machine(network, macs, batches, torch_python):
+    """Yields the figures of this machine's CPU: in binary32 by onnxruntime, and in bfloat16 by PyTorch if the interpreter
+    `torch_python` has it."""
     onnxruntime = import_onnxruntime()
     name, clock = this_processor()
     if clock is None:
         raise SystemExit("/proc/cpuinfo does not tell the clock of this machine's CPU")
     weights = sum(term.weights.size for stage in network.stages for term in stage.terms)
+    values = {batch: weights + batch * (network.input_size + network.output_size) for batch in batches}
     for batch in batches:
-        least = 4 * (weights + batch * (network.input_size + network.output_size))
         cycles = onnxruntime_seconds(batch) * clock * 1e6
-        yield _figure(f"{name}, onnxruntime {onnxruntime.__version__}", batch, macs, cycles, least, clock)
+        yield _figure(f"{name}, onnxruntime {onnxruntime.__version__}", batch, macs, cycles, 4 * values[batch], clock)
+    found = torch_speed(torch_python, batches, _SECONDS)
+    if found is None:
+        print(
+            f"{torch_python} has no PyTorch: no rows in bfloat16; name an interpreter that has it with --torch", file=sys.stderr
+        )
+        return
+    version, seconds = found
+    for batch in batches:
+        cycles = seconds[batch] * clock * 1e6
+        yield _figure(f"{name}, bfloat16, torch {version}", batch, macs, cycles, 2 * values[batch], clock)
 
 
 def _on_core(preset, macs, batch, clocks):
-    size = ["--images", str(batch), "--batch", str(batch)]
+    size = ["--images", str(batch), "--batch", str(batch), "--cells", "native"]
     found, config = run_tpu("run", "--preset", preset, *size), PRESETS[preset]
     if found["mismatched_bits"]:
         raise SystemExit(f"{preset}: {found['mismatched_bits']} bits differ from the golden model's")
@@ -97,8 +111,9 @@ def _on_core(preset, macs, batch, clocks):
 
 @app.command()
 def processors(
-    batches: Annotated[str, typer.Option(help="Batch sizes; the RISC-V takes one digit.")] = "1,64",
+    batches: Annotated[str, typer.Option(help="Batch sizes; the RISC-V takes one digit.")] = "1,64,1024",
     presets: Annotated[str, typer.Option(help="Presets of cores.")] = _CORES,
+    torch: Annotated[str, typer.Option(help="Python interpreter that has PyTorch, for the rows in bfloat16.")] = sys.executable,
     as_json: Json = False,
     write: Write = False,
 ):
@@ -108,8 +123,8 @@ def processors(
     with spinner(Console(stderr=True), "measuring") as show:
         show("RISC-V, some minutes")
         figures = [*_on_riscv(macs)]
-        show("onnxruntime")
-        figures += _on_this_machine(network, macs, counts)
+        show("onnxruntime and PyTorch")
+        figures += _on_this_machine(network, macs, counts, torch)
         for preset in presets.split(","):
             for batch in counts:
                 show(f"{preset}, batch of {batch}")

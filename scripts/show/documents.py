@@ -39,7 +39,6 @@ DOCUMENTS = {
     "networks": RESULTS,
     "processors": RESULTS,
     "mlperf-tiny": RESULTS,
-    "mlperf-tiny-vision": RESULTS,
     "transformers": RESULTS,
     "training": RESULTS,
     "cores": RESULTS,
