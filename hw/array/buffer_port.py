@@ -1,6 +1,6 @@
 """The arbiter of the vector port of the unified buffer."""
 
-from amaranth import Module, Mux
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -12,6 +12,9 @@ __all__ = ["BufferPort"]
 
 class BufferPort(wiring.Component):
     """Arbitrates the vector port, combinationally. The priority is: loads, which cannot wait; results; the ring; stores.
+
+    A load is registered first and written one cycle later: its path from the bus would otherwise continue through the grants into
+    the other units. An instruction that waits for the load reads the buffer no sooner than two cycles after the load has ended.
 
     Parameters
     ----------
@@ -57,16 +60,18 @@ class BufferPort(wiring.Component):
             results.operand.eq(buffer.operand),
             *([self.ring.operand.eq(buffer.operand)] if self.has_ring else []),
         ]
-        loading, asked = load.write & ~load.bias, results.write | results.read
+        loading, asked = Signal(), results.write | results.read
+        row, vector = Signal.like(load.row, reset_less=True), Signal.like(load.vector, reset_less=True)
+        m.d.sync += [loading.eq(load.write & ~load.bias), row.eq(load.row), vector.eq(load.vector)]
         if self.has_ring:
-            results, asked = self._with_ring(m, results, self.ring, ~(load.write & ~load.bias))
+            results, asked = self._with_ring(m, results, self.ring, ~loading)
         m.d.comb += [
             *([] if self.has_ring else [results.grant.eq(~loading)]),
             store.grant.eq(~loading & ~asked),
             buffer.write.eq(loading | results.write),
             buffer.read.eq(~loading & (results.read | (store.read & ~asked))),
-            buffer.address.eq(Mux(loading, load.row, Mux(asked, results.row, store.row))),
-            buffer.vector.eq(Mux(loading, load.vector, results.vector)),
+            buffer.address.eq(Mux(loading, row, Mux(asked, results.row, store.row))),
+            buffer.vector.eq(Mux(loading, vector, results.vector)),
         ]
         return m
 

@@ -86,15 +86,16 @@ class BoardMemory(wiring.Component):
         strobes = [Signal(self.data_width // 8, name=f"strobe_{group}") for group in range(self._groups)]
         m.d.sync += [after.eq(before) for chain in (steps, strobes) for before, after in zip(chain, chain[1:])]
 
-        taken = Signal()
-        m.d.comb += [bus.awready.eq(idle), bus.wready.eq(active & ~lite.awready), taken.eq(bus.wvalid & bus.wready)]
-        m.d.sync += strobes[0].eq(0)
+        # `wready` is a register, since the core's path from it is long: 1 while `active`, except while `lite` writes.
+        taken, stays_active = Signal(), Signal()
+        m.d.comb += [bus.awready.eq(idle), stays_active.eq(active), taken.eq(bus.wvalid & bus.wready)]
+        m.d.sync += [strobes[0].eq(0), active.eq(stays_active)]
         with m.If(bus.bready):
             m.d.sync += [bus.bvalid.eq(0), idle.eq(idle | bus.bvalid)]
         with m.If(bus.awvalid & bus.awready):
+            m.d.comb += stays_active.eq(1)
             m.d.sync += [
                 idle.eq(0),
-                active.eq(1),
                 row.eq(bus.awaddr[self._row]),
                 outside.eq(bus.awaddr[exact_log2(self.size) :].any()),
                 bus.bid.eq(bus.awid),
@@ -107,10 +108,12 @@ class BoardMemory(wiring.Component):
                 row.eq(row + 1),
             ]
             with m.If(bus.wlast):
-                m.d.sync += [active.eq(0), bus.bvalid.eq(1), bus.bresp.eq(Mux(outside, _DECODE_ERROR, OKAY))]
+                m.d.comb += stays_active.eq(0)
+                m.d.sync += [bus.bvalid.eq(1), bus.bresp.eq(Mux(outside, _DECODE_ERROR, OKAY))]
 
+        accepts = lite.awvalid & lite.wvalid & ~lite.awready & ~lite.bvalid
         m.d.comb += lite.wready.eq(lite.awready)
-        m.d.sync += lite.awready.eq(lite.awvalid & lite.wvalid & ~lite.awready & ~lite.bvalid)
+        m.d.sync += [lite.awready.eq(accepts), bus.wready.eq(stays_active & ~accepts)]
         with m.If(lite.bready):
             m.d.sync += lite.bvalid.eq(0)
         with m.If(lite.awready):

@@ -140,10 +140,10 @@ class ControlRegisters(wiring.Component):
         counters = [register for register in registers if register.name == "busy" or register.name.startswith("stall_")]
         readable = [register for register in registers if register.access != "w1" and register not in counters]
         selected, counts = Signal(len(readable)), Signal()
+        m.d.comb += self.run.counter.eq(bus.araddr[2:])
         m.d.sync += [
             selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable)),
             counts.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in counters).any()),
-            self.run.counter.eq(bus.araddr[2:]),
         ]
         chosen_values = [Mux(selected[i], values[register.name], 0) for i, register in enumerate(readable)]
         chosen_values.append(Mux(counts, self.run.count, 0))

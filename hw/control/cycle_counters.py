@@ -10,7 +10,7 @@ __all__ = ["CycleCounters"]
 
 
 class CycleCounters(wiring.Component):
-    """Counters of 32 bits in a memory. In each cycle at most one of them counts.
+    """Counters of 32 bits in a memory. In each cycle at most one of them counts, with a latency of two cycles.
 
     Parameters
     ----------
@@ -20,13 +20,13 @@ class CycleCounters(wiring.Component):
     Members
     -------
     clear : 1, in
-        Sets all counters to 0. It has priority over `counts`.
+        Sets all counters to 0, and cancels the counts of this cycle and of the previous cycle.
     counts : 1, in
         Increments counter `index`.
     index : index, in
     read_index : index, in
     value : 32, out
-        Value of counter `read_index`. Combinational.
+        Value of the counter that `read_index` selected in the previous cycle.
     """
 
     def __init__(self, *, count):
@@ -39,17 +39,25 @@ class CycleCounters(wiring.Component):
         m = Module()
         m.submodules.storage = storage = Memory(shape=32, depth=self.count, init=[])
         write, old, read = storage.write_port(), storage.read_port(domain="comb"), storage.read_port(domain="comb")
-        started = Signal(self.count)  # counters that have counted since `clear`; the others are 0, whatever the memory holds
+        # Counters that have counted since `clear`; the others are 0, whatever the memory holds. `written` follows one cycle
+        # later, when the memory holds the count.
+        started, written = Signal(self.count), Signal(self.count)
+        begun, counting = Signal(), Signal()
         m.d.comb += [
-            old.addr.eq(self.index),
             read.addr.eq(self.read_index),
-            write.addr.eq(self.index),
-            write.data.eq(Mux(Array(started)[self.index], old.data, 0) + 1),
-            write.en.eq(self.counts & ~self.clear),
-            self.value.eq(Mux(Array(started)[self.read_index], read.data, 0)),
+            write.addr.eq(old.addr),
+            write.data.eq(Mux(begun, old.data, 0) + 1),
+            write.en.eq(counting),
+        ]
+        m.d.sync += [
+            self.value.eq(Mux(Array(written)[self.read_index], read.data, 0)),
+            old.addr.eq(self.index),
+            begun.eq(Array(started)[self.index]),
+            counting.eq(self.counts & ~self.clear),
+            written.eq(started),
         ]
         with m.If(self.clear):
-            m.d.sync += started.eq(0)
+            m.d.sync += [started.eq(0), written.eq(0)]
         with m.Elif(self.counts):
             m.d.sync += started.bit_select(self.index, 1).eq(1)
         return m

@@ -75,7 +75,8 @@ class FetchUnit(wiring.Component):
         present_pc = Signal(32, reset_less=True)
         rest = Signal(33)
         groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
-        full = Signal(reset_less=True)  # `groups` is not 0
+        # `full`: `groups` is not 0. `some`: an instruction is left to request.
+        full, some = Signal(reset_less=True), Signal(reset_less=True)
         # `ahead` counts instructions requested but not yet taken. It never exceeds the depth of the queue.
         ahead = Signal(range(self.depth + 1))
         count = Signal(range(self.group + 1))
@@ -86,7 +87,7 @@ class FetchUnit(wiring.Component):
             rest.eq(self.region.size - self.pc),
             available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
             count.eq(Mux(full, self.group, tail)),
-            splitter.i.valid.eq((ahead <= self.depth - self.group) & (count != 0)),
+            splitter.i.valid.eq((ahead <= self.depth - self.group) & some),
             splitter.i.p.address.eq(address),
             splitter.i.p.beats.eq(count << exact_log2(beats)),
             asked.eq(splitter.i.valid & splitter.i.ready),
@@ -100,13 +101,14 @@ class FetchUnit(wiring.Component):
                 present_pc.eq(self.pc),
                 Cat(tail, groups).eq(available),
                 full.eq(groups != 0),
+                some.eq((groups != 0) | tail.any()),
             ]
         with m.Elif(asked):
             m.d.sync += address.eq(address + (self.group << step))
             with m.If(full):
-                m.d.sync += [groups.eq(groups - 1), full.eq(groups != 1)]
+                m.d.sync += [groups.eq(groups - 1), full.eq(groups != 1), some.eq((groups != 1) | tail.any())]
             with m.Else():
-                m.d.sync += tail.eq(0)
+                m.d.sync += [tail.eq(0), some.eq(0)]
 
         # A word with a read error is passed on as `failed`: the error counts only if the instruction is to be executed.
         earlier_failed, failed = Signal(), Signal()
@@ -121,7 +123,7 @@ class FetchUnit(wiring.Component):
             self.o.p.failed.eq(failed),
             self.o.p.pc.eq(present_pc),
             self.o.p.overrun.eq(~whole),
-            self.o.valid.eq(whole | ((ahead == 0) & (count == 0))),
+            self.o.valid.eq(whole | ((ahead == 0) & ~some)),
         ]
         with m.If(taken):
             m.d.sync += earlier_failed.eq(0)

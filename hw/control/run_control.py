@@ -29,7 +29,7 @@ class RunControl(wiring.Component):
     until both managers are `quiet`. A run ends with `halted`, with a fault, or by `reset`. After `timeout` cycles without
     progress, a run ends with the fault TIMEOUT, whatever it waits for. A cycle has progress if a row enters the array, if a bus
     manager or the ring moves, or with `progress`. Counted events and progress are registered first, so that no path from another
-    block ends in a counter. `busy` and the stall reasons are counted one cycle later than other events.
+    block ends in a counter. `busy` and the stall reasons are counted two cycles later than other events.
 
     Parameters
     ----------

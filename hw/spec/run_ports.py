@@ -41,7 +41,8 @@ def run_registers(config):
     cycles, read_beats, write_beats : 32, in
     counter : index, out
     count : 32, in
-        Value of counter `counter`; :func:`hw.spec.registers.counter_index` gives the index of `busy` and of each stall reason.
+        Value of the counter that `counter` selected in the previous cycle. :func:`hw.spec.registers.counter_index` gives the
+        index of `busy` and of each stall reason.
     ring_sent, ring_received : 32, in
         Counters of 32-bit words. Only in a core with a ring.
     """

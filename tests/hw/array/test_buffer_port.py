@@ -12,8 +12,8 @@ from seeds import seed
 
 
 async def requests(ports, rng, ring):
-    """Checks 500 cycles of random requests against a Python list of the priorities."""
-    seen = set()
+    """Checks 500 cycles of random requests against a Python list of the priorities. A load asks one cycle after its write."""
+    seen, load = set(), (0, 0, 0)  # load: request, row and vector of the previous cycle
     for _ in range(500):
         asks = {name: rng.getrandbits(1) for name in ("load__write", "load__bias", "store__read")}
         both = ("results", "ring") if ring else ("results",)
@@ -31,10 +31,12 @@ async def requests(ports, rng, ring):
         )
         await ports.settle()
         wants = {
-            "load": asks["load__write"] and not asks["load__bias"],
+            "load": load[0],
             **{who: asks[f"{who}__write"] or asks[f"{who}__read"] for who in both},
             "store": asks["store__read"],
         }
+        coming = asks["load__write"] and not asks["load__bias"], rows["load"], vectors["load"]
+        rows["load"], vectors["load"], load = *load[1:], coming
         winner = next((who for who, asked in wants.items() if asked), None)
         for who in (*both, "store"):
             assert not wants[who] or ports.get(f"{who}__grant") == (winner == who)
@@ -46,6 +48,7 @@ async def requests(ports, rng, ring):
         if writes:
             assert ports.get("buffer__vector") == vectors[winner]
         seen.add((winner, bool(writes)))
+        await ports.tick()
     assert len(seen) == (7 if ring else 5)
 
 

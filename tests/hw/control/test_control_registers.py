@@ -70,10 +70,10 @@ async def accesses(ports, rng, *, config, eager, cycles):
     answers, expected = 0, []  # outstanding responses: number of writes; values of reads
     strobes, asked = {}, None
     accepted = [0, 0]
+    counts, counter = [rng.getrandbits(32) for _ in range(16)], 0  # counter: selected in the previous cycle
     for _ in range(cycles):
         widths = {name: 1 if len(places) > 1 else 3 if name == "fault_cause" else 32 for name, places in inputs.items()}
         driven = {name: [rng.getrandbits(widths[name]) for _ in places] for name, places in inputs.items()}
-        counts = [rng.getrandbits(32) for _ in range(16)]
         values = constants | {name: sum(bit << place for place, bit in enumerate(bits)) for name, bits in driven.items()}
         values |= {register.name: counts[register.offset // 4 % 16] for register in registers if is_counter(register.name)}
         if write is None and rng.random() < eager:
@@ -87,6 +87,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
         ready = rng.random() < eager, rng.random() < eager
         ports.set(
             **{place: value for name, places in inputs.items() for place, value in zip(places, driven[name])},
+            run__count=counts[counter],
             bus__awvalid=write is not None and write[0],
             bus__wvalid=write is not None and write[1],
             bus__awaddr=write[2] if write else 0,
@@ -97,8 +98,6 @@ async def accesses(ports, rng, *, config, eager, cycles):
             bus__araddr=read or 0,
             bus__rready=ready[1],
         )
-        await ports.settle()
-        ports.set(run__count=counts[ports.get("run__counter")])
         await ports.settle()
         for name, value in held.items():
             for place, right in outputs_of(name, value).items():
@@ -139,6 +138,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
                 strobes[register.name] = write[3]
             answers, write = 1, None
             accepted[1] += 1
+        counter = ports.get("run__counter")
         await ports.tick()
     return accepted
 

@@ -55,7 +55,7 @@ async def life(ports, rng, *, cycles, timeout, least):
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = ran = 0
     due, silent, cycles_run, reasons, beats = False, 0, 0, [0] * (1 + len(STALLS)), [0] * 4  # reasons: busy first
-    reason = None  # counted in the next cycle, one cycle after the other events
+    coming, index, value = [None, None], 0, 0  # coming: reasons that are counted in the next two cycles
     seen = set()
     calm = False
     counted = False, dict.fromkeys(MOVES)
@@ -98,22 +98,22 @@ async def life(ports, rng, *, cycles, timeout, least):
         assert (get("quiet"), get("enabled"), get("irq")) == (quiet, enabled, pending and enabled), f"cycle {cycle}"
         assert (get("fault_cause"), get("fault_pc")) == fault
         assert get("cycles") == cycles_run
+        assert get("count") == value, f"cycle {cycle}: counter {index}"
         index = rng.randrange(len(reasons))
+        value = reasons[index]
         ports.set(registers__counter=1 + index)  # the word address of `busy` is 0x21, modulo 16
-        await ports.settle()
-        assert get("count") == reasons[index], f"cycle {cycle}: counter {index}"
         assert [get(name) for name in ("read_beats", "write_beats")] == beats[:2]
         assert [get(name) for name in ("ring_sent", "ring_received")] == [WORDS * count for count in beats[2:]]
-        assert sum(reasons) + (reason is not None) == cycles_run
+        assert sum(reasons) + sum(one is not None for one in coming) == cycles_run
 
-        # Expected values for the next cycle. Events and progress are one cycle old, the reasons two.
+        # Expected values for the next cycle. Events and progress are one cycle old, the reasons three.
         before, expired, due = state, due, active and silent >= timeout
         (counting, past), counted = counted, (active, e)
-        if reason is not None:
-            reasons[reason] += 1
-        reason = None
+        if coming[0] is not None:
+            reasons[coming[0]] += 1
+        coming = [coming[1], None]
         if counting:
-            reason = 0 if past["busy"] else next(1 + i for i in range(len(STALLS)) if past["stall"] >> i & 1)
+            coming[1] = 0 if past["busy"] else next(1 + i for i in range(len(STALLS)) if past["stall"] >> i & 1)
         if counting:
             cycles_run += 1
             beats = [count + past[name] for count, name in zip(beats, ("read_beat", "write_beat", "ring_sends", "ring_takes"))]
@@ -121,7 +121,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
             state, done = "RUN" if quiet and not ran else "QUIET", 0
-            cycles_run, reason, reasons, beats = 0, None, [0] * len(reasons), [0] * 4
+            cycles_run, coming, reasons, beats = 0, [None, None], [0] * len(reasons), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
         elif active and expired:
