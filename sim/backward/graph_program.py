@@ -8,8 +8,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.training.compile import MatrixProgram, NotMatrices, compile_graph
-from ..golden.arithmetic import bfloat16
-from ..golden.training import TrainingState, step_graph
+from ..golden.training import TrainingState, divisor_of, step_graph, target_tensors
 
 __all__ = ["GraphProgram", "compile_step_graph"]
 
@@ -37,25 +36,19 @@ class GraphProgram:
             return getattr(self.program, name)
         raise AttributeError(name)
 
-    def with_rate(self, rate, step=1):
-        """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1."""
-        height, width, _ = self.program.step.tensors[self.program.step.output].shape
-        return self.program.with_factors(self.optimizer.factors(rate, self.program.batch * height * width, step))
+    def with_rate(self, rate, step=1, counted=None):
+        """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. `counted` is as in
+        :func:`sim.golden.training.step`."""
+        divisor = divisor_of(self.training, self.program.batch, counted)
+        return self.program.with_factors(self.optimizer.factors(rate, divisor, step))
 
-    def pack_input(self, x, targets, masks=None):
+    def pack_input(self, x, targets, masks=None, counted=None):
         """Returns the contents of region INPUT, from bfloat16 samples (batch, input size) and targets (batch, output size) in the
         order of the ONNX model. With dropout, `masks` are from :meth:`sim.golden.dropout.Dropout.masks`."""
         graph, step = self.training.graph, self.program.step
         values = graph.arrange_inputs(x)
         values |= dict(zip(step.inputs[len(values) :], (masks[number] for number in sorted(masks or {}))))
-        ordered = np.array(np.asarray(targets, bfloat16))
-        if graph.output_order is not None:
-            ordered[:, graph.output_order] = targets
-        shape = step.tensors[step.targets].shape
-        values[step.targets] = ordered.reshape(len(ordered), *shape)
-        if step.counted:
-            values[step.counted] = np.ones((len(ordered), *shape[:2], 1), bfloat16)
-        return self.program.pack(Region.INPUT, values)
+        return self.program.pack(Region.INPUT, values | target_tensors(step, graph, targets, counted))
 
     def pack_state(self, state, rank=0):
         """Returns the contents of region SCRATCH, from a :class:`sim.golden.training.TrainingState`."""

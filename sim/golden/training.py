@@ -27,6 +27,8 @@ from .steps import run_step, segments_of, whole_of_segments
 from .sums import upper_half
 
 __all__ = [
+    "divisor_of",
+    "target_tensors",
     "TrainingState",
     "StepResult",
     "initial_state",
@@ -187,8 +189,8 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
     inputs = network.arrange_inputs(x)
     values = inputs | dict(zip(made.inputs[len(inputs) :], (masks[number] for number in sorted(masks))))
-    values |= _wanted(made, network, targets, counted)
-    factors = optimizer.factors(rate, _divisor(graph, len(x), counted), state.steps + 1)
+    values |= target_tensors(made, network, targets, counted)
+    factors = optimizer.factors(rate, divisor_of(graph, len(x), counted), state.steps + 1)
     values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in made.factors.items()}
     shared, kept = _kept(made, state, cores)
     tensors, own = run_step(made, values | shared, sums, kept, shards)
@@ -204,7 +206,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     return StepResult(after, logits, loss, gradients, tensors)
 
 
-def _wanted(made, network, targets, counted):
+def target_tensors(made, network, targets, counted):
     """Returns the tensors of the targets and of the factors of the positions, in the order of the output tensor."""
     shape = network.tensors[network.output].shape
     ordered = np.array(np.asarray(targets, bfloat16))
@@ -219,7 +221,7 @@ def _wanted(made, network, targets, counted):
     return values
 
 
-def _divisor(graph, batch, counted):
+def divisor_of(graph, batch, counted):
     """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
     height, width, channels = graph.graph.tensors[graph.graph.output].shape
     positions = batch * height * width if counted is None else max(1, int(np.sum(np.asarray(counted).astype(np.int64))))

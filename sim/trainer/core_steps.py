@@ -40,7 +40,7 @@ class _StepImage(HostImage):
         self.program, self.first_step, ranks, models = program, state.steps, range(program.cores), {}
         runs = []
         for number, batch in enumerate(batches):
-            model = program.with_rate(batch.rate, state.steps + number + 1)
+            model = program.with_rate(batch.rate, state.steps + number + 1, **_counted(batch, slice(None)))
             if model not in models:
                 models[model] = self.add(*[model] * program.cores)
             runs.append({"MODEL": models[model]})
@@ -56,7 +56,7 @@ class _StepImage(HostImage):
         """Returns the contents of region INPUT: the shard of a batch that core `rank` processes."""
         part = shards_of(len(batch.x), self.program.cores)[rank]
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
-        return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None))
+        return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None, **_counted(batch, part)))
 
     def found(self, data, **rest):
         """Decodes the results of the steps. `data` has the final memory of each core, starting at SCRATCH; `rest` are further
@@ -70,6 +70,11 @@ class _StepImage(HostImage):
         logits = [np.concatenate([program.unpack_logits(own) for own in regions(run["OUTPUT"])]) for run in runs]
         states = program.unpack_states(scratch, self.first_step + len(runs))
         return CoreSteps(states, [program.unpack_images(own) for own in scratch], logits, **rest)
+
+
+def _counted(batch, part):
+    """Returns the argument `counted` of the program's methods, for some samples of a batch."""
+    return {} if batch.counted is None else {"counted": batch.counted[part]}
 
 
 def _of_all(counters):

@@ -221,14 +221,16 @@ class _Grouping:
         if place is None and stage.times and stage.function == NONE and self.plain.get(stage.sums):
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
         if place is None:
-            shape = self.lowered.matrix(stage.output) if not self._is_only_start(stage, starts) else self._shape(stage)
+            is_stored = stage.output == self.step.output or not self._is_only_start(stage, starts)
+            shape = self.lowered.matrix(stage.output) if is_stored else self._shape(stage)
             sums.append(self._sum(stage, shape))
             place = self.places[stage.sums] = len(sums) - 1, 0
         number, phase = place
         self.made[stage.output] = number
         if self._is_only_start(stage, starts):
             self.wide[stage.output] = place
-            return
+            if stage.output != self.step.output:
+                return
         sums[number].phases[phase].results.append(self.lowered.result(stage))
         if not (tensor.wide or stage.times or stage.select or stage.softmax) and stage.function == NONE:
             self.plain.setdefault(stage.sums, stage.output)

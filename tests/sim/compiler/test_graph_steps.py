@@ -9,6 +9,7 @@ from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.training import Loss
 from graph_steps import dense_network, run_on_model
 from step_networks import Builder, transformer
 from suites import slow
@@ -31,6 +32,12 @@ def test_dense_networks(rng, sizes, batch, n, transpose):
 def test_functions_by_table(rng, optimizer):
     program = _compiled(dense_network(rng, (5, 6, 3), Function("gelu")), optimizer, 6)
     run_on_model(program, optimizer, rng, steps=1)
+
+
+def test_squared_error(rng):
+    """The gradient of the result is added to its sums, which stay on the chip."""
+    step = make_step(dense_network(rng, (5, 6, 3)), Sgd(), loss=Loss.SQUARED_ERROR)
+    run_on_model(compile_graph(step, Config(n=4, training=True), 6), Sgd(), rng, steps=1)
 
 
 def test_small_memories(rng):
