@@ -24,7 +24,7 @@ from ..data.source_digest import source_digest
 from ..frontend.fixed_shapes import parse_shapes
 from ..models.shipped import SHIPPED
 from ..tpu.estimate import estimate_of
-from ..tpu.model import load
+from ..tpu.load import load
 from ..tpu.places import Simulator
 from ..tpu.run import checked
 
