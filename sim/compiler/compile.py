@@ -7,8 +7,10 @@
    a. the batch is stored along x (:mod:`sim.compiler.memory.batching`), and tensors are allocated in host memory
       (:mod:`sim.compiler.memory.layout`);
    b. stages are tiled (:mod:`sim.compiler.tiling.stage_tiling`, :mod:`sim.compiler.tiling.chunk_tiling`), and tensors between
-      overlapping stages stay resident in the unified buffer if they fit (:mod:`sim.compiler.tiling.resident`);
-   c. instructions are emitted (:mod:`sim.compiler.codegen.generate`);
+      overlapping stages stay resident in the unified buffer if they fit (:mod:`sim.compiler.tiling.resident`). Equal branches,
+      such as the heads of an attention, overlap (:mod:`sim.compiler.tiling.branches`);
+   c. instructions are emitted (:mod:`sim.compiler.codegen.generate`). Function tables are loaded while earlier runs leave the
+      activation unit idle (:mod:`sim.compiler.codegen.tables_ahead`);
    d. instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the timing model simulates the program
       (:mod:`sim.compiler.timing.model`).
 3. The fastest candidate is encoded (:mod:`sim.compiler.image`) and cached on disk (:mod:`sim.compiler.program_cache`).
