@@ -7,13 +7,10 @@ from ..ir.errors import ModelError
 from .index.values import SymbolicTensor
 from .messages import title
 from .order import sort_nodes
-from .registry import CONSTANTS, register
 from .validity.model import check_names
 from .validity.nodes import check_nodes
 
 __all__ = ["chosen_branch", "reads_of"]
-
-register(("If",), None, CONSTANTS, on_constants=False)
 
 
 def reads_of(node):

@@ -25,6 +25,7 @@ register(
         "DequantizeLinear",
         "Equal",
         "Floor",
+        "If",  # with a constant condition; see sim.frontend.branches
         "Mod",
         "Or",
         "Range",
