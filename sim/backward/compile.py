@@ -8,13 +8,10 @@ the forward pass of the next chunk.
 The fastest of several divisions of the batch is kept.
 """
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
-
-from ..compiler.codegen.scheduling import ordered
-from ..compiler.program import CompileError
+from ..compiler.codegen.scheduling import completes, ordered
+from ..compiler.program import CompileError, check_unit
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
-from ..golden.progress import Progress, touched
 from ..golden.training import slope_table
 from ..ir.optimizers import Adam
 from .candidates import StepCandidate
@@ -59,10 +56,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     CompileError
         If a step does not fit the core. The message is one line that names the parameter at fault.
     """
-    if not config.training:
-        raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
-    if isinstance(optimizer, Adam) and not config.table_lanes:
-        raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
+    check_unit(config, "training", True, "a training step")
+    check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
     try:
         check_compilable(training)
     except CompileError as refusal:
@@ -98,7 +93,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
             if best and simulated > _SIMULATED:
                 break
             order = ops if eager is None else ordered(ops, ideal, eager)
-            timeline = _ends(order, config, cores) and simulate(order, config, limit=best and best[-1].cycles, cores=cores)
+            timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[-1].cycles, cores=cores)
             simulated += len(ops)
             if timeline:
                 best = candidate, order, timeline
@@ -114,11 +109,7 @@ def _check_functions(graph, config):
     """Checks the functions by table of a graph. Raises CompileError or ModelError if the core has no function table, or if no
     table can represent a derivative."""
     for stage in graph.stages:
-        if stage.function.is_table and not config.table_lanes:
-            raise CompileError(
-                f"stage {stage.name}: its function {stage.function.name} needs a core with table_lanes; set it in its "
-                "configuration (--table-lanes)"
-            )
+        check_unit(config, "table_lanes", stage.function.is_table, f"stage {stage.name}: its function {stage.function.name}")
         if stage.function.is_table:
             slope_table(stage)
 
@@ -134,13 +125,3 @@ def chunk_starts(config, batch):
                 starts = [*range(0, batch - last, size)]
                 found.append((*starts, -(-(batch - last) // n) * n, batch))
     return [*dict.fromkeys(found), (0, batch)]
-
-
-def _ends(ops, config, cores):
-    """Returns True if a program with this order of instructions completes without a deadlock."""
-    progress = Progress(config)
-    for op in ops:
-        host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
-        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host, cores), lambda: None):
-            return False
-    return progress.at_rest

@@ -24,7 +24,7 @@ from ..functions.functions import NONE
 from .decisions import decision_of
 from .image import HostMemory, make_code, make_program
 from .passes.pipeline import LOWERING, MAPPING, run_passes
-from .program import CompileError, Program, disassemble
+from .program import CompileError, Program, check_unit, disassemble
 from .program_cache import key_of, load, store
 from .search import Trials, search
 
@@ -102,16 +102,9 @@ def _fastest(graph, variants, config, batch, effort, trials):
 def _check(stages, config):
     """Raises CompileError if the core lacks a unit that a stage needs."""
     for stage in stages:
-        lacking = [
-            (stage.pool, config.pooling, "pooling"),
-            (stage.softmax, config.softmax, "softmax"),
-            (any(term.data for term in stage.terms), config.attention, "attention"),
-            (stage.function.is_table or stage.times, config.table_lanes, "table_lanes"),
-        ]
-        for needed, there, name in lacking:
-            if needed and not there:
-                raise CompileError(
-                    f"stage {stage.name}: needs a core with {name}; set it in its configuration (--{name.replace('_', '-')})"
-                )
+        needs = {"pooling": stage.pool, "softmax": stage.softmax, "attention": any(term.data for term in stage.terms)}
+        needs["table_lanes"] = stage.function.is_table or stage.times
+        for unit, needed in needs.items():
+            check_unit(config, unit, needed, f"stage {stage.name}:")
         if stage.times and (stage.pool or stage.softmax or stage.function != NONE):
             raise ValueError(f"stage {stage.name}: a product cannot be combined with pooling, softmax or a function")

@@ -9,7 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
-__all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vectors"]
+__all__ = ["CompileError", "Program", "check_regions", "check_unit", "disassemble", "host_vectors"]
 
 
 class CompileError(ValueError):
@@ -22,6 +22,13 @@ def check_regions(sizes):
     for name, size in sizes.items():
         if size >= 1 << 32:
             raise CompileError(f"region {name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network")
+
+
+def check_unit(config, unit, needed, subject):
+    """Raises CompileError if `subject` needs a unit that the core lacks. `unit` is the name of a field of Config."""
+    if needed and not getattr(config, unit):
+        option = unit.replace("_", "-")
+        raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration (--{option})")
 
 
 def host_vectors(ops, use, n):

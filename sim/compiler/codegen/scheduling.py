@@ -1,12 +1,13 @@
 """List scheduling of a program's instructions. Weights are loaded before their use, and an instruction that is ready does not
 wait for an earlier one that is not."""
 
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
+from ...golden.progress import Progress, touched
 from ..timing.model import MATMUL
 from .instructions import Op
 
-__all__ = ["with_weights", "ordered", "STARTING"]
+__all__ = ["with_weights", "ordered", "completes", "STARTING"]
 
 _MOST_TILES = 65_535  # limit of a LOAD_WEIGHTS
 
@@ -83,3 +84,13 @@ def ordered(ops, timeline, eager):
         elif ops[index].opcode is Opcode.LOAD_WEIGHTS:
             keys[index] = later = min(keys[index], later)
     return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (keys[index], index))]
+
+
+def completes(ops, config, cores=1):
+    """Returns True if a program with this order of instructions completes without a deadlock."""
+    progress = Progress(config)
+    for op in ops:
+        host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
+        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host, cores), lambda: None):
+            return False
+    return progress.at_rest

@@ -9,11 +9,10 @@
 
 from dataclasses import replace
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
+from amaranth_tpu.hw.spec.isa import Region
 
-from ...golden.progress import Progress, touched
-from ..codegen.scheduling import ordered
-from ..program import CompileError
+from ..codegen.scheduling import completes, ordered
+from ..program import CompileError, check_unit
 from ..timing.model import simulate
 from .constants import Constants
 from .emitter import MatrixEmitter
@@ -56,7 +55,7 @@ def compile_graph(step, config, batch):
     ops, best = emitter.ops, None
     ideal = simulate(ops, config, ideal=True)
     for order in (ops, *(ordered(ops, ideal, eager) for eager in (1, 0, 2)[: max(1, _SIMULATED // len(ops))])):
-        timeline = _ends(order, config) and simulate(order, config, limit=best and best[1].cycles)
+        timeline = completes(order, config) and simulate(order, config, limit=best and best[1].cycles)
         best = (order, timeline) if timeline else best
     if best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
@@ -66,11 +65,8 @@ def compile_graph(step, config, batch):
 def _check(step, config):
     """Raises CompileError if the core lacks a unit that the step needs."""
     functions = any(stage.function.is_table or stage.times for stage in step.stages)
-    needed = [(True, "training"), (functions, "table_lanes")]
-    for is_needed, name in needed:
-        if is_needed and not getattr(config, name):
-            option = name.replace("_", "-")
-            raise CompileError(f"a training step needs a core with {name}; set it in its configuration (--{option})")
+    check_unit(config, "training", True, "a training step")
+    check_unit(config, "table_lanes", functions, "a training step")
 
 
 def _emitted(lowered, config):
@@ -113,13 +109,3 @@ def _split(one, emitter):
     if isinstance(one, Expansion) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
         return [one]
     return one.split()
-
-
-def _ends(ops, config):
-    """Returns True if a program with this order of instructions completes without a deadlock."""
-    progress = Progress(config)
-    for op in ops:
-        host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
-        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host), lambda: None):
-            return False
-    return progress.at_rest
