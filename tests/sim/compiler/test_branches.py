@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
-from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.scripts.benchmark.encoder_block import encoder_block
 from amaranth_tpu.sim.compiler import search
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.memory.batching import lay_along_x
@@ -17,6 +19,7 @@ from amaranth_tpu.sim.compiler.tiling.branches import equal_branches
 from amaranth_tpu.sim.compiler.tiling.chunk_tiling import RunPlan
 from amaranth_tpu.sim.compiler.tiling.overlap import APART, FAR_APART, IN_TURN
 from amaranth_tpu.sim.compiler.tiling.stage_tiling import plan_stage
+from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from graphs import check, random_values
@@ -126,3 +129,12 @@ def test_branches_save_cycles(rng, monkeypatch):
     beside = compile_network(graph, CORE, 1).predicted_cycles
     monkeypatch.setattr(search, "side_by_side", lambda *_: [])
     assert beside < 0.75 * compile_network(graph, CORE, 1).predicted_cycles
+
+
+@pytest.mark.slow
+def test_encoder_block(tmp_path):
+    """An encoder block with 64 positions of 64 channels uses at least 45 % of the array at batch 1."""
+    onnx.save(encoder_block(64, 64, 4, 256), tmp_path / "block.onnx")
+    core = from_preset("transformer")
+    program = compile_network(load_network(tmp_path / "block.onnx"), core, 1)
+    assert program.useful_macs / program.predicted_cycles >= 0.45 * core.n**2
