@@ -103,7 +103,7 @@ def _in_process(path, shapes, n):
 
 def _cells(one, figure):
     shapes = ", ".join(text.partition("=")[2].replace(",", " x ") for text in one.shapes) or "of the file"
-    facts = [f"{one.package} {figure['version']}", figure["licence"] or "in its files", one.file.rpartition("/")[2], one.task]
+    facts = [f"{one.package} {figure['version']}", figure["licence"] or "in its files", one.file, one.task]
     if "refused" in figure:
         return [*facts, shapes, "", "", "", figure["refused"].replace("|", "/")]
     cells = [f"{figure['macs']:,}", f"{figure['cycles']:,}", f"{figure['error']:.2%}", ""]

@@ -81,7 +81,7 @@ def model_in(wheel, file):
         content = archive.read(next(name for name in names if name.endswith("/" + file)))
         metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode())
     licence = metadata["License-Expression"] or metadata["License"] or _classified(metadata.get_all("Classifier", []))
-    return content, metadata["Version"], " ".join(licence.split())[:40]
+    return content, metadata["Version"], next(iter(licence.strip().splitlines()), "")
 
 
 def _classified(classifiers):
