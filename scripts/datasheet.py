@@ -15,6 +15,7 @@ from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
+from amaranth_tpu.sim.autodiff.refusals import REFUSALS
 from amaranth_tpu.sim.functions.functions import DEFINITIONS
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
@@ -24,7 +25,7 @@ from amaranth_tpu.sim.golden.table_lookup import lookup
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.register_files import c_header, svd
 from .publish.worked_example import worked_example
-from .show.documents import DATASHEET, write_copies
+from .show.documents import DATASHEET, SOFTWARE, write_copies
 from .show.markdown import markdown_table, replace_section
 
 __all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "FILES", "SECTIONS", "main"]
@@ -223,6 +224,12 @@ def boards():
 
 
 #: Generated sections: mark to file and generator.
+def refusals():
+    """Returns the networks that training refuses, as a Markdown table."""
+    rows = [[operators, text.replace("{}", "...")] for operators, text in REFUSALS.values()]
+    return markdown_table(["operators", "message, after the operator and the name of its node"], rows)
+
+
 SECTIONS = {
     **{
         name: (DATASHEET, make)
@@ -242,6 +249,7 @@ SECTIONS = {
     },
     "boards": (BOARDS_GUIDE, boards),
     "serial": (BOARDS_GUIDE, serial),
+    "refusals": (SOFTWARE, refusals),
 }
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "README",
     "RESULTS",
     "ROOT",
+    "SOFTWARE",
     "copies",
     "put_table",
     "recipe",

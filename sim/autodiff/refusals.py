@@ -8,11 +8,48 @@ from ..ir.errors import ModelError
 from ..ir.training import NOWHERE, Loss
 from .found_norms import norms_in
 
-__all__ = ["check_trainable"]
+__all__ = ["REFUSALS", "check_trainable", "refusal"]
+
+_CLASSES = "training needs a number for each class"
+_STRIDES = "use strides of the window's size"
+#: Refusals of training: name -> (operators, message). `datasheet` writes them into sim/README.md.
+REFUSALS = {
+    "parts": (
+        "Concat, Slice and others that write parts of a tensor",
+        "computes its result in several parts, which can't be trained",
+    ),
+    "function": ("a function without a derivative", "its function {} can't be trained; replace it, for example by Relu"),
+    "position": (
+        "a vector that is repeated at all positions",
+        "reads one position for all of its results, which can't be trained",
+    ),
+    "windows": (
+        f"MaxPool of {NOWHERE} positions or more",
+        f"its pooling windows have {NOWHERE} positions or more, which can't be trained",
+    ),
+    "padding": ("MaxPool with `pads`", "its pooling windows include padding, which can't be trained"),
+    "dilation": ("MaxPool with `dilations`", "its pooling windows are dilated, which can't be trained"),
+    "overlap": ("MaxPool with strides below its window", f"its pooling windows overlap, which can't be trained; {_STRIDES}"),
+    "gaps": ("MaxPool with strides above its window", f"its pooling windows leave gaps, which can't be trained; {_STRIDES}"),
+    "output": (
+        "an output in the midst of the network",
+        "its result is not the model's output, which training needs of the last stage",
+    ),
+    "end": (
+        "the last operator, with the cross-entropy",
+        "the model ends in {}; training needs logits, the input of Softmax, or --loss mse",
+    ),
+    "class": (
+        "one class, with the cross-entropy",
+        f"has one result, whose Softmax is always 1: there is nothing to learn; {_CLASSES}, or --loss mse",
+    ),
+    "order": ("Gather or Slice of the logits", "the model's result omits or repeats some of its logits, which can't be trained"),
+}
 
 
-def _refusal(stage, cause):
-    return ModelError(f"{stage.title or f'stage {stage.name!r}'}: {cause}")
+def refusal(stage, name, *values):
+    """Returns the :class:`sim.ir.errors.ModelError` of a stage for a name of :data:`REFUSALS`."""
+    return ModelError(f"{stage.title or f'stage {stage.name!r}'}: {REFUSALS[name][1].format(*values)}")
 
 
 def check_trainable(graph, loss):
@@ -24,28 +61,27 @@ def check_trainable(graph, loss):
     for number, stage in enumerate(graph.stages):
         whole = graph.tensors[stage.output]
         if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
-            raise _refusal(stage, "computes its result in several parts, which can't be trained")
+            raise refusal(stage, "parts")
         if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
-            raise _refusal(stage, f"its function {stage.function.name} can't be trained; replace it, for example by Relu")
+            raise refusal(stage, "function", stage.function.name)
         if any(0 in term.stride for term in stage.terms):
-            raise _refusal(stage, "reads one position for all of its results, which can't be trained")
+            raise refusal(stage, "position")
         _check_pool(stage)
     _check_end(graph, last, loss)
 
 
 def _check_end(graph, last, loss):
     if last.output != graph.output:
-        raise _refusal(last, "its result is not the model's output, which training needs of the last stage")
+        raise refusal(last, "output")
     if loss is Loss.CROSS_ENTROPY and (last.function != NONE or last.pool or last.times):
         what = "a product" if last.times else "pooling" if last.pool else last.function.name
-        raise _refusal(last, f"the model ends in {what}; training needs logits, the input of Softmax, or --loss mse")
+        raise refusal(last, "end", what)
     if loss is Loss.CROSS_ENTROPY and last.channels == 1:
-        cause = "has one result, whose Softmax is always 1: there is nothing to learn; training needs a number for each class"
-        raise _refusal(last, f"{cause}, or --loss mse")
+        raise refusal(last, "class")
     count = int(np.prod(graph.tensors[graph.output].shape))
     order = graph.output_order
     if order is not None and sorted(order.tolist()) != list(range(count)):
-        raise _refusal(last, "the model's result omits or repeats some of its logits, which can't be trained")
+        raise refusal(last, "order")
 
 
 def _check_pool(stage):
@@ -53,12 +89,12 @@ def _check_pool(stage):
     if pool is None:
         return
     if pool.window[0] * pool.window[1] >= NOWHERE:
-        raise _refusal(stage, f"its pooling windows have {NOWHERE} positions or more, which can't be trained")
+        raise refusal(stage, "windows")
     if pool.padding != (0, 0):
-        raise _refusal(stage, "its pooling windows include padding, which can't be trained")
+        raise refusal(stage, "padding")
     if pool.dilation != (1, 1):
-        raise _refusal(stage, "its pooling windows are dilated, which can't be trained")
+        raise refusal(stage, "dilation")
     if any(stride < window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
-        raise _refusal(stage, "its pooling windows overlap, which can't be trained; use strides of the window's size")
+        raise refusal(stage, "overlap")
     if any(stride > window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
-        raise _refusal(stage, "its pooling windows leave gaps, which can't be trained; use strides of the window's size")
+        raise refusal(stage, "gaps")
