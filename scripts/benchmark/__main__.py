@@ -13,6 +13,7 @@ from amaranth_tpu.sim.rtl.runner import SimulationError
 from ..cli.command_line import run_app
 from . import (
     fpga,
+    gpt_training,
     inference,
     master_rounding,
     mlperf_tiny,
@@ -39,6 +40,7 @@ TABLES = (
     rings,
     parameter_server,
     fpga,
+    gpt_training,
     processors,
     node_tests,
     zoo,

@@ -1,0 +1,86 @@
+"""The validation loss of the character GPT, trained by the golden model and by PyTorch in binary32 on the same batches."""
+
+import time
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.network import core_input
+from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.ir.optimizers import Adam
+from amaranth_tpu.sim.models.gpt import gpt_model
+from amaranth_tpu.sim.models.gpt_text import encoded, training_text
+from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights
+from amaranth_tpu.sim.tpu.text import saved_model
+from amaranth_tpu.sim.trainer.new_training import make_plan
+from amaranth_tpu.sim.trainer.samples import windows_of_text
+from amaranth_tpu.sim.trainer.training import Training
+
+from .common import Json, app, publish
+
+__all__ = ["gpt_training"]
+
+_RATE, _BATCH, _SCHEDULE = 0.004, 16, "warmup:50+cosine"
+
+
+def _new_training(steps, seed):
+    graph = load_network(saved_model(gpt_model(weights=new_weights(seed), has_state=False)))
+    network, ids = differentiate(graph), encoded(training_text())
+    cut = round(0.9 * len(ids))
+    samples, held = (windows_of_text(part, TOKENS) for part in (ids[:cut], ids[cut:]))
+    settings = {"steps": steps, "measure_every": steps, "epochs": 1}
+    plan = make_plan(graph, Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, **settings)
+    return Training(network, plan, samples, held, initial_state(network, plan.optimizer), fastest_sums())
+
+
+def _golden(training):
+    for _ in track(range(training.total), "golden model", console=Console(stderr=True), transient=True):
+        training.step(training.next_batch())
+    return training.position.history[-1].measured_loss
+
+
+def _torch(training):
+    import torch
+
+    from .torch_network import TorchNetwork
+
+    network, held = training.network, training.measured
+    twin = TorchNetwork(step_network(network.graph, network.parameters), network, training.position.state.masters)
+    optimizer = torch.optim.Adam(twin.parameters.values(), lr=_RATE)
+    for done in track(range(1, training.total + 1), "PyTorch", console=Console(stderr=True), transient=True):
+        batch = training.next_batch()
+        optimizer.param_groups[0]["lr"] = batch.rate
+        optimizer.zero_grad()
+        twin.loss(batch.x, batch.labels).backward()
+        optimizer.step()
+        epoch, number = divmod(done, training.steps)
+        training.position = replace(training.position, epoch=epoch, number=number)
+    with torch.no_grad():
+        parts = [slice(first, first + 100) for first in range(0, len(held), 100)]
+        losses = [twin.loss(core_input(network.graph, held.rows[part]), held.labels[part]).item() for part in parts]
+    return float(np.average(losses, weights=[len(held.rows[part]) for part in parts]))
+
+
+@app.command("gpt-training")
+def gpt_training(
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 16 sequences of 32 letters.")] = 900,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 1,
+    as_json: Json = False,
+):
+    """Validation loss of the character GPT after training with Adam: golden model, and PyTorch (which must be installed)."""
+    figures, rows = [], []
+    for name, train in (("golden model", _golden), ("PyTorch, binary32", _torch)):
+        started = time.process_time()
+        loss = train(_new_training(steps, seed))
+        seconds = time.process_time() - started
+        figures.append({"by": name, "steps": steps, "loss": loss, "cpu_seconds": seconds})
+        rows.append([name, f"{steps:,}", f"{loss:.4f}", f"{seconds:.0f}"])
+    publish(None, ["trained by", "steps", "validation loss", "CPU seconds"], rows, figures, as_json, False)
