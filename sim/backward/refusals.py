@@ -17,7 +17,7 @@ def check_compilable(training):
         if cause:
             raise CompileError(
                 f"{stage.title or f'stage {stage.name!r}'}: {cause} can't be compiled yet; train it on the golden model alone, "
-                "without --rtl-steps"
+                "without steps on a core"
             )
 
 

@@ -27,8 +27,7 @@ def check_regions(sizes):
 def check_unit(config, unit, needed, subject):
     """Raises CompileError if `subject` needs a unit that the core lacks. `unit` is the name of a field of Config."""
     if needed and not getattr(config, unit):
-        option = unit.replace("_", "-")
-        raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration (--{option})")
+        raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration")
 
 
 def host_vectors(ops, use, n):

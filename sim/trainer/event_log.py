@@ -34,7 +34,7 @@ class EventLog:
         except Exception as error:  # also raised for an incompatible or damaged package
             raise DataError(
                 f"the log needs the package tensorboardX, which can't be imported ({printable(error, 200)}): "
-                "pip install tensorboardX, or leave out --log"
+                "pip install tensorboardX, or write no log"
             ) from None
         self._events, self._scalar = event_pb2, summary.scalar
         self._folder = Path(folder)

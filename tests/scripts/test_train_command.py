@@ -246,7 +246,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--n", 8), "--n sets the core for the comparison of steps: give their number with --rtl-steps"),
         ((*data, "--simulator", "icarus"), "--simulator sets the core"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
-        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "--training"),
+        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; set it"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL simulation"),
         ((*data, "--schedule", "linear"), "'linear' is not a schedule"),
         ((*data, "--rate", -1), "--rate must be a number above 0"),

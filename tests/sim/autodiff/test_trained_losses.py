@@ -133,5 +133,5 @@ def test_training_lowers_the_loss_and_the_file_has_the_bits(rng, tmp_path, name)
 @pytest.mark.parametrize("name", CASES)
 def test_the_compiler_of_steps_refuses(rng, tmp_path, name):
     training, *_ = _case(rng, tmp_path, name)
-    with pytest.raises(CompileError, match=f"^[^\n]*({CASES[name][1]})[^\n]*without --rtl-steps$"):
+    with pytest.raises(CompileError, match=f"^[^\n]*({CASES[name][1]})[^\n]*without steps on a core$"):
         compile_step(training, Sgd(), Config(n=4, training=True), 8)

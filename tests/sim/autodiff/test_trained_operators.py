@@ -128,5 +128,5 @@ def test_the_compiler_of_steps(rng, case):
     if cause is None:
         run_steps(compile_step(training, Sgd(), Config(n=4, training=True), 6), training, Sgd(), rng)
         return
-    with pytest.raises(CompileError, match=f"^[^\n]*({cause})[^\n]*without --rtl-steps$"):
+    with pytest.raises(CompileError, match=f"^[^\n]*({cause})[^\n]*without steps on a core$"):
         compile_step(training, Sgd(), Config(n=4, training=True), 8)
