@@ -218,10 +218,11 @@ class Tpu(wiring.Component):
             run.halted.eq(dispatcher.halted),
             run.present_pc.eq(decoder.fault.pc),
         ]
+        m.submodules.model_region = bus(check := RegionCheck(address_width=config.address_width))
+        connect(m, check.o, fetch.region)
         for region in Region:
-            m.submodules[f"{region.name.lower()}_region"] = bus(check := RegionCheck(address_width=config.address_width))
-            connect(m, registers.regions[region.value], check.region)
-            connect(m, check.o, decoder.regions[region.value], *([fetch.region] if region is Region.MODEL else []))
+            checks = [check.region] if region is Region.MODEL else []
+            connect(m, registers.regions[region.value], decoder.regions[region.value], *checks)
 
         faults, layouts = [load.fault, weights.fault, store.fault], [transfer] * 3
         if config.ring:

@@ -9,10 +9,12 @@ from amaranth.utils import exact_log2
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
-from ..spec.run_ports import region_port, ring_check
+from ..spec.run_ports import ring_check
 from ..spec.unit_ports import fault_port
+from .control_registers import region_registers
 from .description import decoded_layout, describe
 from .instruction_word import InstructionWord, match_layout, match_word
+from .region_check import exceeds
 from .span_extents import SpanExtents, extent_cycles
 from .word_check import check_word
 
@@ -51,8 +53,9 @@ class Decoder(wiring.Component):
         :func:`hw.spec.operations.instruction_layout`.
     o : stream of decoded instructions, out
         :func:`hw.control.description.decoded_layout`.
-    regions : array of region ports, in
-        See :func:`hw.spec.run_ports.region_port`; in the order of `Region`.
+    regions : array of region registers, in
+        See :func:`hw.control.control_registers.region_registers`; in the order of `Region`. A transfer of a region that exceeds
+        the address space of the bus is a fault.
     ring : ring check, in
         See :func:`hw.spec.run_ports.ring_check`. Only in a core with a ring.
     fault : fault port, out
@@ -65,7 +68,7 @@ class Decoder(wiring.Component):
             {
                 "i": In(stream.Signature(instruction_layout())),
                 "o": Out(stream.Signature(decoded_layout(config))),
-                "regions": In(region_port(config.address_width)).array(len(Region)),
+                "regions": In(region_registers()).array(len(Region)),
                 **({"ring": In(ring_check())} if config.ring else {}),
                 "fault": Out(fault_port()),
             }
@@ -162,12 +165,17 @@ class Decoder(wiring.Component):
                     if (half := word.half(opcode)) is not None:
                         with m.If(half):
                             m.d.comb += byte_shift.eq(vector_shift + exact_log2(record.vectors(config.n) // 2))
-        regions = [[getattr(region, name) for region in self.regions] for name in ("base", "size")]
-        m.d.sync += [register.eq(Array(values)[transfer.region]) for register, values in zip((base, size), regions)]
+        # The part of each region's base above the addresses of the bus must be 0. The registers do not change during a run.
+        whole = [Cat(region.base_low, region.base_high) for region in self.regions]
+        beyond, outside = Signal(len(Region)), Signal()
+        m.d.sync += beyond.eq(Cat(one[config.address_width :].any() for one in whole))
+        for register, values in zip((base, size, outside), (whole, [region.size for region in self.regions], beyond)):
+            m.d.sync += register.eq(Array(values)[transfer.region])
         with m.If(start):
             m.d.sync += host_end.eq(transfer.offset + (transfer.rows << byte_shift))
         writable = Array([int(REGION_WRITABLE[region]) for region in Region])[transfer.region]
         moves = word.where(lambda record: record.transfer)
         writes = word.where(lambda record: record.transfer and record.transfer.use == "w")
         aligned = ~(base | transfer.offset)[: exact_log2(config.bus_bytes)].any()
-        return base, host_end, ~moves | ((host_end <= size) & aligned & (~writes | writable))
+        inside = (host_end <= size) & ~outside & ~exceeds(base, size)
+        return base, host_end, ~moves | (inside & aligned & (~writes | writable))

@@ -1,4 +1,5 @@
-"""The check that a region of host memory is inside the address space of the bus."""
+"""The check that a region of host memory is inside the address space of the bus: for MODEL at the fetch unit, for the region of a
+transfer in the decoder."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -7,7 +8,14 @@ from amaranth.lib.wiring import In, Out
 from ..spec.run_ports import region_port
 from .control_registers import region_registers
 
-__all__ = ["RegionCheck"]
+__all__ = ["RegionCheck", "exceeds"]
+
+
+def exceeds(base, size):
+    """Returns a value that is 1 if `size` bytes from bus address `base` on exceed the address space of the bus."""
+    width = len(base)
+    # A region may end at the top of the address space: the sum then carries and is 0. The test for 0 needs no carry chain.
+    return (base + size)[width] & ((base ^ size) != ((base | size) << 1)[:width])
 
 
 class RegionCheck(wiring.Component):
@@ -36,13 +44,7 @@ class RegionCheck(wiring.Component):
         m = Module()
         region, whole = self.region, Cat(self.region.base_low, self.region.base_high)
         base, size = whole[: self.address_width], region.size
-        # A region may end at the top of the address space: the sum then carries and is 0. The test for 0 needs no carry chain.
-        beyond, carries, sum_zero = Signal(), Signal(), Signal()
-        m.d.sync += [
-            beyond.eq(whole[self.address_width :].any()),
-            carries.eq((base + size)[self.address_width]),
-            sum_zero.eq((base ^ size) == ((base | size) << 1)[: self.address_width]),
-            self.o.size.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
-        ]
+        outside = Signal()
+        m.d.sync += [outside.eq(whole[self.address_width :].any() | exceeds(base, size)), self.o.size.eq(Mux(outside, 0, size))]
         m.d.comb += self.o.base.eq(base)
         return m

@@ -194,7 +194,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
     sizes = [rng.randrange(1, 200) * 16 * config.n for _ in Region]
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
     for index, (base, size) in enumerate(zip(BASES, sizes)):
-        ports.set(**{f"regions__{index}__base": base, f"regions__{index}__size": size})
+        ports.set(**{f"regions__{index}__base_low": base, f"regions__{index}__size": size})
     layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
     layouts |= {"ring": ring_layout(config)} if config.ring else {}
     seen, taken = {}, 0

@@ -9,8 +9,9 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import Decoder
 from amaranth_tpu.hw.spec.encoding import decode, encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, FunctionCode, Opcode, Region, exists, records, space_depth
-from amaranth_tpu.sim.rtl.ports import simulate
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, FunctionCode, Opcode, Region, exists, records, space_depth
+from amaranth_tpu.hw.spec.operations import instruction_layout
+from amaranth_tpu.sim.rtl.ports import pack, simulate
 from decoder_words import touched, words
 from seeds import seed
 from suites import all_but, slow
@@ -167,3 +168,37 @@ def test_decode_is_the_inverse_of_encode():
     for opcode, record in INSTRUCTIONS.items():
         values = dict.fromkeys(record.widths, 1)
         assert decode(encode(opcode, **values)) == (opcode, values)
+
+
+async def transfer(ports, rng, *, base, size, rows):
+    """Decodes a LOAD of `rows` rows from the beginning of a region. Returns the cause of its fault, or None."""
+    low = base & 0xFFFFFFFF
+    ports.set(regions__1__base_low=low, regions__1__base_high=base >> 32, regions__1__size=size, o__ready=1)
+    await ports.reset()
+    await ports.tick()
+    word = encode(Opcode.LOAD, rows=rows, region=Region.INPUT)
+    ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=0, overrun=0, failed=0))
+    for _ in range(20):
+        await ports.settle()
+        if ports.get("fault__valid"):
+            return Fault(ports.get("fault__cause"))
+        if ports.get("o__valid"):
+            return None
+        await ports.tick()
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("width", [32, 40])
+@pytest.mark.parametrize("beyond", [0, 8])
+def test_a_region_beyond_the_bus_addresses_is_a_fault(width, beyond):
+    """A LOAD of a region that ends at the last address is decoded. If the region ends later, even a transfer at its start is
+    refused."""
+    config, size = Config(**SMALL, address_width=width), 1 << 12
+    base = (1 << width) - size + beyond
+    found = simulate(Decoder(config=config), transfer, seed=seed(), base=base, size=size, rows=1)
+    assert found is (Fault.ADDRESS if beyond else None)
+
+
+def test_a_base_above_the_bus_addresses_is_a_fault():
+    decoder = Decoder(config=Config(**SMALL))
+    assert simulate(decoder, transfer, seed=seed(), base=1 << 32, size=1 << 12, rows=1) is Fault.ADDRESS
