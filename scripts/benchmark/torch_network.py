@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from amaranth_tpu.sim.golden.losses import Positions
-from amaranth_tpu.sim.ir.training import Loss
+from amaranth_tpu.sim.ir.losses import Loss
 
 __all__ = ["TorchNetwork"]
 

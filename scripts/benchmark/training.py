@@ -99,7 +99,7 @@ def cores(
     jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
     for batch, count in track(jobs, "cores", console=Console(stderr=True), transient=True):
         how = ["--rtl-steps", str(steps)] if steps else ["--rtl-steps", "1", "--simulator", "model"]
-        figure = run_tpu("train", "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count, *how)
+        figure = run_tpu("train", "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count, "--in-flight", "16", *how)
         figures.append(figure)
         cycles, ring = figure["cycles_per_step"] or figure["estimated_cycles"], figure["ring"] or {}
         if count == "1":

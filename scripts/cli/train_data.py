@@ -10,7 +10,7 @@ from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.data.samples import as_samples, takes_digits, takes_integers
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import one_hot
-from amaranth_tpu.sim.ir.training import Loss
+from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.models.gpt_text import encoded, training_text
 from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out

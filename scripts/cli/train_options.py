@@ -9,9 +9,9 @@ import typer
 
 from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
-from amaranth_tpu.sim.ir.training import Loss
-from amaranth_tpu.sim.trainer.metrics import FORMS as METRICS
-from amaranth_tpu.sim.trainer.metrics import parse_metric
+from amaranth_tpu.sim.ir.losses import Loss
+from amaranth_tpu.sim.trainer.metric_names import FORMS as METRICS
+from amaranth_tpu.sim.trainer.metric_names import parse_metric
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .cells_option import CellKind, cells_option, check_cells_option

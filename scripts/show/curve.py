@@ -1,7 +1,5 @@
 """The plot of a training run's loss and accuracy, by matplotlib."""
 
-from amaranth_tpu.sim.ir.training import Loss
-
 from .plots import check_plot, colour, plot
 
 __all__ = ["check_curve", "draw_curve"]
@@ -42,7 +40,7 @@ def draw_curve(path, training, measured):
         left.plot(places, points, color=loss, linewidth=1, label="loss")
         if measured:
             left.plot(numbers, [one.measured_loss for one in history], "o--", color=loss, label=f"{measured} loss", markersize=4)
-        kind = "mean cross-entropy" if training.network.loss is Loss.CROSS_ENTROPY else "mean squared error"
+        kind = "mean cross-entropy" if training.network.loss == "cross-entropy" else "mean squared error"
         left.set(xlabel="epoch", ylabel=f"loss ({kind})", xlim=(0, numbers[-1]), yscale="log")
         left.yaxis.label.set_color(loss)
         if None not in accuracies:

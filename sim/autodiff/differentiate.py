@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.errors import ModelError
-from ..ir.training import Loss, Parameter, TrainingGraph
+from ..ir.losses import Loss
+from ..ir.training import Parameter, TrainingGraph
 from .embeddings import tied_terms, with_embeddings
 from .refusals import check_trainable
 

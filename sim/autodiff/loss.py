@@ -1,6 +1,6 @@
 """Losses of each position of a network's result: softmax cross-entropy, and squared error."""
 
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .stages import add_like, add_twin, filled, identity, scaled
 
 __all__ = ["add_loss"]

@@ -7,7 +7,7 @@ stages and of their terms.
 """
 
 from ..functions.functions import NONE
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
 from .operands import source_term, start_term, weights_term

@@ -5,7 +5,8 @@ import numpy as np
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.training import NOWHERE, Loss
+from ..ir.losses import Loss
+from ..ir.training import NOWHERE
 from .found_norms import norms_in
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]

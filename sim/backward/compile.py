@@ -14,7 +14,6 @@ from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
 from ..golden.training import slope_table
 from ..ir.optimizers import Adam
-from ..ir.training import Loss
 from .candidates import StepCandidate
 from .cropping import cropped
 from .graph_program import compile_step_graph
@@ -62,7 +61,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     try:
         check_compilable(training)
     except CompileError as refusal:
-        if cores > 1 or training.counted or training.loss is not Loss.CROSS_ENTROPY:
+        if cores > 1:
             raise
         return compile_step_graph(training, optimizer, config, batch, dropout, refusal)
     _check_functions(training.graph, config)

@@ -3,7 +3,7 @@
 from ..compiler.program import CompileError
 from ..functions.functions import NONE
 from ..ir.graph import span
-from ..ir.training import Loss
+from ..ir.losses import Loss
 
 __all__ = ["check_compilable"]
 

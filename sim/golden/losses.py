@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .arithmetic import round_bfloat16
 
 __all__ = ["Positions", "cross_entropy", "squared_error", "loss_of", "one_hot"]

@@ -17,7 +17,7 @@ from ..autodiff.network import step_network
 from ..functions.derivatives import Derivative
 from ..ir.errors import ModelError
 from ..ir.graph import Graph
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .arithmetic import bfloat16, round_bfloat16
 from .function_tables import table_of
 from .losses import Positions, cross_entropy, loss_of, one_hot

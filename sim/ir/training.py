@@ -1,23 +1,16 @@
 """A network that can be trained, and its parameters."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
 from .graph import Graph
+from .losses import Loss
 
-__all__ = ["Loss", "Parameter", "TrainingGraph", "NOWHERE"]
+__all__ = ["Parameter", "TrainingGraph", "NOWHERE"]
 
 #: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
-
-
-class Loss(StrEnum):
-    """The loss of a position: the cross-entropy of the Softmax of its channels, or the mean square of their errors."""
-
-    CROSS_ENTROPY = "cross-entropy"
-    SQUARED_ERROR = "mse"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,10 @@ import numpy as np
 
 from ..golden.losses import Positions, squared_error
 from ..ir.errors import ModelError
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from ..trainer.errors import ArgumentError
-from ..trainer.metrics import measured, parse_metric
+from ..trainer.metric_names import parse_metric
+from ..trainer.metrics import measured
 from ..trainer.samples import Score
 from .training_data import labels_of
 

@@ -2,7 +2,7 @@
 
 from ..data.labels import as_labels, as_wanted
 from ..golden.arithmetic import round_bfloat16
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples

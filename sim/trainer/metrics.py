@@ -1,23 +1,11 @@
 """Metrics of a trained classifier beside accuracy: top-k accuracy, confusion matrix, precision, recall, perplexity."""
 
-import re
-
 import numpy as np
 
 from ..data.labels import PADDING
 from ..golden.losses import cross_entropy, one_hot
 
-__all__ = ["FORMS", "parse_metric", "measured"]
-
-#: Forms of the option `--metric`.
-FORMS = "`top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`"
-
-
-def parse_metric(text):
-    """Checks the name of a metric. Returns it. Raises ValueError, with a message of one line, for other names."""
-    if re.fullmatch(r"top-[1-9]\d{0,5}|confusion|perplexity", text):
-        return text
-    raise ValueError(f"{text!r} is not a metric; write {FORMS.replace('`', '')}")
+__all__ = ["measured"]
 
 
 def _confusion(vectors, labels):

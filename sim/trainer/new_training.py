@@ -10,7 +10,7 @@ from ..data.printable import printable
 from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError

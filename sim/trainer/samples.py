@@ -10,7 +10,7 @@ from ..data.digits import DataError
 from ..data.labels import PADDING
 from ..golden.arithmetic import round_bfloat16
 from ..golden.losses import Positions, cross_entropy, one_hot, squared_error
-from ..ir.training import Loss
+from ..ir.losses import Loss
 
 __all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 

@@ -14,7 +14,7 @@ from ..golden.dropout import Dropout
 from ..golden.network import core_input
 from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, forward, step
-from ..ir.training import Loss
+from ..ir.losses import Loss
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score

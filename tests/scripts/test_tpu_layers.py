@@ -71,8 +71,4 @@ def test_explain_a_dense_network(command):
 
 
 def test_a_core_without_pooling(command, convolutional, digits):
-    refused(
-        command("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits),
-        "needs a core with pooling",
-        "--pooling",
-    )
+    refused(command("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling")

@@ -298,21 +298,21 @@ def test_models_that_can_not_be_trained(command, data, tmp_path, rng):
     refused(command("train", "--model", tmp_path / "o.onnx", *data), "o.onnx: has training_info")
 
 
-@pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
-def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch, package, option):
+@pytest.mark.parametrize("package, option, said", [("tensorboardX", "--log", "the log"), ("matplotlib", "--curve", "curve")])
+def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch, package, option, said):
     monkeypatch.setitem(sys.modules, package, None)
-    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), f"pip install {package}", option)
+    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), f"pip install {package}", said)
 
 
-@pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
-def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package, option):
+@pytest.mark.parametrize("package, option, said", [("tensorboardX", "--log", "the log"), ("matplotlib", "--curve", "curve")])
+def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package, option, said):
     """A damaged package (truncated file, incompatible dependency), which raises errors other than ImportError, gives a one-line
     error."""
     (tmp_path / f"{package}.py").write_text("raise EOFError('marshal data\\nis too short')")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
-    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), "data\\nis too short", option)
+    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), "data\\nis too short", said)
 
 
 # ---- failures during training

@@ -80,7 +80,9 @@ def test_the_shipped_network(rng, cores):
 def test_cycles_and_words_of_a_ring_step(rng):
     """A step of 784-128-10 with n = 8, latency 32 and 8 x 16 samples takes at most 115,000 cycles. Each core sends gradients and
     upper halves once, and biases twice."""
-    program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True), 16, cores=8)
+    program = compile_step(
+        differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True, in_flight=16), 16, cores=8
+    )
     assert program.predicted_cycles <= 115_000
     numbers = 784 * 128 + 128 * 16  # outputs of the last layer are a multiple of 8
     biases = 8 * (128 + 16)  # one segment of eight has them

@@ -8,8 +8,8 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.training import Loss
 from graph_steps import dense_network, run_on_model
 from step_networks import Builder, transformer
 from suites import slow

@@ -98,6 +98,7 @@ def _native(stages):
     return lambda verilog: with_native_cells(verilog, stages, module="top")
 
 
+@pytest.mark.slow
 def test_sums_of_a_cell_are_the_golden_models(rng):
     """A native cell of 3 stages adds the products of one weight to its sums, three cycles after the operands."""
     cycles, weight = 5000, np.uint32(0x3FC1)

@@ -15,6 +15,7 @@ from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, reference, weights
 from stand_in_board import StandInBoard
+from suites import slow
 
 CORE = tpu.Config(n=2, unified_buffer_depth=256, accumulator_depth=16, **PLAIN | {"pooling": True})
 SMALL = tpu.Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, **PLAIN)
@@ -59,7 +60,7 @@ def rows(rng):
     return rng.normal(size=(3, 5)).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["", *(f".{path.stem}" for path in Path(tpu.__file__).parent.glob("[a-z]*.py"))])
+@pytest.mark.parametrize("name", [*slow(""), *(f".{path.stem}" for path in Path(tpu.__file__).parent.glob("[a-z]*.py"))])
 def test_examples(name):
     module = importlib.import_module(f"amaranth_tpu.sim.tpu{name}")
     assert doctest.testmod(module).failed == 0
@@ -102,6 +103,7 @@ def test_models_in_memory(saved, x):
     assert not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.slow
 def test_profile(dense, rows):
     """`profile` measures each layer in the RTL: cycles that add up to the cycles of a run."""
     layers = dense.profile(rows, "icarus", core=SMALL)

@@ -47,6 +47,7 @@ def test_golden_text_equals_the_text_of_an_onnx_interpreter():
     assert "".join(letter.text for letter in written(PROMPT, 12, "golden", temperature=0)) == text_by_onnx(12)
 
 
+@pytest.mark.slow
 def test_temperature_and_seed_draw_letters():
     """A high temperature gives another text than the most likely letters, and the same seed the same text."""
     texts = ["".join(one.text for one in written("x", 4, "golden", temperature=heat, seed=3)) for heat in (0, 5, 5)]

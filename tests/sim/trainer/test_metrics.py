@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.data.labels import PADDING
-from amaranth_tpu.sim.trainer.metrics import measured, parse_metric
+from amaranth_tpu.sim.trainer.metric_names import parse_metric
+from amaranth_tpu.sim.trainer.metrics import measured
 
 
 def test_metrics_of_positions(rng):
