@@ -31,6 +31,7 @@ def files(folder):
     return found
 
 
+@pytest.mark.slow
 def test_tests_leave_home_and_environment_alone(tmp_path):
     """A subset of tests leaves the home directory and the installed packages unchanged, and writes no bytecode into the
     packages."""

@@ -63,6 +63,7 @@ def test_text_without_a_core(command):
     assert figures["core"] is None and len(figures["text"]) == 1 and figures["prompt_cycles"] is None
 
 
+@pytest.mark.slow
 def test_generated_core(command, tmp_path):
     done = command("generate", "--preset", "tiny", "--n", "2", "-o", tmp_path / "x.v", "--json")
     figures = printed("generate", done.stdout)

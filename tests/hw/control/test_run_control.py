@@ -140,7 +140,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         await ports.tick()
 
 
-@pytest.mark.parametrize("timeout", [*slow(1), 7, *slow(25)])
+@pytest.mark.parametrize("timeout", slow(1, 7, 25))
 def test_random_events_follow_the_rules_of_a_run(timeout):
     simulate(
         RunControl(config=Config(ring=True)),
