@@ -13,7 +13,7 @@ from ..ir.tiles import tiles_of
 from .memory.bias_image import BiasImage
 from .memory.layout import ZEROS
 from .program import Program, check_regions, host_vectors
-from .tiling.stage_tiling import count_passes, passes_of
+from .tiling.weight_passes import count_passes, passes_of
 from .timing.model import MATMUL
 
 __all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded"]

@@ -19,7 +19,8 @@ from .tiling.branch_runs import side_by_side
 from .tiling.chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
 from .tiling.overlap import APART, FAR_APART, IN_TURN, fit_together, groups_of
 from .tiling.resident import with_residents
-from .tiling.stage_tiling import NothingFits, count_passes, plan_stage
+from .tiling.stage_tiling import NothingFits, plan_stage
+from .tiling.weight_passes import count_passes
 from .timing.model import ACTIVATE, MATMUL, estimate, simulate
 
 __all__ = ["Choice", "Candidate", "Schedule", "Trials", "search", "overlapping_runs"]

@@ -32,8 +32,8 @@ from .index.views import Relayout, everything
 from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
+from .operators.concatenation import stacked, together
 from .operators.expressions import limited_proofs
-from .operators.shapes import stacked, together
 from .order import sort_nodes
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .validity.model import check_header, check_names, check_text

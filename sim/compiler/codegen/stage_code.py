@@ -9,7 +9,8 @@ from amaranth_tpu.hw.spec.isa import Opcode
 
 from ..memory.areas import Placed, whole_area
 from ..memory.data_tiles import ends_with_zeros
-from ..tiling.stage_tiling import count_passes, passes_of, reads_transposed
+from ..tiling.stage_tiling import reads_transposed
+from ..tiling.weight_passes import count_passes, passes_of
 from ..timing.model import turnaround
 from .instructions import Ring
 from .matmuls import Group

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Term, span
-from ..tiling.stage_tiling import count_passes
+from ..tiling.weight_passes import count_passes
 from .im2col import fold as gather
 
 __all__ = ["Fold", "best_folding", "fold_columns"]

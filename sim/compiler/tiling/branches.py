@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..memory.batching import reads, writes
 from ..memory.layout import ROWS
-from .stage_tiling import count_passes
+from .weight_passes import count_passes
 
 __all__ = ["equal_branches", "counterparts"]
 

@@ -11,7 +11,8 @@ from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 from ...ir.tiles import tiles_of
 from ..timing.model import turnaround
 from .overlap import APART
-from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles, passes_of
+from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles
+from .weight_passes import passes_of
 
 __all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
 

@@ -1,28 +1,23 @@
 """Tiling of a stage to fit the buffers: rectangles of results, column tiles, and blocks of the sum.
 
-All ranges are half open. A *pass* multiplies by one tile of weights: (term, ky, kx, tile of the source's channels).
+All ranges are half open.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import gcd, prod
 
-import numpy as np
-
 from ...ir.graph import span
-from ...ir.tiles import tiles_of
 from ..memory.areas import Area, Rectangle
 from ..memory.batching import reads
 from ..memory.bias_image import most_sums
 from ..memory.layout import PLANES
 from ..timing.model import turnaround
+from .weight_passes import count_passes
 
 __all__ = [
     "StagePlan",
     "Job",
     "NothingFits",
-    "passes_of",
-    "count_passes",
     "reads_transposed",
     "blocks_of",
     "even_groups",
@@ -48,41 +43,6 @@ class NothingFits(Exception):
         """Returns a message of one line: the limit of this configuration, and the option that raises it."""
         have, option = getattr(config, self.name), self.name.replace("_", "-")
         return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
-
-
-def passes_of(stage, n, column):
-    """Returns the passes of column tile `column`, in order, as (term, ky, kx, channel tile). Passes whose weights are all
-    structural zeros, because of groups or sparse terms, are skipped."""
-    passes = []
-    for index, term in enumerate(stage.terms):
-        inputs, outputs = term.weights.shape[2], stage.channels // term.groups
-        first = column * n // outputs
-        last = (min((column + 1) * n, stage.channels) - 1) // outputs
-        tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
-        there = _tiles_with_weights(term, n)[..., column] if term.sparse else None
-        passes += [
-            (index, ky, kx, tile)
-            for ky in range(term.kernel[0])
-            for kx in range(term.kernel[1])
-            for tile in tiles
-            if there is None or there[ky, kx, tile]
-        ]
-    return passes
-
-
-@lru_cache(maxsize=256)
-def _tiles_with_weights(term, n):
-    """Returns the weight tiles of a sparse term that have weights: bool (kernel rows, kernel columns, channel tiles of the
-    source, column tiles)."""
-    there = term.weights.view(np.uint16) != 0x8000
-    for axis in (2, 3):
-        there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
-    return there
-
-
-def count_passes(stage, n):
-    """Returns the number of passes of all column tiles of a stage, for one rectangle of results."""
-    return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))
 
 
 def runs_of_windows(stage, axis, first, end):

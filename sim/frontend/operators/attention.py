@@ -8,11 +8,11 @@ from ...functions.functions import Function
 from ...ir.errors import ModelError
 from ..index.values import SymbolicTensor, show
 from ..registry import FUNCTIONS, LINEAR, operator
+from .concatenation import concat
 from .elementwise import added, affine, apply_function, product
 from .lookups import looked_up
 from .masks import masked_sum
 from .products import tensor_product
-from .shapes import concat
 from .softmax import softmax
 
 __all__ = []

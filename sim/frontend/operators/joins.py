@@ -8,8 +8,9 @@ from ...ir.errors import ModelError
 from ..batch import Repeated
 from ..index.values import SymbolicTensor, show
 from ..registry import SHAPES, operator
+from .concatenation import concat
 from .elementwise import affine
-from .shapes import concat, own_axis
+from .shapes import own_axis
 
 __all__ = []
 

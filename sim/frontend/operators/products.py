@@ -10,7 +10,7 @@ from ...ir.errors import ModelError
 from ..index.narrow import narrowed
 from ..index.values import limited, show, whole
 from ..index.views import arranged, copied, in_place, in_roles, select
-from .shapes import concat
+from .concatenation import concat
 
 __all__ = ["tensor_product"]
 

@@ -16,9 +16,9 @@ from ...ir.errors import ModelError
 from ..index.values import SymbolicTensor, limited, show
 from ..index.views import arrangement, everything, seen_through, select
 from ..registry import LINEAR, operator
+from .concatenation import concat
 from .dense import multiplied
 from .elementwise import added, affine, apply_function, product
-from .shapes import concat
 
 __all__ = []
 

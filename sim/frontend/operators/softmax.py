@@ -10,8 +10,8 @@ from ..index.narrow import narrowed
 from ..index.values import hidden, revealed, show
 from ..index.views import arranged, arrangement, everything
 from ..registry import FINAL, operator
+from .concatenation import concat
 from .elementwise import affine
-from .shapes import concat
 
 __all__ = ["softmax"]
 

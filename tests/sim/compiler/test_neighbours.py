@@ -5,7 +5,7 @@ from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
-from amaranth_tpu.sim.compiler.tiling.stage_tiling import count_passes
+from amaranth_tpu.sim.compiler.tiling.weight_passes import count_passes
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_stage
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term

@@ -354,7 +354,7 @@ def test_slope_of_each_channel(rng, tmp_path):
 
 def test_wide_concat(rng, tmp_path, monkeypatch):
     """If merging a concatenation would need too many weights, its tensors stay separate until the dense layer that reads them."""
-    monkeypatch.setattr("amaranth_tpu.sim.frontend.operators.shapes.LIMIT", 100)
+    monkeypatch.setattr("amaranth_tpu.sim.frontend.operators.concatenation.LIMIT", 100)
     b = Builder(["n", 5])
     parts = [b.node("Sigmoid", [b.node("Gemm", ["x", weights(rng, 5, 7)])]) for _ in range(3)]
     b.node("Concat", parts, axis=1)
