@@ -11,13 +11,14 @@ __all__ = ["count_passes", "passes_of"]
 
 def passes_of(stage, n, column):
     """Returns the passes of column tile `column`, in order, as (term, ky, kx, channel tile). Passes whose weights are all
-    structural zeros, because of groups or sparse terms, are skipped."""
-    passes = []
+    structural zeros, because of groups or sparse terms, are skipped. If all are, one pass remains: the sums must be written."""
+    passes, least = [], None
     for index, term in enumerate(stage.terms):
         inputs, outputs = term.weights.shape[2], stage.channels // term.groups
         first = column * n // outputs
         last = (min((column + 1) * n, stage.channels) - 1) // outputs
         tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
+        least = least or (index, 0, 0, tiles[0])
         there = _tiles_with_weights(term, n)[..., column] if term.sparse else None
         passes += [
             (index, ky, kx, tile)
@@ -26,7 +27,7 @@ def passes_of(stage, n, column):
             for tile in tiles
             if there is None or there[ky, kx, tile]
         ]
-    return passes
+    return passes or [least]
 
 
 @lru_cache(maxsize=256)

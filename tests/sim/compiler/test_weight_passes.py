@@ -1,0 +1,38 @@
+"""Tests of the passes of stages with structural zeros."""
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.sim.compiler.tiling.weight_passes import passes_of
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from graphs import check
+
+CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, **PLAIN)
+
+
+def choice(chosen, channels):
+    """Returns the weights (1, 1, channels, results) that select channel `chosen[i]` for result i, or none if it is negative."""
+    weights = np.full((1, 1, channels, len(chosen)), -0.0, bfloat16)
+    for result, channel in enumerate(chosen):
+        if channel >= 0:
+            weights[..., channel, result] = 1
+    return weights
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("chosen", [(0, 1, -1, -1, 3, 2), (-1,) * 6, (-1, -1, 0, -1, -1, -1)], ids=str)
+def test_columns_without_weights_are_zeros(rng, chosen, with_bias):
+    """Results that select no channel are the bias, or zeros, also if a whole tile or the whole stage selects none. The sums of a
+    tile without any pass would be those of an earlier stage."""
+    bias = rng.normal(size=6).astype(np.float32) if with_bias else None
+    first = Stage("first", "t", (Term("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(2, 2))
+    second = Stage("second", "y", (Term("t", choice(chosen, 4), sparse=True),), size=(2, 2), bias=bias)
+    tensors = {"x": Tensor("x", 4, 2, 2), "t": Tensor("t", 4, 2, 2), "y": Tensor("y", 6, 2, 2)}
+    check(Graph("sparse", tensors, "x", "y", (first, second)), CONFIG, 2, rng)
+
+
+def test_only_tiles_with_weights_have_a_pass():
+    stage = Stage("stage", "y", (Term("x", choice((0, 1, -1, -1, 3, 2), 4), sparse=True),))
+    assert [passes_of(stage, 2, column) for column in range(3)] == [[(0, 0, 0, 0)], [(0, 0, 0, 0)], [(0, 0, 0, 1)]]
