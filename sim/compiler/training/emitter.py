@@ -92,8 +92,11 @@ class MatrixEmitter(Emitter):
     # Transfers
 
     def offset(self, matrix, tile, row=0, half=0):
-        """Returns the vector of a matrix in its region. Constants follow the fixed constants."""
-        return matrix.place(tile, row, half) + (self.constants.first if matrix.region is Region.MODEL else 0)
+        """Returns the vector of a matrix in its region. Constants follow the fixed constants, of which the identity is one."""
+        vector, constants = matrix.place(tile, row, half), self.constants
+        if matrix.region is not Region.MODEL:
+            return vector
+        return vector + (constants.identity if matrix is constants.lowered.one else constants.first)
 
     def load(self, matrix, tile, row, count, buffer, turned=False):
         """Loads rows of a tile. If `turned`, each group of n rows is transposed: by LOAD, or by passes whose operands are the

@@ -50,6 +50,7 @@ def test_small_memories(rng):
 #: Positions, channels, heads, letters, blocks, LayerNorm (False: RMSNorm), batch, n, optimizer.
 TRANSFORMERS = [
     (3, 5, 1, 3, 1, True, 2, 4, Sgd()),
+    (3, 5, 1, 3, 1, True, 2, 8, Adam()),  # factors of the norms have fewer channels than a tile
     *slow(
         (5, 9, 1, 6, 1, False, 2, 4, Sgd()),
         (6, 16, 2, 7, 1, True, 3, 4, Sgd()),
