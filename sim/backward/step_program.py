@@ -6,7 +6,7 @@ from typing import Any
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
-from ..compiler.image import encoded
+from ..compiler.image import encoded, with_tiles
 from ..compiler.program import check_regions
 from ..golden.ring import words_sent
 from .memory import StepMemory
@@ -58,14 +58,11 @@ class StepProgram:
     def with_rate(self, rate, step=1):
         """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. Only the optimizer's
         tiles differ."""
-        first = self.instructions * self.config.instruction_bytes
-        model, size = bytearray(self.model), self.config.vector_bytes
-        for name, value in self.optimizer.factors(rate, self.batch * self.cores, step).items():
-            if name in self.constants.names:
-                tile = self.constants.tile(name, value)
-                place = first + self.constants.vector(name) * size
-                model[place : place + len(tile)] = tile
-        return bytes(model)
+        factors, constants = self.optimizer.factors(rate, self.batch * self.cores, step), self.constants
+        tiles = [
+            (constants.vector(name), constants.tile(name, value)) for name, value in factors.items() if name in constants.names
+        ]
+        return with_tiles(self.model, self.instructions, self.config, tiles)
 
     def pack_input(self, x, targets, masks=None):
         """Returns the contents of region INPUT, from bfloat16 samples (batch, input size) and targets (batch, classes) in the

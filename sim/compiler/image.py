@@ -16,7 +16,7 @@ from .program import Program, check_regions, host_vectors
 from .tiling.weight_passes import count_passes, passes_of
 from .timing.model import MATMUL
 
-__all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded"]
+__all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded", "with_tiles"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the padding lanes of x, and adding -0 never changes a sum.
 _PAD = 0x8000
@@ -103,6 +103,16 @@ def array_cycles(batched, number, ops, host, n):
 
 def _tile_bytes(config):
     return INSTRUCTIONS[Opcode.LOAD_WEIGHTS].vectors(config.n) * config.vector_bytes
+
+
+def with_tiles(model, instructions, config, tiles):
+    """Returns the contents of region MODEL with other constants behind its instructions: `tiles` has pairs (first vector of a
+    tile, bytes of the tile)."""
+    image, first = bytearray(model), instructions * config.instruction_bytes
+    for vector, tile in tiles:
+        place = first + vector * config.vector_bytes
+        image[place : place + len(tile)] = tile
+    return bytes(image)
 
 
 def encoded(ops, config, constants, weights=0):

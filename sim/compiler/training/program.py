@@ -9,7 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...golden.arithmetic import bfloat16
-from ..image import encoded
+from ..image import encoded, with_tiles
 from ..program import check_regions
 from .constants import Constants
 
@@ -60,13 +60,14 @@ class MatrixProgram:
 
     def with_factors(self, factors):
         """Returns the contents of region MODEL with the factors of a step, {name in `StepGraph.factors`: bfloat16}."""
-        model, size = bytearray(self.model), self.config.vector_bytes
-        first = self.instructions * self.config.instruction_bytes
-        for name, tensor in self.step.factors.items():
-            tile = self.lowered.matrix(tensor, "number").pack(np.full((1, 1, 1), factors[name], bfloat16))
-            place = first + self.constants.place(tensor) * size
-            model[place : place + len(tile)] = tile
-        return bytes(model)
+        tiles = [
+            (
+                self.constants.place(tensor),
+                self.lowered.matrix(tensor, "number").pack(np.full((1, 1, 1), factors[name], bfloat16)),
+            )
+            for name, tensor in self.step.factors.items()
+        ]
+        return with_tiles(self.model, self.instructions, self.config, tiles)
 
     def pack(self, region, values):
         """Returns the contents of region INPUT or SCRATCH, from {tensor: array}. The rest is zeros."""
