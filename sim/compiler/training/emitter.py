@@ -6,6 +6,7 @@ from ...golden.function_tables import table_of
 from ..codegen.emitter import Emitter
 from ..codegen.instructions import Ring
 from ..memory.layout import ZEROS
+from ..program import CompileError
 
 __all__ = ["MatrixEmitter", "Store"]
 
@@ -68,10 +69,15 @@ class MatrixEmitter(Emitter):
         self.bias_ring = Ring(self.zero_rows, half)
         self.upper_ring = Ring(self.zero_rows + half, left - half)
         base = 1 + n * len(constants.resident)
+        if base + 4 * n > depth:
+            raise CompileError(
+                f"unified_buffer_depth = {depth}: the constants of this step take {base} rows, and its operands {4 * n} more; "
+                "choose a larger one"
+            )
         size = (depth - base) // _SHARES
         self.operands = Store(base, depth - base - size, self.kept)
         self.results = Store(depth - size, size, self.kept)
-        rows = 0 if config.transpose else config.accumulator_depth // _TURNING
+        rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
         self._begin()
 

@@ -44,7 +44,8 @@ class Lowered:
             return self.matrices[name, form]
         spread = name in self.spread
         rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels)
-        wide = tensor.wide or name in step.constants and form in ("vector", "positions")
+        # A diagonal is a copy of the upper half, made of products; see `Expansion`.
+        wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
         place = dict(region=self._region(name), vector=0)
         if name in self._kept:
             kept = self.matrix(self._kept[name], form)

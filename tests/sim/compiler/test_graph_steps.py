@@ -69,6 +69,16 @@ def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch
     run_on_model(_compiled(network, optimizer, batch, n=n, counted=True), optimizer, rng, steps=1)
 
 
+@pytest.mark.parametrize("memories", [dict(unified_buffer_depth=512, accumulator_depth=256), dict(accumulator_depth=64)])
+def test_transformers_in_small_memories(rng, memories):
+    """Diagonals of a norm's gain have no lower half, and a transposition has room for a tile, whatever the memories hold."""
+    network = transformer(rng, 3, 12, 1, 4, 1, True)
+    program = _compiled(network, Sgd(), 2, n=8, counted=True, **memories)
+    diagonals = [matrix for (_, form), matrix in program.lowered.matrices.items() if form == "diagonal"]
+    assert diagonals and not any(matrix.wide for matrix in diagonals)
+    run_on_model(program, Sgd(), rng, steps=1)
+
+
 def test_sums_of_a_gradient_stay_on_the_chip(rng):
     """The gradient of weights is not stored: STORE has only results, and the momentum and both halves of each parameter."""
     program = _compiled(dense_network(rng, (8, 4)), Sgd(), 4)
@@ -82,6 +92,8 @@ def test_refusals(rng):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, training=False)
     with pytest.raises(CompileError, match="^a training step needs a core with table_lanes; [^\n]*$"):
         _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
+    with pytest.raises(CompileError, match="^unified_buffer_depth = 32: the constants of this step take [^\n]*$"):
+        _compiled(dense_network(rng, (5, 3)), Sgd(), 2, n=8, unified_buffer_depth=32)
     network = Builder(rng)
     x = network.conv("x", network.add_input("image", (6, 6, 2)), 4, kernel=3)
     network.output = network.conv("y", x, 3, kernel=4, wide=True)
