@@ -55,7 +55,7 @@ def step_network(graph, parameters=(), masked=()):
         )
         if number in norms:
             made = replace(made, times=None, norm=Norm(norms[number][1], centred=False))
-        elif number in masks and stage.times:  # a stage has one product
+        if number in masks and stage.times:  # a stage has one product
             before = replace(made, output=f"{stage.output}, before dropout")
             made = StepStage(stage.output, (), stage.result_size, network.add_stage(before, stage.channels))
         network.stages.append(replace(made, times=masks.get(number, made.times)))

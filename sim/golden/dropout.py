@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from ml_dtypes import bfloat16
 
+from ..autodiff.found_norms import norms_in
+
 __all__ = ["Dropout"]
 
 
@@ -14,7 +16,7 @@ class Dropout:
     rounded to bfloat16. The share is rounded to a multiple of 1 / 256.
 
     Dropout applies to hidden dense layers: stages that have an activation function and whose result is a vector. If there are
-    none, it applies to the operands of the last stage.
+    none, it applies to the operands of the last stage. It does not apply inside a normalization.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ class Dropout:
         if self.share == 0:
             return ()
         stages = graph.graph.stages
-        trained = set(graph.differentiated)
+        trained = set(graph.differentiated).difference(*(numbers for numbers, _ in norms_in(graph.graph).values()))
         dense = tuple(
             number
             for number, stage in enumerate(stages[:-1])
