@@ -20,6 +20,7 @@ from .forms import NotMatrices
 from .jobs import SumCode, expand
 from .lowering import lower
 from .ordering import woven
+from .products import with_products_apart
 from .program import MatrixProgram, make_matrix_program
 from .sums import Expansion
 from .tiling import plan_sum
@@ -50,7 +51,7 @@ def compile_graph(step, config, batch):
         If the step does not fit the core. The message is one line.
     """
     _check(step, config)
-    lowered = lower(step, config.n, batch)
+    lowered = lower(with_products_apart(step), config.n, batch)
     emitter = _emitted(lowered, config)
     ops, best = emitter.ops, None
     ideal = simulate(ops, config, ideal=True)

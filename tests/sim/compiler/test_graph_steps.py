@@ -7,7 +7,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
-from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, run_on_model
@@ -32,6 +32,17 @@ def test_dense_networks(rng, sizes, batch, n, transpose):
 def test_functions_by_table(rng, optimizer):
     program = _compiled(dense_network(rng, (5, 6, 3), Function("gelu")), optimizer, 6)
     run_on_model(program, optimizer, rng, steps=1)
+
+
+@pytest.mark.parametrize("function", ["relu", "gelu"])
+def test_dropout_of_the_result_of_a_function(rng, function):
+    """The function is applied to the sums, and the mask multiplies the rounded result."""
+    network = Builder(rng)
+    x, mask = network.add_input("x", (1, 1, 5)), network.add_input("mask", (1, 1, 6))
+    network.masks = (mask,)
+    x = network.conv("hidden", x, 6, function=RELU if function == "relu" else Function(function), times=mask)
+    network.output = network.conv("logits", x, 3, wide=True)
+    run_on_model(_compiled(network, Sgd(), 4), Sgd(), rng, steps=1)
 
 
 def test_squared_error(rng):
