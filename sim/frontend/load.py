@@ -19,7 +19,8 @@ def load_network(path, keep_softmax=False, shapes=None):
     keep_softmax : bool
         True to keep a Softmax at the end. Default: it is removed, and the results are logits.
     shapes : dict of str to tuple of int, or None
-        Shapes of inputs whose sizes the file leaves open, by name, with the batch. Default: the shapes of the file.
+        Shapes of inputs whose sizes the file leaves open, by name, with the batch, and values of scalar inputs. Default:
+        the shapes of the file.
 
     Raises
     ------

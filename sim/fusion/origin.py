@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from .fuse import in_order
 from .result_shape import ResultShape
@@ -115,7 +115,9 @@ class Origin:
     order : int array
         Flat index (y, x, channel) in the last node for each value of the results.
     fixed : dict of str to tuple of int
-        Shapes that the user gave to inputs, in place of the open sizes of the file.
+        Shapes that the user gave to inputs, in place of the open sizes of the file, and the values of scalar inputs.
+    constants : dict of str to array
+        Scalar inputs of the file whose values the user gave.
     """
 
     path: Path
@@ -125,6 +127,7 @@ class Origin:
     nodes: tuple
     order: np.ndarray
     fixed: dict
+    constants: dict
 
     @property
     def input(self):
@@ -139,7 +142,10 @@ class Origin:
             kind = TensorProto.DOUBLE if wide and one.element in _FLOATS else one.element
             kind = helper.tensor_dtype_to_np_dtype(kind)
             arrays[one.name] = rows[:, one.place].reshape(len(rows), *one.shape).astype(kind)
-        return {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
+        found = {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
+        for name, number in self.constants.items():
+            found[name] = number.astype(np.float64) if wide and number.dtype.kind not in "iub" else number
+        return found
 
     @property
     def compared(self):
@@ -204,7 +210,8 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         )
         for name in (entry.name for entry in graph.output)
     ]
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed)
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in fixed}
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants)
 
 
 def _numbers(name, producers):

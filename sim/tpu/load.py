@@ -25,6 +25,7 @@ def load(model, probabilities=False, effort="best", shapes=None):
         fits.
     shapes : dict of str to tuple of int, or None
         Shapes of inputs whose sizes the file leaves open, by name, with the batch: `{"x": (1, 3, 48, 192)}`.
+        Of a scalar input, its value: `{"rate": 16000}`. It is then a constant.
 
     Returns
     -------

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
@@ -11,7 +12,7 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from command import tpu as run_tpu
 from onnx_models import Builder, integers, reference
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def image_network(rng):
@@ -51,10 +52,50 @@ def test_wrong_shapes_are_refused(rng, tmp_path, shape, text):
         tpu.load(image_network(rng).save(tmp_path), shapes=shape)
 
 
+def speech_network(rng):
+    """Returns a network with the scalar inputs `rate`, which selects a branch, and `gain`."""
+    b = Builder([1, 4])
+    b.inputs += [helper.make_tensor_value_info("rate", TensorProto.INT64, []), helper.make_tensor_value_info("gain", 1, [])]
+    values = b("MatMul", integers(rng, 4, 3, limit=1))
+    condition = b.node("Equal", ["rate", np.array(16000)])
+    ways = {}
+    for way, operator in (("then_branch", "Relu"), ("else_branch", "Neg")):
+        out = helper.make_tensor_value_info("out", 1, None)
+        ways[way] = helper.make_graph([helper.make_node(operator, [values], ["out"])], way, [], [out])
+    b.node("Mul", [b.node("If", [condition], **ways), "gain"])
+    return b
+
+
+@pytest.mark.parametrize("rate, gain", [(16000, 0.5), (8000, 3)])
+def test_values_of_scalar_inputs_are_constants(rng, tmp_path, rate, gain):
+    path, x = speech_network(rng).save(tmp_path), integers(rng, 1, 4, limit=2)
+    for shapes in ({"rate": rate, "gain": gain}, parse_shapes([f"rate={rate}", f"gain={gain}"])):
+        model = tpu.load(path, shapes=shapes)
+        session = onnxruntime.InferenceSession(path)
+        (want,) = session.run(None, {"x": x, "rate": np.array(rate), "gain": np.array(gain, np.float32)})
+        np.testing.assert_array_equal(model.predict(x), want)
+        np.testing.assert_array_equal(model.predict(x, on="onnxruntime"), want)
+
+
+@pytest.mark.parametrize(
+    "shapes, text",
+    [
+        ({}, "Equal_1'.*the scalar input 'rate'; give its value with --shape rate=16000"),
+        ({"rate": 0.5, "gain": 1}, "input 'rate' is one number of type int64, so it cannot be 0.5"),
+        ({"rate": (1, 2), "gain": 1}, r"cannot be \(1, 2\)"),
+        ({"x": 3, "rate": 1, "gain": 1}, "input 'x' is not one number, so it cannot have the value 3"),
+    ],
+)
+def test_wrong_values_of_scalar_inputs_are_refused(rng, tmp_path, shapes, text):
+    with pytest.raises(ModelError, match=text):
+        tpu.load(speech_network(rng).save(tmp_path), shapes=shapes)
+
+
 def test_texts_of_shapes():
     assert parse_shapes(None) == {}
     assert parse_shapes(["a:0=1,3", "b=c=2", "s="]) == {"a:0": (1, 3), "b=c": (2,), "s": ()}
-    for texts in (["1,3"], ["x=1,a"], ["=1"], ["x=1", "x=2"]):
+    assert parse_shapes(["rate=0.5"]) == {"rate": 0.5}
+    for texts in (["1,3"], ["x=1,a"], ["=1"], ["x=1", "x=2"], ["x=1.5,2"], ["x=."]):
         with pytest.raises(ModelError):
             parse_shapes(texts)
 
