@@ -19,7 +19,7 @@ from .updates import add_update
 __all__ = ["make_step"]
 
 
-def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Loss.CROSS_ENTROPY):
+def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Loss.CROSS_ENTROPY, sharded=True):
     """Returns the training step of a network.
 
     Parameters
@@ -34,6 +34,8 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     inputs : sequence of str
         Inputs that get a gradient, too.
     loss : sim.ir.training.Loss
+    sharded : bool
+        True: each core of a ring updates its share of the weights. False: every core updates all weights. The bits are equal.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     for name in network.parameters:
         gradient = reverse.add_gradient(name)
         if cores > 1:
-            step.gradients[name] = add_shared_update(step, optimizer, name, gradient, cores)
+            step.gradients[name] = add_shared_update(step, optimizer, name, gradient, cores, sharded)
         else:
             step.gradients[name] = gradient
             add_update(step, optimizer, name, name, gradient)

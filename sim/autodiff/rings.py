@@ -1,4 +1,4 @@
-"""Updates on a ring of cores: sums of gradients over the cores, updates of shares, and a gather of the new weights."""
+"""Updates on a ring of cores: sums of gradients over the cores, and updates of shares or of whole parameters."""
 
 from dataclasses import replace
 
@@ -14,18 +14,27 @@ def segment_outputs(outputs, cores):
     return -(-outputs // cores)
 
 
-def add_shared_update(step, optimizer, name, gradient, cores):
+def _is_divided(step, name):
+    """Returns True if the outputs of a parameter are divided among the cores: it is neither a bias nor one factor per channel."""
+    terms = [(term, stage) for stage in step.stages for term in stage.terms if term.weights == name]
+    shapes = [(term, (*stage.size, step.tensors[stage.output].channels)) for term, stage in terms]
+    return step.parameters[name].decays and not any(step.is_diagonal(term, shape) for term, shape in shapes)
+
+
+def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     """Adds the update of a parameter on a ring. `gradient` is the gradient of the samples of one core. Returns the name of the
     gradient of all samples.
 
-    Biases are small: all cores update all of a bias. The outputs of weights are divided among the cores. Each core keeps the
-    master and the slots of its own share, and all cores gather the upper halves of all shares. Shares that extend beyond the
-    last output are padded with 0.
+    Biases and gains, one factor per channel, are small: all cores update all of them. The outputs of weights are divided among
+    the cores. Each core keeps the master and the slots of its own share, and all cores gather the upper halves of all shares.
+    Shares that extend beyond the last output are padded with 0. If not `sharded`, all cores update all weights, with the same
+    bits.
     """
-    tensor, decays = step.tensors[name], step.parameters[name].decays
+    tensor, divided = step.tensors[name], _is_divided(step, name)
     size, channels = (tensor.height, tensor.width), tensor.channels
-    if not decays:
-        stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring="all_reduce")
+    if not (divided and sharded):
+        ring = "all_reduce_segments" if divided else "all_reduce"
+        stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring=ring)
         total = step.add_stage(stage, channels, samples=False, wide=True)
         add_update(step, optimizer, name, name, total)
         return total

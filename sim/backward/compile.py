@@ -9,7 +9,7 @@ The fastest of several divisions of the batch is kept.
 """
 
 from ..compiler.codegen.scheduling import completes, ordered
-from ..compiler.program import CompileError, check_unit
+from ..compiler.program import CompileError, check_ring, check_unit
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
 from ..golden.training import slope_table
@@ -49,7 +49,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     Returns
     -------
     sim.backward.step_program.StepProgram or sim.backward.graph_program.GraphProgram
-        The second for networks with attention or other products of two results, on one core.
+        The second for networks with attention or other products of two results. Their steps are never sharded.
 
     Raises
     ------
@@ -61,12 +61,9 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     try:
         check_compilable(training)
     except CompileError as refusal:
-        if cores > 1:
-            raise
-        return compile_step_graph(training, optimizer, config, batch, dropout, refusal)
+        return compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal)
     _check_functions(training.graph, config)
-    if cores > 1 and not config.ring:
-        raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
+    check_ring(config, cores)
     made, best, fault, simulated = lowered(cropped(reverse_graph(training)), config.n, cores), None, None, 0
     # Masks refer to the stages of the original network. After cropping, more stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None

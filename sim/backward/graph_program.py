@@ -12,10 +12,14 @@ from ..golden.training import TrainingState, divisor_of, step_graph, target_tens
 
 __all__ = ["GraphProgram", "compile_step_graph"]
 
+#: Properties of a GraphProgram that its MatrixProgram has.
+_SAME = (*("batch", "config", "cores", "instructions", "model", "ops", "predicted_cycles", "ring_words", "sizes"), "useful_macs")
+
 
 @dataclass(frozen=True, eq=False)
 class GraphProgram:
-    """The program of a training step on one core, with the methods of :class:`sim.backward.step_program.StepProgram`.
+    """The program of a training step on one core or on each core of a ring, with the methods of
+    :class:`sim.backward.step_program.StepProgram`.
 
     Parameters
     ----------
@@ -28,18 +32,15 @@ class GraphProgram:
     training: Any = field(repr=False)
     optimizer: Any = field(repr=False)
 
-    cores = 1
-    ring_words = 0
-
     def __getattr__(self, name):
-        if name in ("batch", "config", "instructions", "model", "ops", "predicted_cycles", "sizes", "useful_macs"):
+        if name in _SAME:
             return getattr(self.program, name)
         raise AttributeError(name)
 
     def with_rate(self, rate, step=1, counted=None):
         """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. `counted` is as in
-        :func:`sim.golden.training.step`."""
-        divisor = divisor_of(self.training, self.program.batch, counted)
+        :func:`sim.golden.training.step`, for the samples of all cores."""
+        divisor = divisor_of(self.training, self.program.batch * self.program.cores, counted)
         return self.program.with_factors(self.optimizer.factors(rate, divisor, step))
 
     def pack_input(self, x, targets, masks=None, counted=None):
@@ -51,7 +52,8 @@ class GraphProgram:
         return self.program.pack(Region.INPUT, values | target_tensors(step, graph, targets, counted))
 
     def pack_state(self, state, rank=0):
-        """Returns the contents of region SCRATCH, from a :class:`sim.golden.training.TrainingState`."""
+        """Returns the contents of region SCRATCH, from a :class:`sim.golden.training.TrainingState`. They are equal on all
+        cores."""
         step, values = self.program.step, {}
         for name, master, slots in zip(step.parameters, state.masters, state.slots):
             shape = step.tensors[name].shape
@@ -60,14 +62,17 @@ class GraphProgram:
         return self.program.pack(Region.SCRATCH, values)
 
     def unpack_states(self, data, steps=0):
-        """Reads the :class:`sim.golden.training.TrainingState` after `steps` updates, from a list with region SCRATCH. Returns a
-        list with the state."""
-        (scratch,), step, masters, slots = data, self.program.step, [], []
+        """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, from a list with region
+        SCRATCH of each core."""
+        return [self._unpack_state(scratch, steps) for scratch in data]
+
+    def _unpack_state(self, scratch, steps):
+        step, masters, slots = self.program.step, [], []
         for name, one in zip(step.parameters, self.training.parameters):
             masters.append(self.program.unpack(scratch, name).reshape(one.initial.shape))
             kept = step.slots[name].items()
             slots.append({slot: self.program.unpack(scratch, tensor).reshape(one.initial.shape) for slot, tensor in kept})
-        return [TrainingState(masters, slots, steps)]
+        return TrainingState(masters, slots, steps)
 
     def unpack_images(self, data):
         """Returns None for each parameter, because the update has overwritten the values that the last step used."""
@@ -80,13 +85,13 @@ class GraphProgram:
         return self.training.graph.arrange_output(values.astype(np.float32, copy=False))
 
 
-def compile_step_graph(training, optimizer, config, batch, dropout, refusal):
-    """Compiles one training step for `batch` samples on one core. The parameters are as in
+def compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal):
+    """Compiles one training step for `batch` samples per core. The parameters are as in
     :func:`sim.backward.compile.compile_step`. Raises CompileError: the error `refusal` if the step has other sums than products
     of matrices."""
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
-    step = step_graph(training, optimizer, masked, 1)
+    step = step_graph(training, optimizer, masked, cores, sharded=False)
     try:
-        return GraphProgram(compile_graph(step, config, batch), training, optimizer)
+        return GraphProgram(compile_graph(step, config, batch, cores), training, optimizer)
     except NotMatrices:
         raise refusal from None

@@ -15,22 +15,13 @@ from amaranth_tpu.hw.spec.isa import Format, Opcode, Region, RingMode
 
 from ..autodiff.rings import segment_outputs
 from ..compiler.codegen.instructions import Ring
+from ..compiler.codegen.ring_exchange import emit_ring
 from .parameters import MASTER
 from .sharded_planes import ShardedPlanes
 from .step_emitter import from_rows
 from .tensors import NOTHING
 
 __all__ = ["SharedRule", "bucket_rows", "Gatherer", "GATHERED_TOGETHER"]
-
-
-def _exchange(emitter, mode, buffer, result, segment, stride):
-    """Emits RING instructions for segments of any length, split into rounds that fit the ring unit."""
-    most = emitter.config.ring_depth
-    whole = segment // most
-    for first, size, rounds in ((0, most, whole), (whole * most, segment % most, 1)):
-        if size and rounds:
-            fields = {"mode": mode, "segment": size, "stride": stride, "rounds": rounds}
-            emitter.emit(Opcode.RING, {**fields, "buffer": buffer + first, "result": result + first})
 
 
 def _segment(planes, cores):
@@ -110,7 +101,7 @@ class Gatherer:
         buffer, result = self.ring.take(count * each), self.ring.take(count * padded)
         emitter.load(Region.SCRATCH, own + first * each, count * each, buffer)
         for tile in range(count):
-            _exchange(emitter, RingMode.ALL_GATHER, buffer + tile * each, result + tile * padded, each, each)
+            emit_ring(emitter, RingMode.ALL_GATHER, buffer + tile * each, result + tile * padded, each, each)
         vector = planes.first + first * planes.rows
         if padded == planes.rows:
             emitter.store(Region.SCRATCH, vector, count * padded, result)
@@ -220,7 +211,7 @@ class SharedRule:
         planes, each = part.planes, _segment(part.planes, self.cores)
         places = [bucket.place + 2 * tile * self.cores * each for tile in range(bucket.tiles)]
         for place in places:
-            _exchange(self.emitter, RingMode.ALL_REDUCE, place, place, 2 * each, 2 * each)
+            emit_ring(self.emitter, RingMode.ALL_REDUCE, place, place, 2 * each, 2 * each)
         yield
         filled = planes.rows if planes.is_bias else min(planes.rows, self.cores * each)
         for tile, place in enumerate(places):
@@ -237,7 +228,7 @@ class SharedRule:
         sums = bucket.ring.take(2 * size)
         for tile in range(bucket.tiles):
             place = bucket.place + 2 * tile * padded
-            _exchange(emitter, RingMode.REDUCE_SCATTER, place, sums + 2 * tile * each, 2 * each, 2 * each)
+            emit_ring(emitter, RingMode.REDUCE_SCATTER, place, sums + 2 * tile * each, 2 * each, 2 * each)
         emitter.store(Region.SCRATCH, staging, 2 * size, sums)
         yield
         for first in range(0, size, self.most):

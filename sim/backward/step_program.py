@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen.ring_exchange import ring_words
 from ..compiler.image import encoded, with_tiles
 from ..compiler.program import check_regions
-from ..golden.ring import words_sent
 from .memory import StepMemory
 from .step_emitter import Constants
 
@@ -86,8 +86,7 @@ class StepProgram:
     @property
     def ring_words(self):
         """Returns the number of 32-bit words that each core sends in a step."""
-        fields = [op.fields for op in self.ops if op.opcode is Opcode.RING]
-        return sum(words_sent(one["mode"], self.cores, one["segment"] * one["rounds"], self.config.n) for one in fields)
+        return ring_words(self.ops, self.cores, self.config.n)
 
     def unpack_logits(self, data):
         """Reads the logits from the bytes of region OUTPUT. Returns float32 (batch, classes), in the order of the ONNX model's

@@ -9,7 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
-__all__ = ["CompileError", "Program", "check_regions", "check_unit", "disassemble", "host_vectors"]
+__all__ = ["CompileError", "Program", "check_regions", "check_ring", "check_unit", "disassemble", "host_vectors"]
 
 
 class CompileError(ValueError):
@@ -28,6 +28,12 @@ def check_unit(config, unit, needed, subject):
     """Raises CompileError if `subject` needs a unit that the core lacks. `unit` is the name of a field of Config."""
     if needed and not getattr(config, unit):
         raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration")
+
+
+def check_ring(config, cores):
+    """Raises CompileError if several cores lack the ring."""
+    if cores > 1 and not config.ring:
+        raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
 
 
 def host_vectors(ops, use, n):

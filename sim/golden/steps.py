@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..autodiff.rings import segment_outputs
 from ..functions.functions import RELU
 from ..ir.graph import Pool, Term
 from .arithmetic import bfloat16
@@ -135,7 +136,10 @@ def _united(stage, parts, step, sums):
     """Returns the sum, or the upper halves of all segments, that every core gets."""
     if stage.ring == "all_reduce":
         return ring_sum(parts, 0, sums.added)
-    return whole_of_segments([upper_half(part) for part in parts], step.tensors[stage.output].channels)
+    channels = step.tensors[stage.output].channels
+    if stage.ring == "all_reduce_segments":
+        return whole_of_segments(_scattered(parts, segment_outputs(channels, len(parts)), sums), channels)
+    return whole_of_segments([upper_half(part) for part in parts], channels)
 
 
 def _broadcast(values, shape):

@@ -128,7 +128,7 @@ def forward(graph, x, sums=None):
 
 
 @functools.lru_cache(maxsize=4)
-def step_graph(graph, optimizer, masked=(), cores=1):
+def step_graph(graph, optimizer, masked=(), cores=1, sharded=True):
     """Returns the :class:`sim.ir.step.StepGraph` of a training graph's step.
 
     Parameters
@@ -138,6 +138,8 @@ def step_graph(graph, optimizer, masked=(), cores=1):
     masked : tuple of int
         Numbers of stages whose results have a mask.
     cores : int
+    sharded : bool
+        See :func:`sim.autodiff.make_step.make_step`.
 
     Raises
     ------
@@ -148,7 +150,7 @@ def step_graph(graph, optimizer, masked=(), cores=1):
     for stage in (graph.graph.stages[number] for number in graph.differentiated):
         if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
             slope_table(stage)
-    return make_step(network, optimizer, cores, counted=graph.counted, loss=graph.loss)
+    return make_step(network, optimizer, cores, counted=graph.counted, loss=graph.loss, sharded=sharded)
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1, counted=None):

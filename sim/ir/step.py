@@ -120,7 +120,9 @@ class StepStage:
     times : str or None
         Tensor that multiplies the rounded result; a tensor of one channel multiplies all channels.
     ring : str or None
-        `"reduce_scatter"`, `"all_reduce"` or `"all_gather"` of `start` between cores, in place of sums.
+        An operation on `start` between cores, in place of sums. `"all_reduce"`: the sum over the cores, from core 0 on.
+        `"reduce_scatter"`: each core gets the sum of its segment of the channels. `"all_reduce_segments"`: each core gets the
+        sums of all segments. `"all_gather"`: each core gets the upper halves of all segments.
     """
 
     output: str
@@ -169,7 +171,7 @@ class StepParameter:
     ----------
     initial : float32 (height, width, channels)
     decays : bool
-        Weight decay applies, and cores of a ring share its update: This is True for weights and False for biases.
+        Weight decay applies. This is True for weights and False for biases.
     """
 
     initial: np.ndarray = field(repr=False)

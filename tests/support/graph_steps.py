@@ -5,11 +5,12 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.steps import run_step
 from step_networks import Builder
 
-__all__ = ["dense_network", "differing", "inputs_of", "kept_of", "run_on_model", "wanted"]
+__all__ = ["dense_network", "differing", "inputs_of", "kept_of", "numbers_of", "run_on_model", "wanted"]
 
 
 def dense_network(rng, sizes, function=RELU):
@@ -48,10 +49,15 @@ def inputs_of(step, batch, rng):
     return values
 
 
-def wanted(step, inputs, kept, factors):
-    """Returns the tensors of the reference model."""
-    numbers = {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
-    shared, own = run_step(step, inputs | kept | numbers)
+def numbers_of(step, factors):
+    """Returns the tensors of the factors that the host writes."""
+    return {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
+
+
+def wanted(step, inputs, kept, factors, cores=1):
+    """Returns the tensors of the reference model, on the cores of a ring with equal shares of the samples."""
+    shards = shards_of(len(inputs[step.targets]), cores)
+    shared, own = run_step(step, inputs | kept | numbers_of(step, factors), None, [{} for _ in shards], shards)
     return shared | own[0]
 
 
@@ -69,21 +75,25 @@ def differing(step, found, expected):
 
 
 def run_on_model(program, optimizer, rng, steps=2):
-    """Runs steps on the instruction-level model. Asserts that logits, parameters and optimizer state equal the reference model's
-    in every bit."""
-    step, kept = program.step, kept_of(program.step, rng)
-    scratch = bytearray(program.pack(Region.SCRATCH, kept))
+    """Runs steps on the instruction-level model of a core, or of the cores of a ring. Asserts that logits, parameters and
+    optimizer state equal the reference model's in every bit."""
+    step, kept, batch = program.step, kept_of(program.step, rng), program.batch * program.cores
+    memories = [{Region.SCRATCH: bytearray(program.pack(Region.SCRATCH, kept))} for _ in range(program.cores)]
     for number in range(steps):
-        factors = optimizer.factors(0.1, program.batch, number + 1)
-        inputs = inputs_of(step, program.batch, rng)
-        regions = {Region.MODEL: bytearray(program.with_factors(factors)), Region.SCRATCH: scratch}
-        regions[Region.INPUT] = bytearray(program.pack(Region.INPUT, inputs))
-        regions[Region.OUTPUT] = bytearray(program.sizes[Region.OUTPUT])
-        Machine(program.config, regions).run()
-        expected = wanted(step, inputs, kept, factors)
+        factors, inputs = optimizer.factors(0.1, batch, number + 1), inputs_of(step, batch, rng)
+        shards = shards_of(batch, program.cores)
+        for regions, shard in zip(memories, shards):
+            own = {name: values[shard] for name, values in inputs.items()}
+            regions[Region.MODEL] = bytearray(program.with_factors(factors))
+            regions[Region.INPUT] = bytearray(program.pack(Region.INPUT, own))
+            regions[Region.OUTPUT] = bytearray(program.sizes[Region.OUTPUT])
+        MachineRing(program.config, memories).run()
+        expected = wanted(step, inputs, kept, factors, program.cores)
+        for regions, shard in zip(memories, shards):
 
-        def found(name, regions=regions):
-            return program.unpack(regions[Region.OUTPUT if name == step.output else Region.SCRATCH], name)
+            def found(name, regions=regions):
+                return program.unpack(regions[Region.OUTPUT if name == step.output else Region.SCRATCH], name)
 
-        assert not differing(step, found, expected), f"step {number}"
+            own = expected | {step.output: expected[step.output][shard]}
+            assert not differing(step, found, own), f"step {number}"
         kept = {name: expected[after] for name, after in step.state.items()}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..codegen.scheduling import completes, ordered
-from ..program import CompileError, check_unit
+from ..program import CompileError, check_ring, check_unit
 from ..timing.model import simulate
 from .constants import Constants
 from .emitter import MatrixEmitter
@@ -22,7 +22,8 @@ from .lowering import lower
 from .ordering import woven
 from .products import with_products_apart
 from .program import MatrixProgram, make_matrix_program
-from .sums import Expansion
+from .ring import AllReduce, reduce_all
+from .sums import Expansion, MatrixSum
 from .tiling import plan_sum
 
 __all__ = ["compile_graph", "MatrixProgram", "NotMatrices"]
@@ -30,8 +31,8 @@ __all__ = ["compile_graph", "MatrixProgram", "NotMatrices"]
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 
 
-def compile_graph(step, config, batch):
-    """Compiles one training step for `batch` samples.
+def compile_graph(step, config, batch, cores=1):
+    """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
 
     Parameters
     ----------
@@ -40,6 +41,9 @@ def compile_graph(step, config, batch):
     config : Config
         Configuration of the core, with the option `training`.
     batch : int
+        Number of samples that each core processes.
+    cores : int
+        Number of cores in the ring. Every core updates all parameters.
 
     Returns
     -------
@@ -50,29 +54,30 @@ def compile_graph(step, config, batch):
     CompileError
         If the step does not fit the core. The message is one line.
     """
-    _check(step, config)
+    _check(step, config, cores)
     lowered = lower(with_products_apart(step), config.n, batch)
-    emitter = _emitted(lowered, config)
+    emitter = _emitted(lowered, config, cores)
     ops, best = emitter.ops, None
-    ideal = simulate(ops, config, ideal=True)
+    ideal = simulate(ops, config, ideal=True, cores=cores)
     for order in (ops, *(ordered(ops, ideal, eager) for eager in (1, 0, 2)[: max(1, _SIMULATED // len(ops))])):
-        timeline = completes(order, config) and simulate(order, config, limit=best and best[1].cycles)
+        timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[1].cycles, cores=cores)
         best = (order, timeline) if timeline else best
     if best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
-    return make_matrix_program(lowered, emitter.constants, config, best[0], best[1].cycles)
+    return make_matrix_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
 
 
-def _check(step, config):
+def _check(step, config, cores):
     """Raises CompileError if the core lacks a unit that the step needs."""
     functions = any(stage.function.is_table or stage.times for stage in step.stages)
     check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", functions, "a training step")
+    check_ring(config, cores)
 
 
-def _emitted(lowered, config):
+def _emitted(lowered, config, cores):
     """Returns the emitter with all instructions of a step."""
-    sums = [one for one in lowered.sums if not isinstance(one, Expansion)]
+    sums = [one for one in lowered.sums if isinstance(one, MatrixSum)]
     functions = {result.function.key: result.function for one in sums for result in one.results if result.function.is_table}
     numbers = {
         product.weights.name: product.weights
@@ -80,16 +85,17 @@ def _emitted(lowered, config):
         for product in one.products
         if product.kind == "diagonal" and product.weights.form == "number" and product.weights is not lowered.one
     }
-    upper = any(one.start is not None and not one.start.wide for one in sums) or len(sums) < len(lowered.sums)
+    expands = any(isinstance(one, Expansion) for one in lowered.sums)
+    upper = expands or any(one.start is not None and not one.start.wide for one in sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
-    emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants)
+    emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
     split = [part for one in lowered.sums for part in _split(one, emitter)]
     numbers, plans = {id(one): number for number, one in enumerate(split)}, {}
     lowered.sums[:] = split
 
     def jobs(run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
-        if isinstance(run[0], Expansion):
+        if not isinstance(run[0], MatrixSum):
             return [None]
         made = [plan_sum(one, emitter) for one in run]
         plan = replace(made[0], rows=min(one.rows for one in made), columns=min(one.columns for one in made))
@@ -98,15 +104,15 @@ def _emitted(lowered, config):
 
     for one, job in woven(split, jobs):
         emitter.stage = numbers[id(one)]
-        if isinstance(one, Expansion):
-            expand(emitter, one)
-        else:
+        if isinstance(one, MatrixSum):
             SumCode(emitter, one, plans[id(one)]).job(*job)
+        else:
+            {Expansion: expand, AllReduce: reduce_all}[type(one)](emitter, one)
     return emitter
 
 
 def _split(one, emitter):
     """Returns the parts of a sum with several functions by table, if it has more than two jobs."""
-    if isinstance(one, Expansion) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
+    if not isinstance(one, MatrixSum) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
         return [one]
     return one.split()

@@ -49,6 +49,7 @@ class MatrixEmitter(Emitter):
     scratch : int
         Size of region SCRATCH, in vectors.
     constants : Constants
+    cores : int
 
     Members
     -------
@@ -59,8 +60,9 @@ class MatrixEmitter(Emitter):
         Rows of the accumulators.
     """
 
-    def __init__(self, config, scratch, constants):
+    def __init__(self, config, scratch, constants, cores=1):
         super().__init__(config, scratch)
+        self.cores = cores
         self.constants, self.kept, self._rows, self._bringing = constants, {}, {}, None
         depth, n = config.unified_buffer_depth, self.n
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
@@ -134,6 +136,9 @@ class MatrixEmitter(Emitter):
 
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves."""
+        if matrix.interleaved:
+            self.transfer(Opcode.STORE, matrix.region, self.offset(matrix, tile, row), 2 * count, buffer=place)
+            return
         for half in range(matrix.halves):
             for first, rows in matrix.stored(row, count):
                 vector = self.offset(matrix, tile, first, half)
@@ -147,7 +152,8 @@ class MatrixEmitter(Emitter):
             return self.bias_places[key][0]
         place = first = self.take_bias(count, key) if matrix.wide else self.upper_ring.take(count)
         for tile, row, rows in ranges:
-            for half, kind in zip(range(matrix.halves), (Half.UPPER, Half.LOWER)):
+            kinds = (Half.WHOLE,) if matrix.interleaved else (Half.UPPER, Half.LOWER)[: matrix.halves]
+            for half, kind in enumerate(kinds):
                 vector = self.offset(matrix, tile, row, half)
                 self.transfer(Opcode.LOAD_BIAS, matrix.region, vector, rows, bias=place, half=kind)
             place += rows

@@ -50,6 +50,7 @@ def forms_of(step):
             raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
         for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
             forms[other] = forms[name]
+    forms |= {stage.start: forms[stage.output] for stage in step.stages if stage.ring and stage.output in forms}
     for stage in step.stages:
         if step.tensors[stage.output].samples or stage.output in forms:
             continue

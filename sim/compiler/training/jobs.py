@@ -30,7 +30,7 @@ class SumCode:
         for phase in self.sums.phases:
             for product in phase.products:
                 {"matrix": self._matrix, "diagonal": self._diagonal, "total": self._total}[product.kind](product)
-            if not self.started:
+            if phase.results and not self.started:
                 self._nothing()
             self._write(phase.results)
 
@@ -254,7 +254,8 @@ class SumCode:
         elif result.select:
             self._select(acc, operand, place)
         else:
-            form = Format.PLANES if matrix.wide else Format.BFLOAT16
+            wide = Format.BINARY32 if matrix.interleaved else Format.PLANES
+            form = wide if matrix.wide else Format.BFLOAT16
             fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
             emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
         self._keep(result, column, place)

@@ -8,6 +8,7 @@ from ...functions.functions import NONE
 from ...ir.tiles import tiles_of
 from .forms import NotMatrices, forms_of, geometry_of, spread_tensors
 from .matrices import Matrix
+from .ring import all_reduce
 from .sums import Expansion, MatrixSum, Phase, Product, Result
 
 __all__ = ["Lowered", "lower"]
@@ -18,7 +19,7 @@ class Lowered:
 
     Members
     -------
-    sums : list of MatrixSum or Expansion
+    sums : list of MatrixSum, Expansion or AllReduce
         In an order in which they can be computed.
     matrices : dict of (str, str) to Matrix
         By name and form.
@@ -30,6 +31,7 @@ class Lowered:
         self.step, self.geometry = step, geometry_of(step, n, batch)
         self.forms, self.spread = forms_of(step), spread_tensors(step)
         self.matrices, self.sums = {}, []
+        self.exchanged = {stage.start for stage in step.stages if stage.ring}
         self.sizes = dict.fromkeys(Region, 0)
         self._kept = {after: name for name, after in step.state.items()}
         #: The number 1, as a tile that always stays on the chip.
@@ -51,6 +53,8 @@ class Lowered:
             kept = self.matrix(self._kept[name], form)
             place = dict(region=kept.region, vector=kept.vector)
         made = Matrix(name, form, rows, channels, self.geometry, wide=wide, spread=spread, **place)
+        if name in self.exchanged:
+            made = replace(made, interleaved=True)
         if name not in self._kept:
             made = replace(made, vector=self.take(made.region, made.size))
         self.matrices[name, form] = made
@@ -211,10 +215,14 @@ class _Grouping:
 
     def add_all(self, stages):
         only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
+        only -= {*self.step.state.values()} | self.lowered.exchanged
         for stage in stages:
-            if stage.pool or stage.index or stage.norm or stage.ring or stage.select and stage.select.index:
+            if stage.pool or stage.index or stage.norm or stage.select and stage.select.index:
                 raise NotMatrices(f"{stage.output}: pooling can't be compiled as matrix products")
-            self._add(stage, only - {*self.step.state.values()})
+            if stage.ring:
+                gradient, outputs = self.lowered.matrix(stage.start), self.step.tensors[stage.start].channels
+                self.lowered.sums.append(all_reduce(stage, gradient, outputs))
+            self._add(replace(stage, ring=None), only)
 
     def _add(self, stage, starts):
         sums, tensor = self.lowered.sums, self.step.tensors[stage.output]

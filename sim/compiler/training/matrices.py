@@ -70,6 +70,8 @@ class Matrix:
         True: binary32.
     spread : bool
         True: the tensor has one channel, which is stored in all n lanes.
+    interleaved : bool
+        True: the matrix is binary32, and its planes are `[tile][row][half]`, lower halves first, as RING takes them.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Matrix:
     vector: int
     wide: bool = False
     spread: bool = False
+    interleaved: bool = False
 
     @property
     def tiles(self):
@@ -96,7 +99,9 @@ class Matrix:
         return self.halves * self.tiles * self.rows
 
     def place(self, tile, row=0, half=0):
-        """Returns the number, in the region, of the vector of a tile's row."""
+        """Returns the number, in the region, of the vector of a tile's row. Of an interleaved row it is the first vector."""
+        if self.interleaved:
+            return self.vector + 2 * (tile * self.rows + row)
         return self.vector + (half * self.tiles + tile) * self.rows + row
 
     def lanes(self, tile):

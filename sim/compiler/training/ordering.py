@@ -4,7 +4,8 @@ The updates of a parameter are a run: a gradient, and sums that read the results
 all runs form a pipeline: when the gradient of a job is computed, the next sum takes the job before it.
 """
 
-from .sums import Expansion
+from .ring import AllReduce
+from .sums import MatrixSum
 
 __all__ = ["in_turns", "runs_of", "woven"]
 
@@ -14,8 +15,8 @@ _LAG = 4  # sums from a sum to its reader, if possible
 
 def _accesses(one):
     """Returns the matrices that a sum reads and writes, by address."""
-    if isinstance(one, Expansion):
-        reads, writes = [one.vector], [one.diagonal]
+    if not isinstance(one, MatrixSum):
+        reads, writes = one.reads, one.writes
     else:
         reads = [matrix for product in one.products for matrix in (product.source, product.weights)]
         reads += [one.start, *(result.beside for result in one.results)]
@@ -52,7 +53,7 @@ def runs_of(sums):
 
 def _continues(run, one):
     """Returns True if a sum reads only the same rows of results of a run's sums, and of other matrices."""
-    if isinstance(one, Expansion) or isinstance(run[0], Expansion) or one.shape.form == "samples":
+    if not (isinstance(one, MatrixSum) and isinstance(run[0], MatrixSum)) or one.shape.form == "samples":
         return False
     shape = (run[0].shape.form, run[0].shape.rows, run[0].shape.channels)
     written = {place for other in run for place in _accesses(other)[1]}
@@ -68,7 +69,7 @@ def woven(sums, jobs):
 
     Parameters
     ----------
-    sums : list of MatrixSum or Expansion
+    sums : list of MatrixSum, Expansion or AllReduce
     jobs : callable
         Returns the list of the jobs of a run.
     """
@@ -98,7 +99,11 @@ def woven(sums, jobs):
         for job in jobs([one]):
             yield one, job
         done.add(numbers[id(one)])
-        ready = [run for run in updates if weaves and is_ready(run)]
+        ready = []
+        for run in updates:
+            if weaves and is_ready(run):
+                ready.append(run)
+                done |= {numbers[id(one)] for one in run if len(run) == 1}  # its jobs precede those of the next runs
         items += [(run, job) for run in ready for job in jobs(run)]
         updates = [run for run in updates if run not in ready]
         steps = (len(items) - begun) // (len(main) - number)
@@ -110,11 +115,11 @@ def woven(sums, jobs):
 
 
 def _is_update(run):
-    return not isinstance(run[0], Expansion) and run[0].shape.form != "samples"
+    return isinstance(run[0], AllReduce) or isinstance(run[0], MatrixSum) and run[0].shape.form != "samples"
 
 
 def _table(one):
-    if isinstance(one, Expansion):
+    if not isinstance(one, MatrixSum):
         return None
     return next((result.function.key for result in one.results if result.function.is_table), None)
 

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...golden.arithmetic import bfloat16
+from ..codegen.ring_exchange import ring_words
 from ..image import encoded, with_tiles
 from ..program import check_regions
 from .constants import Constants
@@ -28,6 +29,9 @@ class MatrixProgram:
     instructions : int
         Number of instructions, including HALT.
     batch : int
+        Number of samples that a core processes.
+    cores : int
+        Number of cores in the ring. Each core executes this program with its own host memory.
     predicted_cycles : int
         Cycles of a step with the default memory latency, predicted by :mod:`sim.compiler.timing.model`.
     ops : tuple of Op
@@ -37,6 +41,7 @@ class MatrixProgram:
     model: bytes
     instructions: int
     batch: int
+    cores: int
     predicted_cycles: int
     config: Config = field(repr=False)
     lowered: Any = field(repr=False)
@@ -51,6 +56,11 @@ class MatrixProgram:
     def useful_macs(self):
         """Returns the multiplications of results and gradients with weights that are not constants."""
         return sum(_macs(one, product) for one in self.lowered.sums for product in getattr(one, "products", ()))
+
+    @property
+    def ring_words(self):
+        """Returns the number of 32-bit words that each core sends in a step."""
+        return ring_words(self.ops, self.cores, self.config.n)
 
     @property
     def sizes(self):
@@ -98,11 +108,11 @@ def _macs(sums, product):
     return rows * product.source.channels * sums.shape.channels
 
 
-def make_matrix_program(lowered, constants, config, ops, cycles):
+def make_matrix_program(lowered, constants, config, cores, ops, cycles):
     """Returns the :class:`MatrixProgram` with the given instructions, which are in their final order and take `cycles` cycles."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     model = b"".join([*words, constants.pack()])
     batch = lowered.geometry.batch
-    made = MatrixProgram(model, len(words), batch, cycles, config, lowered, constants, tuple(ops))
+    made = MatrixProgram(model, len(words), batch, cores, cycles, config, lowered, constants, tuple(ops))
     check_regions({region.name: size for region, size in made.sizes.items()})
     return made

@@ -126,3 +126,11 @@ class Expansion:
 
     vector: Matrix
     diagonal: Matrix
+
+    @property
+    def reads(self):
+        return [self.vector]
+
+    @property
+    def writes(self):
+        return [self.diagonal]

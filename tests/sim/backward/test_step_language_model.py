@@ -11,7 +11,8 @@ from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.compiler.timing.model import MATMUL
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.models.gpt import gpt_model
@@ -20,26 +21,31 @@ from suites import slow
 from training_steps import differences, started_state
 
 
-@pytest.mark.parametrize("tokens, width, heads, letters", [(3, 4, 1, 3), *slow((5, 8, 2, 6))])
-def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters):
-    """Padding changes the mask of the loss, and the number of positions by which the learning rate is divided."""
+@pytest.mark.parametrize(
+    "tokens, width, heads, letters, cores", [(3, 4, 1, 3, 1), (2, 4, 1, 2, 2), *slow((5, 8, 2, 6, 1), (5, 6, 2, 6, 3))]
+)
+def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
+    """Padding changes the mask of the loss, and the number of positions of the whole batch by which the learning rate is
+    divided."""
     graph = load_network(language_model(rng, tokens, width, heads, letters).save(tmp_path))
-    training, optimizer, batch = differentiate(graph, counted=True), Sgd(), 2
-    program = compile_step(training, optimizer, Config(n=4, training=True), batch)
+    training, optimizer, batch = differentiate(graph, counted=True), Sgd(), 2 if cores == 1 else cores
+    program = compile_step(training, optimizer, Config(n=4, training=True, ring=True), batch // cores, cores=cores)
     x = training.graph.fed(rng.integers(0, letters, (batch, tokens))).astype(bfloat16)
     labels, counted = rng.integers(0, letters, (batch, tokens)), np.ones((batch, tokens), np.int64)
     counted[0, -1] = 0
     targets = (labels[..., None] == np.arange(letters)).astype(bfloat16).reshape(batch, -1)
     state = started_state(training, optimizer, rng)
-    wanted = step(training, state, optimizer, x, targets, 0.1, counted=counted)
-    regions = {region: bytearray(size) for region, size in program.sizes.items()}
-    regions[Region.MODEL][:] = program.with_rate(0.1, 1, counted)
-    regions[Region.INPUT][:] = program.pack_input(x, targets, counted=counted)
-    regions[Region.SCRATCH][:] = program.pack_state(state)
-    Machine(program.config, regions).run()
-    assert np.array_equal(program.unpack_logits(regions[Region.OUTPUT]), wanted.logits)
-    (found,) = program.unpack_states([regions[Region.SCRATCH]], 1)
-    assert not differences(training, found, wanted.state)
+    wanted = step(training, state, optimizer, x, targets, 0.1, counted=counted, cores=cores)
+    memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
+    for regions, part in zip(memories, shards_of(batch, cores)):
+        regions[Region.MODEL][:] = program.with_rate(0.1, 1, counted)
+        regions[Region.INPUT][:] = program.pack_input(x[part], targets[part], counted=counted[part])
+        regions[Region.SCRATCH][:] = program.pack_state(state)
+    MachineRing(program.config, memories).run()
+    logits = np.concatenate([program.unpack_logits(regions[Region.OUTPUT]) for regions in memories])
+    assert np.array_equal(logits, wanted.logits)
+    for found in program.unpack_states([regions[Region.SCRATCH] for regions in memories], 1):
+        assert not differences(training, found, wanted.state)
 
 
 @pytest.mark.slow

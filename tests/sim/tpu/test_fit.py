@@ -15,7 +15,9 @@ from amaranth_tpu.sim.trainer.new_training import trainable_network
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from amaranth_tpu.sim.trainer.training import Plan, Training
+from language_models import language_model
 from onnx_models import Builder, weights
+from suites import slow
 from training_runs import CLASSES, INPUTS, clusters, write_dense_model
 
 CORE = tpu.Config(n=4)
@@ -137,6 +139,18 @@ def test_steps_on_the_core(path, data):
         assert done.core["rtl_steps"] == 2 and done.core["mismatched_bits"] == 0 < done.core["compared_values"]
         assert (done.core["ring"] is None) == (cores == 1)
     assert tpu.load(path).fit(x, y).core is None
+
+
+@pytest.mark.parametrize("on, tokens, cores", [("model", 2, 2), *slow(("verilator", 3, 3))])
+def test_steps_of_a_language_model_on_a_ring(rng, tmp_path, on, tokens, cores):
+    """The cores repeat a step of a network with attention, with the learning rate of the whole batch. Each core sends the number
+    of words of the formula."""
+    model = tpu.load(language_model(rng, tokens, 4, 1, 3).save(tmp_path))
+    x, y = rng.integers(0, 3, (2, 2 * cores, tokens))
+    done = model.fit(x, y, batch_size=cores, steps=1, check_steps=1, on=on, core=CORE, cores=cores)
+    assert done.core["rtl_steps"] == 1 and done.core["mismatched_bits"] == 0 < done.core["compared_values"]
+    sent = None if on == "model" else [done.core["ring"]["formula"]] * cores
+    assert done.core["ring"]["words_sent"] == sent
 
 
 def test_a_wrong_bit_keeps_the_old_weights(path, data, monkeypatch):
