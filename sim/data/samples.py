@@ -49,8 +49,9 @@ def as_rows(network, array):
     Parameters
     ----------
     array : array
-        Shape (count, *shape of a sample) or (count, values of a sample). If the model's input has no batch axis: also the shape
-        of one sample.
+        Shape (count, *shape of a sample) or (count, values of a sample). Axes of one element may be left out or added. A model
+        of flat samples takes samples of any shape with as many values, in row-major order. If the model's input has no batch
+        axis: also the shape of one sample.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def as_rows(network, array):
     """
     shape, size, array = _sample_shape(network), network.sample_size, np.asarray(array)
     alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
-    if alone or array.ndim and len(array) and array.shape[1:] in (shape, (size,)):
+    if alone or array.ndim and len(array) and _has_values(array.shape[1:], shape, size):
         return array.reshape(-1, size), alone
     fitting = dict.fromkeys([("count", *shape), ("count", size)])
     if network.origin is not None and network.origin.batch == 0:
@@ -73,6 +74,16 @@ def as_rows(network, array):
         f"samples of shape {_shown(array.shape)} do not fit the model; it takes {' or '.join(map(_shown, fitting))}"
         + (", with a count of at least 1" if 0 in array.shape[:1] else "")
     )
+
+
+def _has_values(given, shape, size):
+    """Returns True if samples of the shape `given` have the values of a model's sample, `shape`, in the same order."""
+    is_flat = len(shape) == 1 or given == (size,)
+    return prod(given) == size and (is_flat or _long_axes(given) == _long_axes(shape))
+
+
+def _long_axes(shape):
+    return [count for count in shape if count != 1]
 
 
 def joined_inputs(network, arrays):

@@ -45,6 +45,8 @@ class TrainableModel:
 
         Parameters
         ----------
+        x : array
+            Samples, as in :meth:`sim.tpu.model.Model.run`. Images (count, 28, 28) fit a model of (1, 28, 28) or of 784 numbers.
         y : array
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. For the

@@ -103,6 +103,24 @@ def test_labels_of_other_forms(command, tmp_path, form):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize("shape, given", [((1, 5, 2), (5, 2)), ((5, 2, 1), (5, 2)), ((10,), (5, 2)), ((5, 2), (1, 5, 2))])
+def test_samples_of_other_forms(command, tmp_path, shape, given):
+    """Samples without the channel axis of the model's input, or images for a model of flat samples, train as flat samples."""
+    rng, losses = np.random.default_rng(5), []
+    b = Builder(["n", *shape])
+    b("Flatten")
+    b("Gemm", weights(rng, 10, CLASSES), weights(rng, CLASSES))
+    model, (rows, labels) = b.save(tmp_path), write_samples(tmp_path, rng, 60)
+    flat = np.load(rows)
+    for array in (flat, flat.reshape(-1, *given)):
+        np.save(rows, array)
+        options = "--input", rows, "--labels", labels, "--epochs", 1, "--batch", 8
+        losses.append(_run(command, "--model", model, *options)["epochs"][0]["loss"])
+    assert losses[0] == losses[1]
+    np.save(rows, flat.reshape(-1, 2, 5).transpose(0, 2, 1)[:, :, :1])
+    refused(command("train", "--model", model, *options), "do not fit the model")
+
+
 def test_weights_that_are_kept(command, tmp_path, rng):
     model, (rows, labels) = write_dense_model(tmp_path / "model.onnx", rng), write_samples(tmp_path, rng, 60)
     files = "--model", model, "--input", rows, "--labels", labels, "--epochs", 2, "--batch", 20

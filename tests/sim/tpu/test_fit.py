@@ -70,13 +70,14 @@ def test_fit_is_the_trainer(path, data):
 
 
 def test_labels_and_data_in_several_forms(path, data):
-    """Class numbers, a column of them and one-hot rows give equal weights. `initialize` ignores the weights of the model."""
+    """Class numbers, a column of them and one-hot rows give equal weights, and so do samples of several axes for a model of flat
+    samples. `initialize` ignores the weights of the model."""
     x, y = data
     models = [tpu.load(path) for _ in range(4)]
     models[0].fit(x, y, initialize=True)
     models[1].fit({"x": x.astype(np.float64)}, y[:, None].astype(np.float32), initialize=True)
     models[2].fit(x, y)
-    models[2].fit(x, np.eye(CLASSES)[y], initialize=True)
+    models[2].fit(x.reshape(-1, 5, INPUTS // 5), np.eye(CLASSES)[y], initialize=True)
     models[3].fit(x, y)
     assert same(models[0], models[1]) and same(models[0], models[2]) and not same(models[0], models[3])
 
