@@ -101,12 +101,13 @@ class Checkpoint:
         """
         described, tensors = self._parts()
         try:
-            if described["format"] != _FORMAT:
-                raise self.error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; {_ANEW}")
             found, progress, digest = dict(json.loads(described["facts"])), json.loads(described["progress"]), described["sha256"]
+            is_of_this_version = described["format"] == _FORMAT and found.keys() == facts.keys()
             differing = [name for name in facts if found.get(name) != facts[name]]
         except (KeyError, TypeError, ValueError):
             raise self.damaged() from None
+        if not is_of_this_version:
+            raise self.of_another_version()
         if differing:
             raise self.error(_difference(differing[0], found.get(differing[0]), facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
@@ -125,6 +126,10 @@ class Checkpoint:
     def damaged(self):
         """Returns the :class:`CheckpointError` for a file with invalid content."""
         return self.error(f"is no checkpoint of {self.command}, or a damaged one; name another folder")
+
+    def of_another_version(self):
+        """Returns the :class:`CheckpointError` for a file whose content has other names than this version writes."""
+        return self.error(f"was written by another version of amaranth-tpu; {_ANEW}, or resume with that version")
 
     def _parts(self):
         """Reads the file. Returns `(header as a dict of strings, tensors)`."""

@@ -110,7 +110,7 @@ def restore(training, checkpoints):
     Raises
     ------
     sim.data.checkpoints.CheckpointError
-        If the checkpoint is damaged, or belongs to other settings.
+        If the checkpoint is damaged, of another version, or belongs to other settings.
     """
     network, position = training.network, training.position
     shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}
@@ -127,7 +127,9 @@ def restore(training, checkpoints):
         if not (all(len(one) == done for one in figures) and 0 <= progress["number"] < training.steps):
             raise ValueError
         state = _state_of(network, training.plan.optimizer, tensors, int(progress["steps"]))
-    except (KeyError, TypeError, ValueError):
+    except KeyError:
+        raise checkpoints.of_another_version() from None
+    except (TypeError, ValueError):
         raise checkpoints.damaged() from None
     if done > training.total:
         length = f"{progress['epoch']} epochs" if training.plan.steps is None else f"{done} steps"

@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 from ml_dtypes import bfloat16
 
-from amaranth_tpu.sim.data import whole_files
+from amaranth_tpu.sim.data import checkpoints, whole_files
 from amaranth_tpu.sim.data.checkpoints import Checkpoint, CheckpointError
 from amaranth_tpu.sim.data.digits import DataError
 
@@ -70,6 +70,15 @@ def test_of_another_run(folder):
     for name in SHAPES:
         refused(folder, name, facts=FACTS, shapes=SHAPES | {name: ((4, 3), np.float32)})
     refused(folder, "second/w", shapes=SHAPES | {"second/w": ((3, 4), np.float32)})
+
+
+def test_of_another_version(folder, monkeypatch):
+    """A file with another format, or with facts of other names, is of another version. It is not damaged."""
+    said = "was written by another version of amaranth-tpu; name another folder, or delete the file to begin anew"
+    refused(folder, said, facts=FACTS | {"evaluation": "every 5 steps"})
+    refused(folder, said, facts={name: value for name, value in FACTS.items() if name != "rate"})
+    monkeypatch.setattr(checkpoints, "_FORMAT", "3")
+    refused(folder, said)
 
 
 def test_every_truncation_and_damage(folder, rng):
