@@ -185,20 +185,18 @@ class Results:
         """Emits one POOL instruction for each part of the rectangle in which all windows have the same size after clipping at the
         edges of the sums."""
         pool, width = self.stage.pool, rectangle.sums[2]
-        for y, rows, wy, high in runs_of_windows(self.stage, 0, *rectangle.rows):
-            for x, columns, wx, broad in runs_of_windows(self.stage, 1, *rectangle.columns):
-                top = y * pool.stride[0] - pool.padding[0] + wy * pool.dilation[0] - rectangle.sum_rows[0]
-                left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
+        for y, rows, top, down, high in runs_of_windows(self.stage, 0, *rectangle.rows):
+            for x, columns, left, across, broad in runs_of_windows(self.stage, 1, *rectangle.columns):
                 place = self._at(rectangle, column, result, 0, y - rectangle.rows[0], x - rectangle.columns[0])
                 _pool(
                     self.emitter,
                     fields,
-                    acc + top * width + left,
+                    acc + (top - rectangle.sum_rows[0]) * width + left - rectangle.sum_columns[0],
                     rows,
                     columns,
                     result.area.row,
                     place,
-                    (pool.stride[0] * width, pool.stride[1]),
+                    (down * width, across),
                     (high, broad),
                     (pool.dilation[0] * width, pool.dilation[1]),
                 )

@@ -1,0 +1,39 @@
+"""Tests of pooling windows that are larger than the sums, on the instruction-level model."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from graphs import check, random_values
+
+
+def _pooled(random, sums, pool):
+    """Returns a graph with one stage of 5 channels."""
+    tensors = {"x": Tensor("x", 3, *sums), "y": Tensor("y", 5, *pool.size)}
+    stage = Stage("s", "y", (Term("x", random_values(random, (1, 1, 3, 5))),), sums, pool=pool)
+    return Graph("g", tensors, "x", "y", (stage,))
+
+
+@pytest.mark.parametrize("sums, size", [((1, 1), (1, 9)), ((4, 1), (4, 7)), ((1, 4), (6, 4)), ((1, 1), (5, 5))])
+def test_repeated_sums_take_one_instruction_a_tile(rng, sums, size):
+    """A window that covers all sums along an axis repeats a sum, with a distance of 0."""
+    window = tuple(1 if have == after else after for have, after in zip(sums, size))
+    pool = Pool(window, size, padding=tuple(extent - 1 for extent in window))
+    program = check(_pooled(rng, sums, pool), Config(n=4, unified_buffer_depth=512), 1, rng)
+    assert sum(op.opcode is Opcode.POOL for op in program.ops) == 2
+
+
+def test_clipped_at_both_edges(rng):
+    """Results are right for all windows, strides, dilations and paddings of short rows."""
+    for width in (1, 2, 3, 5):
+        for window in (1, 2, 3, 6):
+            for stride in (1, 2, 3):
+                for dilation in (1, 2):
+                    padding = int(rng.integers(0, window * dilation))
+                    count = (width + 2 * padding - (window - 1) * dilation - 1) // stride + 1
+                    starts = [index * stride - padding for index in range(count)]
+                    if count < 1 or not all(any(0 <= s + k * dilation < width for k in range(window)) for s in starts):
+                        continue
+                    pool = Pool((1, window), (2, count), (1, stride), (1, dilation), (0, padding))
+                    check(_pooled(rng, (2, width), pool), Config(n=4, unified_buffer_depth=512), 1, rng)
