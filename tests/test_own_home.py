@@ -60,3 +60,16 @@ def test_tests_leave_home_and_environment_alone(tmp_path):
         new = files(folder)
         changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
         assert not changed, f"{len(changed)} files of {folder} are new or changed: {changed[:5]}"
+
+
+def test_processes_of_tests_keep_bytecode(tmp_path):
+    """Tests and the processes that they start write bytecode to the build folder, even if the environment disables bytecode."""
+    script = "import sys, own_home; own_home.enter(); own_home.leave(); print(sys.dont_write_bytecode)"
+    script += "; import subprocess; subprocess.run([sys.executable, '-c', 'import sys; print(sys.dont_write_bytecode)'])"
+    environment = os.environ | {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(ROOT / "tests" / "support"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

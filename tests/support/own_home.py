@@ -37,6 +37,9 @@ def enter():
         os.environ.pop(name, None)
     # Bytecode too: a file cut short by a full disk would stay in the environment for good.
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(build / "pycache")
+    # Without bytecode, each of the hundreds of processes that tests start compiles all of its modules, which takes seconds.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not in the source folders
     os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # takes minutes to compile
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before a test imports onnxruntime
