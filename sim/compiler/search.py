@@ -39,6 +39,7 @@ _CANDIDATES = 8
 _WAITING = 0.005  # share of cycles in which the array waits, below which the search stops
 _SHARE = 4  # if other runs have fewer passes than this multiple of the runs with samples along x, all are simulated together
 _REFINING_PASSES = 20_000  # budget of passes for each of the refinements
+_LONG = 20_000  # instructions from which a fast search orders them by estimated start times, in half of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,14 @@ class Trials:
 class Candidate:
     """The instructions of some of a choice's runs, in the order in which they were generated.
 
+    Parameters
+    ----------
+    choice : Choice
+    runs : sequence of RunPlan
+    config : Config
+    fast : bool
+        True to order many instructions by estimated start times.
+
     Members
     -------
     emitter : Emitter
@@ -134,8 +143,8 @@ class Candidate:
         Number of passes of the array.
     """
 
-    def __init__(self, choice, runs, config):
-        self.choice, self.runs, self.config = choice, runs, config
+    def __init__(self, choice, runs, config, fast=False):
+        self.choice, self.runs, self.config, self.fast = choice, runs, config, fast
         self.emitter = generate(choice.batched, choice.host, runs, config)
         self.ops, self.groups = with_weights(self.emitter.ops)
         matmuls = [op for op in self.ops if op.unit == MATMUL]
@@ -144,7 +153,10 @@ class Candidate:
 
     @cached_property
     def timeline(self):
-        """Returns the ideal timeline: the start times of the instructions if dispatch cost no cycles."""
+        """Returns the ideal timeline: the start times of the instructions if dispatch cost no cycles. A fast search estimates
+        them for long programs."""
+        if self.fast and len(self.ops) > _LONG:
+            return estimate(self.ops, self.config)
         return simulate(self.ops, self.config, ideal=True)
 
     def scheduled(self, eager, limit=None):
@@ -190,7 +202,7 @@ def search(graph, variant, config, batch, *, fast=False, trials=None):
         raise CompileError(error.reason(config)) from None
     if best is None or best.candidate.runs != choice.runs:
         for chosen in trials.of([choice]):
-            best = Candidate(chosen, chosen.runs, config).scheduled(chosen.eager)
+            best = Candidate(chosen, chosen.runs, config, fast).scheduled(chosen.eager)
     return choice, best
 
 

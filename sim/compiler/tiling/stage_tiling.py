@@ -73,6 +73,14 @@ def _ranges(total, step):
     return [(first, min(total, first + step)) for first in range(0, total, step)]
 
 
+def _first_of_each_size(ranges):
+    """Returns the first of the `(range of results, range of sums)` of each size."""
+    sizes = {}
+    for one in ranges:
+        sizes.setdefault(tuple(end - first for first, end in one), one)
+    return list(sizes.values())
+
+
 def _volume(rectangle):
     """Returns the number of sums in a rectangle."""
     (first, end), (top, bottom), (left, right) = rectangle.samples, rectangle.sum_rows, rectangle.sum_columns
@@ -125,18 +133,35 @@ class StagePlan:
     def rectangles(self, stage, batched):
         """Returns the jobs of a stage, in order, as a list of :class:`.Rectangle`. With samples along x, each job computes one
         chunk."""
-        height, width = stage.result_size
         if stage.output in batched.along_x:
             ranges = _ranges(batched.batch, batched.rows)
             return [
                 Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
                 for chunk, (first, end) in enumerate(ranges)
             ]
-        across = [(columns, _sums_of(stage, 1, *columns)) for columns in _ranges(width, self.columns)]
+        return self._product(*self._sides(stage, batched))
+
+    def of_different_sizes(self, stage, batched):
+        """Returns `(rectangles, jobs)`: the first job of each size, and the number of jobs. The vectors that a job needs depend
+        only on its size, unless several terms read a tensor with different strides: then all jobs are returned."""
+        strides = {(term.source, term.stride) for term in stage.terms}
+        if stage.output in batched.along_x or len(strides) > len({source for source, _ in strides}):
+            rectangles = self.rectangles(stage, batched)
+            return rectangles, len(rectangles)
+        sides = self._sides(stage, batched)
+        return self._product(*map(_first_of_each_size, sides)), prod(map(len, sides)) * len(self.tiles or (None,))
+
+    def _sides(self, stage, batched):
+        """Returns the ranges of the jobs along the samples, down and across, each as `(range of results, range of sums)`."""
+        height, width = stage.result_size
         down = [(rows, _sums_of(stage, 0, *rows)) for rows in _ranges(height, self.rows)]
+        across = [(columns, _sums_of(stage, 1, *columns)) for columns in _ranges(width, self.columns)]
+        return [(samples, samples) for samples in _ranges(batched.batch, self.samples)], down, across
+
+    def _product(self, samples, down, across):
         return [
-            Rectangle(samples, rows, columns, sum_rows, sum_columns, tiles=tiles)
-            for samples in _ranges(batched.batch, self.samples)
+            Rectangle(some, rows, columns, sum_rows, sum_columns, tiles=tiles)
+            for some, _ in samples
             for rows, sum_rows in down
             for columns, sum_columns in across
             for tiles in self.tiles or (None,)
@@ -324,7 +349,9 @@ class Job:
     Members
     -------
     rectangles : list of Rectangle
-        All different rectangles. Rectangles at the edges may be smaller.
+        The first rectangle of each size. Rectangles at the edges may be smaller.
+    count : int
+        Number of rectangles for the samples of one job.
     sums, held : int
         Accumulator rows per column tile of the largest rectangle, and the accumulator rows that must be allocated at once.
     width : int
@@ -336,7 +363,8 @@ class Job:
     def __init__(self, batched, number, layouts, trial, homes=()):
         self.batched, self.stage, self.layouts, self.trial, self.homes = batched, batched.stages[number], layouts, trial, homes
         samples = batched.rows if batched.is_along_x(number) else trial.samples
-        self.rectangles = trial.rectangles(self.stage, replace(batched, batch=min(batched.batch, samples)))
+        few = replace(batched, batch=min(batched.batch, samples))
+        self.rectangles, self.count = trial.of_different_sizes(self.stage, few)
         self.largest = max(self.rectangles, key=_volume)
         self.sums = prod(self.largest.sums)
         self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
@@ -391,7 +419,7 @@ def _cost(job, config, together, blocks=1, operands=0):
     job loads `operands` vectors in `blocks` blocks."""
     passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
     passes /= len(job.trial.tiles) or 1
-    jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
+    jobs = -(-job.batched.batch // job.trial.samples) * job.count
     compute = jobs * passes / together * group_cycles(config, together, job.sums)
     bus = jobs * (passes * config.n + job.made * job.width + again * operands) * config.beats_per_vector
     return max(compute, bus) + jobs * 30 * (1 + blocks * again), min(compute, bus), jobs

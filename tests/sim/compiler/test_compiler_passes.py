@@ -20,8 +20,9 @@ from amaranth_tpu.sim.compiler.memory.layout import lay_out
 from amaranth_tpu.sim.compiler.passes.im2col import Gather
 from amaranth_tpu.sim.compiler.tiling import stage_tiling as tiling
 from amaranth_tpu.sim.compiler.timing.model import simulate
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, dense_chain
-from graphs import check, random_graph, random_values
+from graphs import check, check_order, execute, random_graph, random_values
 
 
 def _chain(rng, *widths):
@@ -49,6 +50,18 @@ def test_search_keeps_the_fastest_schedule(rng, monkeypatch):
     monkeypatch.setattr(search_pass.Candidate, "scheduled", watched)
     program = compile_network(_chain(rng, 70, 30, 9), Config(n=4), 11)
     assert len(set(cycles)) > 3 and program.predicted_cycles == min(cycles)
+
+
+def test_fast_programs_in_estimated_order_have_the_bits_of_the_golden_model(rng, monkeypatch):
+    monkeypatch.setattr(search_pass, "_LONG", 0)
+    for depth in (64, 512):
+        graph, config = random_graph(rng), Config(n=4, unified_buffer_depth=depth)
+        x = random_values(rng, (3, graph.input_size))
+        with suppress(search_pass.CompileError):
+            program = compile_network(graph, config, 3, effort="fast")
+            check_order(program)
+            got, want = execute(program, config, x, rng), run_network(graph, x)
+            assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
 
 
 def test_a_simulation_ends_at_its_limit(rng):
@@ -101,6 +114,22 @@ def test_pruned_tilings_are_not_cheaper(rng, depth, monkeypatch):
             with suppress(tiling.NothingFits):
                 plans[-1].append(tiling.plan_stage(batched, number, config, layouts, depth, config.accumulator_depth))
     assert plans[0] == plans[1]
+
+
+def test_jobs_of_each_size_stand_for_all_jobs(rng):
+    """The memory needs of a stage's largest job are computed from one job of each size."""
+    for _ in range(4):
+        batched = _batched(random_graph(rng), 3)
+        layouts = lay_out(batched, 4).layouts
+        for number, stage in enumerate(batched.stages):
+            if batched.is_along_x(number):
+                continue
+            for shape in tiling._shapes(stage, 3, layouts):
+                plan = tiling.StagePlan(*shape[:3], (), (), 0, 1, tiles=shape[3:])
+                job, every = tiling.Job(batched, number, layouts, plan), plan.rectangles(stage, replace(batched, batch=shape[0]))
+                assert job.count == len(every) and job.largest == max(every, key=tiling._volume)
+                for blocks in tiling.blocks_of(stage, layouts):
+                    assert job.operands(blocks) == max(max(job.sizes(blocks, one)) for one in every)
 
 
 # ---- instructions of a stage
