@@ -11,6 +11,7 @@ from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import inline, unsupported
 from .operators import attention, dense, joins, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
+from .operators.comparisons import compared
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
 from .operators.normalization import recognise_normalisation
@@ -107,19 +108,16 @@ def _check_attributes(step, known):
 def _apply(step):
     tensor = next(value for value in step.arguments if isinstance(value, SymbolicTensor))
     known = OPERATORS[step.operator]
-    _check_attributes(step, known)
+    if known.group != CONSTANTS:
+        _check_attributes(step, known)
     if known.handler is _label:
         return [_label(step, tensor)]
     if tensor.label:
         if known.keeps_labels:
             return [_kept_label(step, tensor, known)]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
-    scalar = isinstance(tensor.source, Input) and tensor.dims == () and (known.group == CONSTANTS or tensor.integer)
-    if scalar:
-        name = inline(tensor.source.name, 80)
-        raise ModelError(f"{step.title}: computes with the scalar input {quoted(name)}; give its value with --shape {name}=16000")
     if known.group == CONSTANTS:
-        raise unsupported(step.node)
+        raise _of_scalar(step, tensor) or unsupported(step.node)
     if step.operator == "CastLike" and not isinstance(step.arguments[0], SymbolicTensor):
         return [shapes.cast_like(step, tensor)]
     if known.shaped_by_constants and not isinstance(step.arguments[0], SymbolicTensor):
@@ -133,7 +131,10 @@ def _apply(step):
     if len(outer) > 1 or outer - {1} and step.operator not in _ANY_ROWS:
         raise ModelError(f"{step.title}: a Reshape before it joins an axis of {show(tensor)} with the samples, as its first part")
     if tensor.integer and known.group != SHAPES and step.operator not in ("Scaler", *_LOGIC):
-        raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+        truth = compared(step, tensor)
+        if truth is not None:
+            return [truth]
+        raise _of_scalar(step, tensor) or ModelError(f"{step.title}: works on integers; put a Cast to float before it")
     masked = added_masks(step) or truth_values(step, tensor)
     if masked is not None:
         return [masked]
@@ -150,6 +151,15 @@ def _apply(step):
         result = known.handler(step, tensor)
         return [replace(result, formulas=formulas_of(step, result))]
     return [_element(step, tensor, known)]
+
+
+def _of_scalar(step, tensor):
+    """Returns the error about an operator that is not supported for a scalar input, but for constants. Returns None for other
+    tensors."""
+    if not isinstance(tensor.source, Input) or tensor.dims != ():
+        return None
+    name = inline(tensor.source.name, 80)
+    return ModelError(f"{step.title}: computes with the scalar input {quoted(name)}; give its value with --shape {name}=16000")
 
 
 def _element(step, tensor, known):

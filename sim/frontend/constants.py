@@ -23,7 +23,6 @@ register(
         "Cos",
         "CumSum",
         "DequantizeLinear",
-        "Equal",
         "Floor",
         "If",  # with a constant condition; see sim.frontend.branches
         "Mod",

@@ -91,6 +91,16 @@ def test_wrong_values_of_scalar_inputs_are_refused(rng, tmp_path, shapes, text):
         tpu.load(speech_network(rng).save(tmp_path), shapes=shapes)
 
 
+def test_scalar_integers_may_be_cast_to_numbers(rng, tmp_path):
+    b = Builder([1, 4])
+    b.inputs.append(helper.make_tensor_value_info("rate", TensorProto.INT64, []))
+    values = b("MatMul", integers(rng, 4, 3, limit=1))
+    b.node("Add", [values, b.node("Cast", ["rate"], to=1)])
+    x, rate = integers(rng, 1, 4, limit=2), np.array(3)
+    (want,) = onnxruntime.InferenceSession(b.save(tmp_path)).run(None, {"x": x, "rate": rate})
+    np.testing.assert_array_equal(tpu.load(tmp_path / "model.onnx").predict({"x": x[None], "rate": rate[None]})[0], want)
+
+
 def test_texts_of_shapes():
     assert parse_shapes(None) == {}
     assert parse_shapes(["a:0=1,3", "b=c=2", "s="]) == {"a:0": (1, 3), "b=c": (2,), "s": ()}
