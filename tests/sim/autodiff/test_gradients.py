@@ -112,6 +112,17 @@ def test_averages(rng):
     _check(network)
 
 
+def test_overlapping_averages(rng):
+    """Gradients of averages over windows of 3 x 3 with stride 2, some with padding, match finite differences."""
+    network = Builder(rng)
+    network.add_input("x", (7, 6, 4))
+    x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"))
+    ninth = network.add_constant("ninth", np.full((9, 1, 6), 1 / 9, np.float32).astype(bfloat16))
+    x = network.stage("average", 6, StepTerm(x, ninth, (3, 3), (2, 2), padding=(1, 1), groups=6), size=(4, 3))
+    network.output = network.conv("y", x, 5, wide=True)
+    _check(network, ["x"])
+
+
 def test_positions_as_initial_sums(rng):
     """The gradient of position embeddings matches finite differences. They are a trained tensor of initial sums, with one row
     per position."""

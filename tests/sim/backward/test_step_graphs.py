@@ -36,6 +36,22 @@ def test_each_kind_of_stage(rng, kind):
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 7)))
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+def test_overlapping_averages(rng, padding):
+    """AveragePool with windows of 3 x 3 and stride 2, so that a position is in up to four windows."""
+    tensors = {one.name: one for one in (Tensor("x", 3, 7, 5), Tensor("c", 5, 7, 5), Tensor("a", 5, 3 + padding, 2 + padding))}
+    tensors["y"] = Tensor("y", 4)
+    ninth = np.full((3, 3, 1, 5), 1 / 9, np.float32).astype(bfloat16)
+    average = Term("c", ninth, (2, 2), padding=(padding, padding), groups=5, fixed=True)
+    last = Term("a", random_values(rng, (3 + padding, 2 + padding, 5, 4)))
+    stages = (
+        Stage("c", "c", (Term("x", random_values(rng, (3, 3, 3, 5)), padding=(1, 1)),), (7, 5), function=RELU),
+        Stage("a", "a", (average,), (3 + padding, 2 + padding)),
+        Stage("y", "y", (last,), (1, 1)),
+    )
+    check(Graph("averages", tensors, "x", "y", stages), rng)
+
+
 def test_results_named_as_their_stage(rng):
     """A training step matches the golden model if stages have the same names as their outputs. In the network, a dense layer
     reads values scaled by a depthwise stage."""
