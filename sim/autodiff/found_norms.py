@@ -5,7 +5,16 @@ from ml_dtypes import bfloat16
 
 from ..functions.functions import NONE, Function
 
-__all__ = ["norms_in"]
+__all__ = ["mean_parts", "norms_in"]
+
+
+def mean_parts(channels):
+    """Returns the weights of a mean over channels: 1 / channels, truncated to bfloat16, and the rounded rest, unless it is 0. The
+    reader of ONNX files divides the weights of a mean in the same way."""
+    share = np.array([1 / channels], np.float32)
+    upper = (share.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    lower = (share - upper).astype(bfloat16)
+    return [float(part[0]) for part in (upper, lower) if part[0]]
 
 
 def norms_in(graph):
@@ -21,7 +30,9 @@ def norms_in(graph):
         if root is None or not _scales_by_one(graph, stage):
             continue
         square = _square_of(graph, writers, graph.stages[root], stage.terms[0].source)
-        if square is not None and all(_readers(graph, name) == 1 for name in (stage.times, graph.stages[square].output)):
+        if square is None or _readers(graph, stage.times) > 1:
+            continue
+        if _readers(graph, graph.stages[square].output) == len(graph.stages[root].terms):
             found[number] = (square, root), float(graph.stages[root].bias[0])
     return found
 
@@ -41,13 +52,19 @@ def _scales_by_one(graph, stage):
 
 def _square_of(graph, writers, root, source):
     """Returns the number of the stage of the square, if `root` is the inverse root of the mean square of a tensor."""
-    (term, *others), channels = root.terms, graph.tensors[source].channels
-    if others or root.function != Function("inverse_root") or root.times or root.bias is None or root.bias.size != 1:
+    channels, squared = graph.tensors[source].channels, root.terms[0].source
+    if root.function != Function("inverse_root") or root.times or root.bias is None or root.bias.size != 1:
         return None
-    is_mean = term.fixed and term.kernel == (1, 1) and term.weights.shape[2:] == (channels, 1)
-    if not is_mean or not (term.weights == np.float32(1 / channels).astype(bfloat16)).all():
+    parts = mean_parts(channels)
+    if len(parts) != len(root.terms) or not all(_is_sum(*pair, squared, channels) for pair in zip(root.terms, parts)):
         return None
-    number = writers.get(term.source)
+    number = writers.get(squared)
     square = None if number is None else graph.stages[number]
     is_square = square is not None and square.times == source and _scales_by_one(graph, square)
     return number if is_square and square.terms[0].source == source else None
+
+
+def _is_sum(term, weight, source, channels):
+    """Returns True if a term is the sum over the channels of `source`, times `weight`."""
+    plain = term.fixed and term.kernel == (1, 1) and term.weights.shape[2:] == (channels, 1)
+    return plain and term.source == source and bool((term.weights == weight).all())

@@ -5,6 +5,7 @@ from ml_dtypes import bfloat16
 
 from ..functions.functions import Function
 from ..ir.step import StepStage, StepTerm
+from .found_norms import mean_parts
 from .stages import add_like, constant, filled, identity
 
 __all__ = ["add_norm", "add_norm_gradient"]
@@ -14,6 +15,11 @@ def _centring(step, source, channels):
     """Returns the term of a tensor less its mean over the channels."""
     values = (np.eye(channels, dtype=np.float32) - np.float32(1 / channels)).astype(bfloat16)
     return StepTerm(source, constant(step, f"centring {channels}", values[None]))
+
+
+def _mean(step, source, channels):
+    """Returns the terms of the mean of a tensor over its channels."""
+    return tuple(StepTerm(source, filled(step, part, channels, 1)) for part in mean_parts(channels))
 
 
 def _numerator(step, stage):
@@ -31,8 +37,7 @@ def add_norm(step, stage):
     numerator = add_like(step, name, f"{name}, numerator", terms) if stage.norm.centred else stage.terms[0].source
     square = add_like(step, name, f"{name}, square", terms, times=numerator)
     epsilon = constant(step, f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
-    mean = StepTerm(square, filled(step, 1 / channels, channels, 1))
-    root = StepStage(f"{name}, root", (mean,), stage.size, epsilon, function=Function("inverse_root"))
+    root = StepStage(f"{name}, root", _mean(step, square, channels), stage.size, epsilon, function=Function("inverse_root"))
     step.stages.append(StepStage(name, terms, stage.size, times=step.add_stage(root, 1)))
 
 
@@ -43,8 +48,7 @@ def add_norm_gradient(step, stage, terms):
     root = next(made.times for made in step.stages if made.output == name)
     gradient = add_like(step, name, f"gradient of {name}, g", terms)
     product = add_like(step, name, f"gradient of {name}, g y", (), start=gradient, times=name)
-    mean = StepStage(f"gradient of {name}, mean g y", (StepTerm(product, filled(step, 1 / channels, channels, 1)),), stage.size)
-    mean = step.add_stage(mean, 1)
+    mean = step.add_stage(StepStage(f"gradient of {name}, mean g y", _mean(step, product, channels), stage.size), 1)
     part = add_like(step, name, f"gradient of {name}, y mean g y", (), start=name, times=mean)
     first = _centring(step, gradient, channels) if stage.norm.centred else identity(step, gradient)
     less = StepTerm(part, filled(step, -1), groups=channels)

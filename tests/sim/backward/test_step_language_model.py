@@ -22,7 +22,8 @@ from training_steps import differences, started_state
 
 
 @pytest.mark.parametrize(
-    "tokens, width, heads, letters, cores", [(3, 4, 1, 3, 1), (2, 4, 1, 2, 2), *slow((5, 8, 2, 6, 1), (5, 6, 2, 6, 3))]
+    "tokens, width, heads, letters, cores",
+    [(3, 6, 1, 3, 1), (2, 4, 1, 2, 2), *slow((3, 4, 1, 3, 1), (5, 8, 2, 6, 1), (5, 6, 2, 6, 3))],
 )
 def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
     """Padding changes the mask of the loss, and the number of positions of the whole batch by which the learning rate is
