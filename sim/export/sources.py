@@ -4,7 +4,8 @@ The indices of all values in the initializers are written as numbers of several 
 each weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's
 source index. This method needs no rules about operators, layouts or orders. Scales and shifts of normalizations become 1 and 0,
 because they are folded into the weights after them. A constant factor of a parameter, such as the factor of attention, is found
-by a file of numbers near 1; it must be a power of two. If a weight combines several values in another way, as in a folded
+by a file of numbers near 1. If it is no power of two, and the file has it as a number, a power of two takes its place. If a
+weight combines several values in another way, as in a folded
 BatchNormalization, the result is not a valid digit, and the search fails.
 """
 
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from ..autodiff.embeddings import with_embeddings
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
+from .scales import FLOATS, with_powers
 
 __all__ = ["FileWeights", "find_weights"]
 
@@ -25,7 +27,6 @@ _BASE = 128  # base of the digits, which are written as 1 to 128: exact in every
 _MIXER = 10_368_889  # odd, and far from a power of two
 _ABOVE_ONE = 1 + 2.0**-7  # the next number in bfloat16
 _NORMS = ("LayerNormalization", "RMSNormalization")
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +43,15 @@ class FileWeights:
         initializers.
     factors : tuple of array
         For each parameter, its values divided by the values in the file.
+    same_constants : bool
+        False if a constant factor of the original file is replaced.
     """
 
     model: onnx.ModelProto
     names: tuple[str, ...]
     places: tuple[np.ndarray, ...]
     factors: tuple[np.ndarray, ...]
+    same_constants: bool = True
 
     def filled(self, values):
         """Returns the ONNX model with new values of the parameters, one array per parameter."""
@@ -104,7 +108,7 @@ def find_weights(path, parameters, shapes=None):
     names = tuple(
         tensor.name
         for tensor in model.graph.initializer
-        if tensor.data_type in _FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
+        if tensor.data_type in FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
         if tensor.name not in _scales(model)
     )
     arrays = _arrays(model, names)
@@ -112,11 +116,12 @@ def find_weights(path, parameters, shapes=None):
     if total < sum(one.initial.size for one in parameters):
         return None
     ones = np.random.default_rng(1).choice((1, _ABOVE_ONE), total)  # equal numbers might be read as another operation
-    found = _read(path, parameters, model, arrays, ones, shapes)
-    if found is None or any((one <= 0).any() for one in found):
-        return None
-    factors = [2.0 ** np.floor(np.log2(one)) for one in found]
-    if not all(np.isin(one / factor, (1, _ABOVE_ONE)).all() for one, factor in zip(found, factors)):
+    factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
+    same_constants = factors is not None
+    if not same_constants:
+        model = with_powers(model, lambda one: _graph(path, _with(one, arrays, ones), shapes), parameters)
+        factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
+    if factors is None:
         return None
     numbers, unit, space = [np.zeros(one.initial.shape, np.int64) for one in parameters], 1, _BASE
     while space < total:
@@ -137,17 +142,37 @@ def find_weights(path, parameters, shapes=None):
     every = np.concatenate([place.ravel() for place in numbers])
     if len(np.unique(every)) < len(every) or every.max() >= total:
         return None
-    return FileWeights(model, names, tuple(numbers), tuple(factors))
+    return FileWeights(model, names, tuple(numbers), tuple(factors), same_constants)
+
+
+def _powers(found):
+    """Returns the powers of two that are factors of parameters, from parameters of a file of numbers near 1. Returns None if
+    there are other factors."""
+    if found is None or any((one <= 0).any() for one in found):
+        return None
+    factors = [2.0 ** np.floor(np.log2(one)) for one in found]
+    are_powers = all(np.isin(one / factor, (1, _ABOVE_ONE)).all() for one, factor in zip(found, factors))
+    return factors if are_powers else None
+
+
+def _graph(path, model, shapes):
+    """Returns the graph of a model, or None if it cannot be read."""
+    try:
+        return with_embeddings(read_model(model, path, shapes=shapes))
+    except (ModelError, IndexError):
+        return None
 
 
 def _read(path, parameters, model, arrays, flat, shapes):
     """Returns the parameters, float64, of the file with new values of its initializers. Returns None if they have other
     shapes."""
-    try:
-        found = parameter_values(with_embeddings(read_model(_with(model, arrays, flat), path, shapes=shapes)), parameters)
-    except (ModelError, IndexError):
+    graph, values = _graph(path, _with(model, arrays, flat), shapes), []
+    if graph is None:
         return None
-    values = []
+    try:
+        found = parameter_values(graph, parameters)
+    except IndexError:
+        return None
     for one, array in zip(parameters, found):
         if array is not None and array.ndim < one.initial.ndim:  # equal bias rows
             array = np.broadcast_to(array, one.initial.shape)

@@ -31,6 +31,9 @@ class ModelWriter:
     ----------
     own_form : bool
         True if models are the original file with new values.
+    same_constants : bool
+        True if models have the constants of the original file. False if a constant factor of a parameter is replaced by a power
+        of two, or if `own_form` is False.
 
     Raises
     ------
@@ -43,6 +46,7 @@ class ModelWriter:
         self._shapes = graph.origin.fixed if graph.origin else {}
         self._weights = find_weights(self._path, parameters, self._shapes) if graph.origin else None
         _, self.own_form = self.model(graph)
+        self.same_constants = self.own_form and self._weights.same_constants
 
     def model(self, graph):
         """Returns `(model, own)` for a graph with the same stages: an onnx.ModelProto with the graph's parameters, and True if it

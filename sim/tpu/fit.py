@@ -55,12 +55,12 @@ def fit(
     check_form,
 ):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, history)`: the trained
-    onnx.ModelProto, and its :class:`.History`. `check_form` is called with True if the trained model will have the graph of the
-    original file; it may raise an error."""
+    onnx.ModelProto, and its :class:`.History`. `check_form` is called with True if the trained model will have the graph and the
+    constants of the original file; it may raise an error."""
     callbacks, loss = Callbacks(callbacks), loss_of(loss)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained.graph, trained.parameters)
-    check_form(writer.own_form)
+    check_form(writer.same_constants)
     samples, measured = training_sets(network, x, y, loss, split=validation_split, data=validation_data, seed=seed)
     if samples.is_padded or measured and measured.is_padded:
         trained = replace(trained, counted=True)

@@ -86,7 +86,8 @@ class Source:
             names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
             raise ModelError(
                 f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-                "with BatchNormalization; remove or fuse such layers, or train a file: save the model, and load it"
+                "with BatchNormalization, or attention heads whose width is no power of 4; remove or fuse such layers, or train "
+                "a file: save the model, and load it"
             )
 
     def store(self, model):

@@ -1,0 +1,90 @@
+"""Constant factors of parameters, such as attention's 1 / sqrt(width of a head), as powers of two.
+
+The reader multiplies such a factor into the weights, which are then rounded. A file with a power of two in place of the factor
+can hold every rounded weight.
+"""
+
+import math
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+__all__ = ["FLOATS", "with_powers"]
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+_ALIKE = 0.02  # relative difference of factors, above the rounding to bfloat16
+
+
+def with_powers(model, read, parameters):
+    """Replaces single numbers in a model that only multiply parameters. Each becomes the nearest power of four, whose root is a
+    power of two, too.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    read : callable
+        `read(model)` returns the graph of a model whose weights are all near 1, or None.
+    parameters : sequence of sim.ir.training.Parameter
+
+    Returns
+    -------
+    onnx.ModelProto
+        A changed copy.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    before = read(changed)
+    for tensor, value in _numbers(changed):
+        array = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(np.full_like(array, 4.0 ** round(math.log2(value) / 2)), tensor.name))
+        after = read(changed)
+        if after is not None and _only_parameters_differ(before, after, parameters):
+            before = after
+        else:
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return changed
+
+
+def _numbers(model):
+    """Returns the tensors of one number that is positive and no power of two, with the number."""
+    constants = (
+        one.t for node in model.graph.node if node.op_type == "Constant" for one in node.attribute if one.name == "value"
+    )
+    found = []
+    for tensor in (*model.graph.initializer, *constants):
+        if tensor.data_type in FLOATS and math.prod(tensor.dims) == 1:
+            value = float(numpy_helper.to_array(tensor).reshape(()))
+            if 0 < value < math.inf and math.frexp(value)[0] != 0.5:
+                found.append((tensor, value))
+    return found
+
+
+def _only_parameters_differ(one, other, parameters):
+    """Returns True if two graphs differ in nothing but a factor of each parameter."""
+    if len(one.stages) != len(other.stages):
+        return False
+    places = {(parameter.stage, parameter.term) for parameter in parameters}
+    for number, stages in enumerate(zip(one.stages, other.stages)):
+        first, second = (
+            [stage.output, stage.size, stage.origin, stage.pool, stage.function, stage.softmax, stage.times]
+            + [(term.source, term.data, term.kernel, term.stride, term.padding, term.groups, term.fixed) for term in stage.terms]
+            for stage in stages
+        )
+        weights = zip(*([stage.bias, *(None if term.data else term.weights for term in stage.terms)] for stage in stages))
+        alike = (_are_alike(*pair, (number, place) in places) for place, pair in zip([None, *range(len(first))], weights))
+        if first != second or not all(alike):
+            return False
+    return True
+
+
+def _are_alike(one, other, may_differ):
+    if one is None or other is None:
+        return one is other
+    if one.shape != other.shape:
+        return False
+    one, other = (values.astype(np.float64) for values in (one, other))
+    if not may_differ or (one <= 0).any():
+        return bool(np.array_equal(one, other))
+    ratios = other / one
+    return bool((np.abs(ratios / ratios.flat[0] - 1) < _ALIKE).all())
