@@ -1,10 +1,12 @@
 """List scheduling of a program's instructions. Weights are loaded before their use, and an instruction that is ready does not
 wait for an earlier one that is not."""
 
+from math import inf
+
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...golden.progress import Progress, touched
-from ..timing.model import MATMUL
+from ..timing.model import MATMUL, STORE
 from .instructions import Op
 
 __all__ = ["with_weights", "ordered", "completes", "STARTING"]
@@ -53,9 +55,10 @@ def with_weights(ops):
     return result, (image, size)
 
 
-def ordered(ops, timeline, eager):
+def ordered(ops, timeline, eager, late=0):
     """Returns the instructions sorted by start time. `timeline` has the start times for a core without dispatch cycles. `eager`
-    is the number of operand blocks that are loaded before the first weights.
+    is the number of operand blocks that are loaded before the first weights. STOREs are dispatched up to `late` cycles later: if
+    the vector port is busy, STOREs fill their queue, and no instruction is dispatched.
 
     In this order, an instruction that is ready does not queue behind one that is not. LOAD_WEIGHTS stay in order and precede the
     MATMULs that use their tiles. A LOAD_WEIGHTS that waits for another instruction delays the MATMULs after it; other
@@ -83,7 +86,23 @@ def ordered(ops, timeline, eager):
             later = min(later, (keys[index][0], index - 0.5))
         elif ops[index].opcode is Opcode.LOAD_WEIGHTS:
             keys[index] = later = min(keys[index], later)
+    if late:
+        _delay_stores(ops, keys, late)
     return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (keys[index], index))]
+
+
+def _delay_stores(ops, keys, late):
+    """Adds up to `late` to the keys of STOREs. Each precedes the instructions that wait for it."""
+    stores = [index for index, op in enumerate(ops) if op.unit == STORE]
+    ends = [inf] * (len(stores) + 1)
+    for index, op in enumerate(ops):
+        for unit, need in op.waits:
+            if unit == STORE:
+                ends[need - 1] = min(ends[need - 1], keys[index][0])
+    for number in reversed(range(len(stores))):
+        ends[number] = min(ends[number], ends[number + 1])
+        start, index = keys[stores[number]]
+        keys[stores[number]] = max(start, min(start + late, ends[number] - 0.5)), index
 
 
 def completes(ops, config, cores=1):

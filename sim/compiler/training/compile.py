@@ -14,6 +14,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..codegen.scheduling import completes, ordered
 from ..program import CompileError, check_ring, check_unit
 from ..timing.model import simulate
+from .chunks import chunked
 from .constants import Constants
 from .emitter import MatrixEmitter
 from .forms import NotMatrices
@@ -29,6 +30,7 @@ from .tiling import plan_sum
 __all__ = ["compile_graph", "MatrixProgram", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
+_ORDERS = ((1, 0), (1, 250), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):
@@ -59,7 +61,7 @@ def compile_graph(step, config, batch, cores=1):
     emitter = _emitted(lowered, config, cores)
     ops, best = emitter.ops, None
     ideal = simulate(ops, config, ideal=True, cores=cores)
-    for order in (ops, *(ordered(ops, ideal, eager) for eager in (1, 0, 2)[: max(1, _SIMULATED // len(ops))])):
+    for order in (ops, *(ordered(ops, ideal, eager, late) for eager, late in _ORDERS[: max(1, _SIMULATED // len(ops))])):
         timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[1].cycles, cores=cores)
         best = (order, timeline) if timeline else best
     if best is None:
@@ -89,9 +91,8 @@ def _emitted(lowered, config, cores):
     upper = expands or any(one.start is not None and not one.start.wide for one in sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
-    split = [part for one in lowered.sums for part in _split(one, emitter)]
+    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n)
     numbers, plans = {id(one): number for number, one in enumerate(split)}, {}
-    lowered.sums[:] = split
 
     def jobs(run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
@@ -102,7 +103,7 @@ def _emitted(lowered, config, cores):
         plans.update({id(one): plan for one in run})
         return [*plan.jobs(run[0])]
 
-    for one, job in woven(split, jobs):
+    for one, job in woven(split, jobs, config):
         emitter.stage = numbers[id(one)]
         if isinstance(one, MatrixSum):
             SumCode(emitter, one, plans[id(one)]).job(*job)

@@ -12,7 +12,7 @@ __all__ = ["MatrixEmitter", "Store"]
 
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _SHARES = 4  # one of this many parts of the unified buffer holds results
-_TURNING = 8  # one of this many parts of the accumulators transposes operands, if LOAD cannot
+_TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 
 
 _PASSES = {f"tiles{loop}{suffix}": int(not suffix) for loop in (0, 1) for suffix in ("", "_stride", "_acc_stride")}
@@ -84,17 +84,17 @@ class MatrixEmitter(Emitter):
         self._begin()
 
     def _begin(self):
-        """Loads the constants that stay on the chip: a row of zeros, factor tiles, and bias rows of zeros."""
+        """Loads the zeros that stay on the chip: a row, and bias rows."""
         self.load_zeros(0, 1)
-        for number, name in enumerate(self.constants.resident):
-            self._rows[name] = 1 + number * self.n
-            self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
         for base, size in ((0, self.zero_rows), (self.upper_ring.base, self.upper_ring.size)):
             for first in range(0, size, ZEROS // 2):
                 self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
 
     def resident(self, name):
-        """Returns the first buffer row of a factor tile that stays on the chip, or None."""
+        """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
+        if name in self.constants.resident and name not in self._rows:
+            self._rows[name] = 1 + self.constants.resident.index(name) * self.n
+            self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
         return self._rows.get(name)
 
     # Transfers
@@ -119,7 +119,7 @@ class MatrixEmitter(Emitter):
             rows = min(most // n * n, count - first)
             acc = self.turning.take(rows)
             self.bring([(matrix.region, vector + first + k * n, 0) for k in range(rows // n)])
-            self.matmul(acc, self._rows["identity"], [(1, 0), (n, 1)], start=1, tiles1=rows // n, tiles1_acc_stride=n)
+            self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles1=rows // n, tiles1_acc_stride=n)
             fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
             self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
 

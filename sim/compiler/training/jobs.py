@@ -165,7 +165,8 @@ class SumCode:
         emitter, source, weights, n = self.emitter, product.source, product.weights, self.n
         resident = emitter.resident(weights.name)
         by_rows = self.started or self.sums.start_rows in ("zeros", "one")
-        if resident is not None and by_rows and self.rows % n == 0:
+        near = all(_key(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
+        if resident is not None and by_rows and self.rows % n == 0 and not near:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
                 emitter.bring([(source.region, vector + k * n, 1) for k in range(self.rows // n)])

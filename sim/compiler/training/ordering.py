@@ -4,6 +4,9 @@ The updates of a parameter are a run: a gradient, and sums that read the results
 all runs form a pipeline: when the gradient of a job is computed, the next sum takes the job before it.
 """
 
+from collections import Counter
+
+from .chunks import in_time
 from .ring import AllReduce
 from .sums import MatrixSum
 
@@ -13,23 +16,29 @@ _WINDOW = 32  # sums among which the next one is chosen
 _LAG = 4  # sums from a sum to its reader, if possible
 
 
-def _accesses(one):
-    """Returns the matrices that a sum reads and writes, by address."""
+def _accesses(one, chunks=(0,)):
+    """Returns the matrices that a sum reads and writes, by address and by first row of each chunk of the batch."""
     if not isinstance(one, MatrixSum):
         reads, writes = one.reads, one.writes
     else:
         reads = [matrix for product in one.products for matrix in (product.source, product.weights)]
         reads += [one.start, *(result.beside for result in one.results)]
         writes = [result.matrix for result in one.results]
-    return [{(matrix.region, matrix.vector) for matrix in some if matrix} for some in (reads, writes)]
+
+    def places(matrix):
+        first = {one.span[0]} if getattr(one, "span", None) and matrix.form == "samples" else chunks
+        return {(matrix.region, matrix.vector, row) for row in first}
+
+    return [set().union(*(places(matrix) for matrix in some if matrix)) for some in (reads, writes)]
 
 
 def _dependencies(sums):
     """Returns, for each sum, the numbers of the sums whose results it reads, and of those that must precede it for another
     reason."""
     writers, readers, found = {}, {}, []
+    chunks = {one.span[0] for one in sums if getattr(one, "span", None)} or {0}
     for number, one in enumerate(sums):
-        reads, writes = _accesses(one)
+        reads, writes = _accesses(one, chunks)
         read = {writers[place] for place in reads if place in writers}
         before = {writers[place] for place in writes if place in writers}
         before |= {reader for place in writes for reader in readers.get(place, ())}
@@ -64,7 +73,7 @@ def _continues(run, one):
     )
 
 
-def woven(sums, jobs):
+def woven(sums, jobs, config):
     """Yields `(sum, job)` in the order in which the jobs of a step are emitted.
 
     Parameters
@@ -72,10 +81,12 @@ def woven(sums, jobs):
     sums : list of MatrixSum, Expansion or AllReduce
     jobs : callable
         Returns the list of the jobs of a run.
+    config : Config
     """
     runs = runs_of(sums)
-    updates = [run for run in runs if _is_update(run)]
-    main = in_turns([one for run in runs if not _is_update(run) for one in run])
+    updates = _last_layers_first([run for run in runs if _is_update(run)])
+    main = _main([one for run in runs if not _is_update(run) for one in run], jobs, config)
+    left = Counter(id(one) for one, _ in main)
     weaves = not any(_table(one) for run in updates for one in run)
     depth, items, begun, done = max(map(len, updates), default=0), [], 0, set()
     dependencies = dict(zip(map(id, sums), _dependencies(sums)))
@@ -95,9 +106,11 @@ def woven(sums, jobs):
                     yield run[place], job
             begun += 1
 
-    for number, one in enumerate(main):
-        for job in jobs([one]):
-            yield one, job
+    for one, job in main:
+        yield one, job
+        left[id(one)] -= 1
+        if left[id(one)]:
+            continue
         done.add(numbers[id(one)])
         ready = []
         for run in updates:
@@ -106,12 +119,32 @@ def woven(sums, jobs):
                 done |= {numbers[id(one)] for one in run if len(run) == 1}  # its jobs precede those of the next runs
         items += [(run, job) for run in ready for job in jobs(run)]
         updates = [run for run in updates if run not in ready]
-        steps = (len(items) - begun) // (len(main) - number)
+        steps = (len(items) - begun) // len(+left + Counter([None]))
         while steps and begun + steps < len(items) and items[begun + steps][0] is items[begun + steps - 1][0]:
             steps += 1  # jobs of a sum share transposed operands
         yield from advanced(steps)
     items += [(run, job) for run in updates for job in jobs(run)]
     yield from advanced(len(items) - begun + depth)
+
+
+def _main(sums, jobs, config):
+    """Returns the jobs of the sums of samples, `(sum, job)`, in order."""
+    if not any(getattr(one, "span", None) for one in sums):
+        return [(one, job) for one in in_turns(sums) for job in jobs([one])]
+    dependencies = [read | before for read, before in _dependencies(sums)]
+    return [(sums[number], job) for number, job in in_time([(one, jobs([one])) for one in sums], dependencies, config)]
+
+
+def _last_layers_first(updates):
+    """Returns the runs of updates in the order in which their gradients are known. Biases follow, because their passes do not use
+    the vector port while it is busy with stores."""
+    parameters = []
+    for run in updates:
+        if isinstance(run[0], MatrixSum) and any(product.kind != "diagonal" for product in run[0].products) or not parameters:
+            parameters.append([])
+        parameters[-1].append(run)
+    ordered = sorted(reversed(parameters), key=lambda runs: runs[0][0].shape.form == "vector")
+    return [run for runs in ordered for run in runs]
 
 
 def _is_update(run):

@@ -84,12 +84,21 @@ class MatrixSum:
     phases : list of Phase
     shape : Matrix
         Has the rows and channels of the sums.
+    span : (int, int) or None
+        First row, and number of rows, of a part of the sums. None: all rows.
     """
 
     name: str
     start: Matrix | None
     phases: list
     shape: Matrix
+    span: tuple | None = None
+
+    @property
+    def rows(self):
+        """Returns the rows as a range."""
+        first, count = self.span or (0, self.shape.rows)
+        return range(first, first + count)
 
     @property
     def products(self):

@@ -8,6 +8,7 @@ __all__ = ["SumPlan", "plan_sum"]
 
 _LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
+_DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class SumPlan:
 
     def jobs(self, sums):
         """Yields `(first row, rows, first column tile, column tiles)` of each job."""
-        shape = sums.shape
-        for row in range(0, shape.rows, self.rows):
-            for column in range(0, shape.tiles, self.columns):
-                yield row, min(self.rows, shape.rows - row), column, min(self.columns, shape.tiles - column)
+        tiles, rows = sums.shape.tiles, sums.rows
+        for row in rows[:: self.rows]:
+            for column in range(0, tiles, self.columns):
+                yield row, min(self.rows, rows.stop - row), column, min(self.columns, tiles - column)
 
 
 def _unit(sums):
@@ -69,13 +70,16 @@ def plan_sum(sums, emitter):
     if shares is None:
         name = next(name for name, count, size in needs(unit, 1) if count > size)
         raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
-    counts = range(-(-shape.rows // unit), 0, -1)
+    most_rows = len(sums.rows)
+    counts = range(-(-most_rows // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
     while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(_LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
-    parts = -(-shape.rows // rows)
-    rows = -(-shape.rows // (parts * unit)) * unit
+    parts = -(-most_rows // rows)
+    rows = -(-most_rows // (parts * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
+    if sums.span and not whole and shape.tiles >= _DIVIDED:
+        columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
     columns = -(-shape.tiles // -(-shape.tiles // columns))
     return SumPlan(rows, columns, emitter.operands.size // 3)

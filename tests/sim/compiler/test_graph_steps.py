@@ -5,7 +5,10 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
+from amaranth_tpu.sim.compiler.training import compile as compile_module
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
@@ -14,6 +17,9 @@ from graph_steps import dense_network, run_on_model
 from step_networks import Builder, transformer
 from suites import slow
 
+#: Sizes of layers, batch, array size n.
+DENSE = [((9, 11, 5), 6, 4), ((5, 3), 1, 4), ((5, 13, 3), 70, 4), *slow(((20, 13, 12, 7), 35, 8))]
+
 
 def _compiled(network, optimizer, batch, *, counted=False, **config):
     return compile_graph(make_step(network, optimizer, counted=counted), Config(**{"n": 4, "training": True, **config}), batch)
@@ -21,7 +27,7 @@ def _compiled(network, optimizer, batch, *, counted=False, **config):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("sizes, batch, n", [((9, 11, 5), 6, 4), ((5, 3), 1, 4), *slow(((20, 13, 12, 7), 13, 8))])
+@pytest.mark.parametrize("sizes, batch, n", DENSE)
 def test_dense_networks(rng, sizes, batch, n, transpose):
     optimizer = Sgd(0.75, 0.01)
     program = _compiled(dense_network(rng, sizes), optimizer, batch, n=n, transpose=transpose)
@@ -49,6 +55,29 @@ def test_squared_error(rng):
     """The gradient of the result is added to its sums, which stay on the chip."""
     step = make_step(dense_network(rng, (5, 6, 3)), Sgd(), loss=Loss.SQUARED_ERROR)
     run_on_model(compile_graph(step, Config(n=4, training=True), 6), Sgd(), rng, steps=1)
+
+
+def test_chunks_of_the_batch_save_cycles(rng, monkeypatch):
+    """The Softmax of a chunk overlaps with products of the next chunk."""
+    step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
+    together = compile_graph(step, Config(n=4, training=True), 21)
+    monkeypatch.setattr(compile_module, "chunked", lambda sums, n: sums)
+    apart = compile_graph(step, Config(n=4, training=True), 21)
+    assert together.predicted_cycles < 0.98 * apart.predicted_cycles
+    assert together.useful_macs == apart.useful_macs
+
+
+def test_late_stores_stay_before_their_readers(rng):
+    """STOREs move behind other instructions, but not behind one that waits for them, and their order stays."""
+    program = compile_graph(make_step(dense_network(rng, (40, 32, 10)), Sgd()), Config(n=4, training=True), 21)
+    ops, config = program.ops, program.config
+    order = ordered(ops, simulate(ops, config, ideal=True), 1, 10**6)
+    stores = [op for op in order if op.unit == STORE]
+    assert order != ordered(ops, simulate(ops, config, ideal=True), 1)
+    assert stores == [op for op in ops if op.unit == STORE] and completes(order, config)
+    for place, op in enumerate(order):
+        before = sum(one.unit == STORE for one in order[:place])
+        assert all(unit != STORE or need <= before for unit, need in op.waits)
 
 
 def test_small_memories(rng):
