@@ -38,9 +38,12 @@ def kept_of(step, rng):
     return kept
 
 
-def inputs_of(step, batch, rng):
-    """Returns the inputs, targets and factors of positions of a step."""
-    values = {name: round_bfloat16(rng.random((batch, *step.tensors[name].shape)).astype(np.float32)) for name in step.inputs}
+def inputs_of(step, batch, rng, binades=0):
+    """Returns the inputs, targets and factors of positions of a step. Each number of an input is multiplied by a power of two
+    from 2^-binades to 1."""
+    shapes = {name: (batch, *step.tensors[name].shape) for name in step.inputs}
+    values = {name: rng.random(shape) * np.exp2(-rng.integers(0, binades + 1, shape)) for name, shape in shapes.items()}
+    values = {name: round_bfloat16(one.astype(np.float32)) for name, one in values.items()}
     tensor = step.tensors[step.targets]
     labels = rng.integers(0, tensor.channels, (batch, tensor.height, tensor.width))
     values[step.targets] = (labels[..., None] == np.arange(tensor.channels)).astype(bfloat16)
@@ -62,10 +65,10 @@ def wanted(step, inputs, kept, factors, cores=1):
 
 
 def differing(step, found, expected):
-    """Returns {tensor: number of elements whose bits differ} of the logits and of the kept tensors after a step. `found(name)`
-    returns a tensor of the program."""
-    counts = {}
-    for name, after in {step.output: step.output, **step.state}.items():
+    """Returns {tensor: number of elements whose bits differ} of the logits, of the kept tensors and of the sums over the cores of
+    a ring, after a step. `found(name)` returns a tensor of the program."""
+    counts, sums = {}, {stage.start: stage.output for stage in step.stages if stage.ring}
+    for name, after in {step.output: step.output, **step.state, **sums}.items():
         one, other = (np.ascontiguousarray(values) for values in (found(name), expected[after]))
         assert one.dtype == other.dtype and one.shape == other.shape, name
         bits = np.uint32 if one.dtype == np.float32 else np.uint16
@@ -80,7 +83,9 @@ def run_on_model(program, optimizer, rng, steps=2):
     step, kept, batch = program.step, kept_of(program.step, rng), program.batch * program.cores
     memories = [{Region.SCRATCH: bytearray(program.pack(Region.SCRATCH, kept))} for _ in range(program.cores)]
     for number in range(steps):
-        factors, inputs = optimizer.factors(0.1, batch, number + 1), inputs_of(step, batch, rng)
+        factors = optimizer.factors(0.1, batch, number + 1)
+        # Sums of samples of one size are exact: the order of the cores would not matter.
+        inputs = inputs_of(step, batch, rng, 24 if program.cores > 1 else 0)
         shards = shards_of(batch, program.cores)
         for regions, shard in zip(memories, shards):
             own = {name: values[shard] for name, values in inputs.items()}

@@ -71,7 +71,8 @@ class Matrix:
     spread : bool
         True: the tensor has one channel, which is stored in all n lanes.
     interleaved : bool
-        True: the matrix is binary32, and its planes are `[tile][row][half]`, lower halves first, as RING takes them.
+        True: a row of a tile is n binary32 numbers in two vectors, as RING takes them, `[tile][row][channel][half]` with the
+        lower half first.
     """
 
     name: str
@@ -140,7 +141,10 @@ class Matrix:
         channels)."""
         size, first = 2 * self.geometry.n, self.vector
         bits = np.frombuffer(bytes(data[first * size : (first + self.size) * size]), "<u2")
-        bits = bits.reshape(self.halves, self.tiles, self.rows, self.geometry.n).swapaxes(1, 2)
+        if self.interleaved:
+            bits = bits.reshape(self.tiles, self.rows, self.geometry.n, 2).transpose(3, 1, 0, 2)[::-1]
+        else:
+            bits = bits.reshape(self.halves, self.tiles, self.rows, self.geometry.n).swapaxes(1, 2)
         bits = bits.reshape(self.halves, self.rows, -1)[..., : self.channels]
         if self.wide:
             rows = np.ascontiguousarray(bits[0].astype(np.uint32) << np.uint32(16) | bits[1]).view(np.float32)

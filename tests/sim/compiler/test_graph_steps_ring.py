@@ -21,8 +21,9 @@ def _compiled(network, optimizer, batch, cores, *, counted=False, sharded=False,
 
 @pytest.mark.parametrize("cores, optimizer", [(2, Adam(weight_decay=0.01)), (3, Sgd(0.75, 0.01)), *slow((8, Sgd()))])
 def test_dense_networks(rng, cores, optimizer):
-    """Outputs are not a multiple of the cores, a segment exceeds `ring_depth`, and segments extend beyond a matrix."""
-    program = _compiled(dense_network(rng, (5, 13, 2)), optimizer, 2, cores, ring_depth=4)
+    """Outputs are not a multiple of the cores, segments exceed `ring_depth`, and segments of 3 cores extend beyond the 4 rows
+    of a tile."""
+    program = _compiled(dense_network(rng, (5, 13, 4)), optimizer, 4, cores, ring_depth=4)
     run_on_model(program, optimizer, rng)
 
 
