@@ -16,6 +16,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, F
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.autodiff.refusals import REFUSALS
+from amaranth_tpu.sim.backward.refusals import CORE_REFUSALS
 from amaranth_tpu.sim.functions.functions import DEFINITIONS
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
@@ -223,13 +224,18 @@ def boards():
     )
 
 
-#: Generated sections: mark to file and generator.
 def refusals():
     """Returns the networks that training refuses, as a Markdown table."""
     rows = [[operators, text.replace("{}", "...")] for operators, text in REFUSALS.values()]
     return markdown_table(["operators", "message, after the operator and the name of its node"], rows)
 
 
+def core_refusals():
+    """Returns the networks whose steps do not run on a core, as a Markdown table."""
+    return markdown_table(["operators", "message: a step with ... can't be compiled yet"], CORE_REFUSALS.values())
+
+
+#: Generated sections: mark to file and generator.
 SECTIONS = {
     **{
         name: (DATASHEET, make)
@@ -250,6 +256,7 @@ SECTIONS = {
     "boards": (BOARDS_GUIDE, boards),
     "serial": (BOARDS_GUIDE, serial),
     "refusals": (SOFTWARE, refusals),
+    "core-refusals": (SOFTWARE, core_refusals),
 }
 
 
