@@ -12,6 +12,7 @@ from ...ir.errors import ModelError
 from ..messages import first_output, title
 
 __all__ = [
+    "STAND_IN",
     "SymbolicTensor",
     "Step",
     "BatchFixed",
@@ -45,6 +46,9 @@ INTEGERS = (
 
 #: In an index: padding with the lowest number, which only MaxPool can read.
 LOWEST = -2
+
+#: Takes the place of minus infinity where an input decides; the sum of several is finite in bfloat16.
+STAND_IN = -(2.0**120)
 
 _HIDDEN = -4  # in an index: _HIDDEN - i is entry i plus minus infinity, which only Softmax can read
 

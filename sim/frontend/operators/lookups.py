@@ -10,7 +10,7 @@ import numpy as np
 
 from ...fusion.nodes import Input
 from ...ir.errors import ModelError
-from ..index.values import limited, show
+from ..index.values import STAND_IN, limited, show
 
 __all__ = ["looked_up"]
 
@@ -27,8 +27,9 @@ def looked_up(step, table, numbers):
     rows, rest = table.shape[0], table.shape[1:]
     if not table.size:
         raise ModelError(f"{step.title}: its table of {show(table.shape)} is empty")
-    if not np.isfinite(table).all():
-        raise ModelError(f"{step.title}: its table has infinite or NaN values")
+    table, low = table.astype(np.float64), np.isneginf(table)  # minus infinity masks positions, as for a padding token
+    if not np.isfinite(table[~low]).all():
+        raise ModelError(f"{step.title}: its table has infinite or NaN values, other than minus infinity before a Softmax")
     limited(step, numbers.size, *rest)
     depth = prod(rest)
     node = Input(
@@ -36,7 +37,7 @@ def looked_up(step, table, numbers):
         sample=(numbers.size, depth),
         shape=(1, numbers.size, depth),
         places=source.places[numbers.index],
-        table=table.reshape(rows, depth).astype(np.float64),
+        table=np.where(low, STAND_IN, table).reshape(rows, depth),
     )
     index = np.arange(numbers.size * depth).reshape(*numbers.dims, *rest)
-    return replace(numbers.of(node, index), integer=False)
+    return replace(numbers.of(node, index), integer=False, low=bool(low.any()))

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from ...functions.functions import RELU, Function
 from ...fusion.nodes import Affine
 from ...ir.errors import ModelError
-from ..index.values import SymbolicTensor, common, hidden, hide, revealed
+from ..index.values import STAND_IN, SymbolicTensor, common, hidden, hide, revealed
 from ..registry import ELEMENTWISE, operator
 from .elementwise import added, affine, apply_function, broadcast, in_range, product
 from .expressions import unknown
@@ -23,8 +23,7 @@ __all__ = ["added_masks", "masked_sum", "truth_values"]
 #: Constants down to this number behave like minus infinity in a Softmax: the exponential of their distance to a larger number is
 #: 0, unless that number is in the last binade before minus infinity too.
 _LOW = -(2.0**127)
-#: Takes the place of minus infinity where an input decides; the sum of several is finite in bfloat16.
-_STAND_IN = -(2.0**120)
+
 
 
 @operator("IsNaN", group=ELEMENTWISE, counts_from_end=True)
@@ -134,7 +133,7 @@ def _chosen(step, condition, one, two):
     tensors = [side for side in (one, two) if isinstance(side, SymbolicTensor)]
     if not tensors:
         result = affine(step, condition, scale=one - two, shift=two)
-        alone = low and (one != two).all() and (np.maximum(one, two) > _STAND_IN).all() and (one.size, two.size) == (1, 1)
+        alone = low and (one != two).all() and (np.maximum(one, two) > STAND_IN).all() and (one.size, two.size) == (1, 1)
         guard = (inverted if one < two else condition) if alone else None
         return replace(result, low=low, guard=guard and broadcast(step, guard, result.dims, result.batch))
     if len(tensors) == 2:
@@ -155,7 +154,7 @@ def _stood_in(*sides):
     constants = [None if isinstance(side, SymbolicTensor) else side.astype(np.float64) for side in sides]
     low = [constant is not None and np.isneginf(constant).any() for constant in constants]
     return any(low), *(
-        side if constant is None else np.where(np.isneginf(constant), _STAND_IN, in_range(constant))
+        side if constant is None else np.where(np.isneginf(constant), STAND_IN, in_range(constant))
         for side, constant in zip(sides, constants)
     )
 

@@ -58,6 +58,39 @@ def test_rows(rng, tmp_path, kind, type_):
     assert (model.predict(x[:1]) == model.predict(x)[:1]).all()
 
 
+def distances_to_bias(rng, after=("Softmax",)):
+    """Returns the scores of 2 heads with a bias that a table gives for the distance of two positions: id 0 masks a position."""
+    b = inputs(Builder([], opset=17), x=(1, ["n", 2, POSITIONS, POSITIONS]), ids=(TensorProto.INT64, ["n", POSITIONS, POSITIONS]))
+    table = weights(rng, 9, 2)
+    table[0] = -np.inf
+    b.node("Gather", [table, "ids"])
+    b("Transpose", perm=[0, 3, 1, 2])
+    b.node("Add", ["x", b.last])
+    for operator in after:
+        b(operator, **({"axis": -1} if operator == "Softmax" else {}))
+    return b
+
+
+def test_minus_infinity_of_a_table_masks_positions(rng, tmp_path):
+    b = distances_to_bias(rng)
+    b.node("MatMul", [b.last, weights(rng, POSITIONS, 4)])
+    model = tpu.load(b.save(tmp_path))
+    x, near = weights(rng, 3, 2, POSITIONS, POSITIONS), rng.integers(0, 9, (3, POSITIONS, POSITIONS))
+    near[:, range(POSITIONS), range(POSITIONS)] = 1
+    near[0, 0, 1:] = 0
+    right = wanted(tmp_path / "model.onnx", {"x": x, "ids": near})[0]
+    close(model.predict({"x": x, "ids": near}), right)
+    close(model.predict({"x": x, "ids": near}, on="model", core=CORE), right)
+
+
+def test_minus_infinity_of_a_table_is_only_for_softmax(rng, tmp_path):
+    for after in ((), ("Relu",), ("Exp",), ("Neg", "Softmax")):
+        refused(distances_to_bias(rng, after).save(tmp_path), "mask")
+    b = inputs(Builder([]), ids=(TensorProto.INT64, ["n", POSITIONS]))
+    b.node("Gather", [np.array([[1, 2], [np.inf, 0]], np.float32), "ids"])
+    refused(b.save(tmp_path), "infinite or NaN")
+
+
 def test_exact(tmp_path):
     """Every row arrives unchanged where bfloat16 represents it."""
     table = (np.arange(ROWS) % 256 - 128.0).astype(np.float32)[:, None] * np.array([1, -2, 0.5, 0], np.float32)
