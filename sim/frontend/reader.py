@@ -43,6 +43,8 @@ from .validity.ranges import check_ranges
 __all__ = ["read_model", "read_network"]
 
 _OF_HOST = ("TopK", "NonMaxSuppression")  # choices among results, which a host makes after the network
+#: Operators of dynamic quantisation, whose scales depend on the values of each run.
+_QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -171,6 +173,8 @@ def _check_operators_of(nodes):
         known = OPERATORS.get(node.op_type)
         if known and known.domain == ("" if node.domain in ONNX else node.domain):
             continue
+        if node.op_type in _QUANTISED:
+            raise ModelError(f"{title(node)}: is dynamic quantisation; use the model in float32 from before the quantisation")
         if node.domain not in ONNX:
             raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
         if node.op_type in _OF_HOST:

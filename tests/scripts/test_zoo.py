@@ -40,6 +40,19 @@ def test_accepted_and_refused_files_have_rows(wheels, monkeypatch, capsys):
     assert refused["refused"].startswith("operator TopK, node 'best': belongs to the host") and "cycles" not in refused
 
 
+def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
+    """Figures of earlier runs are kept in a file, and the table has a row for each file of the zoo."""
+    models = [ZooModel("some-models", f"{name}.onnx", "images", ("x=1,3,8,8",)) for name in ("image", "other")]
+    monkeypatch.setattr(table, "MODELS", models)
+    measured = []
+    monkeypatch.setattr(table, "_in_process", lambda path, *_: measured.append(path.name) or {"refused": f"no {path.name}"})
+    for name in ("image", "other"):
+        table.zoo(wheels=wheels, only=name, figures=wheels / "figures.json")
+        rows = capsys.readouterr().out
+        assert "no image.onnx" in rows and ("not measured yet" in rows) == (name == "image")
+    assert measured == ["image.onnx", "other.onnx"]
+
+
 def test_missing_wheels_are_named(wheels):
     with pytest.raises(typer.BadParameter, match="nudenet"):
         table.zoo(wheels=wheels)

@@ -286,7 +286,10 @@ def revealed(index):
 def limited(step, *sizes):
     """Raises an error if the product of the sizes of a tensor or of weights is implausibly large."""
     if prod(int(size) for size in sizes) > LIMIT:
-        raise ModelError(f"{step.title}: makes {show(sizes)} values, which is too large")
+        raise ModelError(
+            f"{step.title}: makes {show(sizes)} values, which is too large; "
+            f"choose smaller inputs with --shape, or cut the model before it"
+        )
 
 
 def whole(node):

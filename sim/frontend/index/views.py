@@ -312,7 +312,8 @@ def _gathered(step, source, index):
     if height * width > _MOST_GATHERS or index.max() < 0:
         raise ModelError(
             f"{step.title}: the arrangement of its input's values is not supported; "
-            f"{height} x {width} positions would have to be gathered one by one"
+            f"{height} x {width} positions would have to be gathered one by one; "
+            f"rewrite the Reshape, Transpose or Pad before it, or cut the model before this node"
         )
     parts, taps = [], {place: block_select(source, index[:, *place]) for place in np.ndindex(height, width)}
     if None in taps.values():

@@ -25,7 +25,6 @@ __all__ = ["added_masks", "masked_sum", "truth_values"]
 _LOW = -(2.0**127)
 
 
-
 @operator("IsNaN", group=ELEMENTWISE, counts_from_end=True)
 def not_a_number(step, tensor):
     """Handles IsNaN of a Softmax, with which models replace the shares of rows that are masked completely."""

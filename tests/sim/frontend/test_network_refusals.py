@@ -321,3 +321,12 @@ def test_not_a_model(tmp_path):
         path = tmp_path / name
         path.write_bytes(content)
         refused(path, "not an ONNX model")
+
+
+def test_dynamic_quantisation_is_refused_with_a_way_out(rng, tmp_path):
+    b = Builder(["n", 4])
+    b("DynamicQuantizeLinear", name="quantised")
+    b.nodes[-1].output.extend(["scale", "zero"])
+    b("MatMulInteger", np.ones((4, 3), np.uint8))
+    b("Cast", to=1)
+    refused(b.save(tmp_path), "operator DynamicQuantizeLinear, node 'quantised'", "float32 from before the quantisation")
