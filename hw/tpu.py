@@ -32,6 +32,7 @@ from .lib.hierarchy import instantiate
 from .matmul.matmul_unit import MatmulUnit
 from .ring.ring_guard import RingGuard
 from .ring.ring_unit import RingUnit
+from .spec.instruction import Unit
 from .spec.isa import Region
 from .spec.operations import link_user_layout, matmul_layout, pass_layout, ring_layout, transfer_layout
 from .spec.registers import ADDRESS_WIDTH
@@ -97,22 +98,23 @@ class Tpu(wiring.Component):
         m.submodules.reader = bus(reader := AxiReader(**widths))
         m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=_OUTSTANDING_WRITES))
 
-        transfer, matmul = transfer_layout(config), matmul_layout(config)
-        moves = {"transfer": transfer, "bus_width": config.bus_width, "vector_width": config.vector_width}
+        matmul = matmul_layout(config)
+        loads, tiles, stores = (transfer_layout(config, unit) for unit in (Unit.LOAD, Unit.WEIGHTS, Unit.STORE))
+        moves = {"bus_width": config.bus_width, "vector_width": config.vector_width}
         m.submodules.fetch = fetch = FetchUnit(
             address_width=config.address_width, bus_width=config.bus_width, instruction_bytes=config.instruction_bytes
         )
         m.submodules.decoder = decoder = Decoder(config=config)
         m.submodules.dispatcher = dispatcher = Dispatcher(config=config)
-        m.submodules.load = load = ReadUnit(**moves)
+        m.submodules.load = load = ReadUnit(transfer=loads, **moves)
         m.submodules.weight_credits = credits = WeightCredits(
             address_width=config.address_width,
             tiles=config.weight_fifo_depth,
             tile_beats=config.n * config.beats_per_vector,
             vector_beats=config.beats_per_vector,
         )
-        m.submodules.weights = weights = ReadUnit(**moves, longest=credits.longest)
-        m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
+        m.submodules.weights = weights = ReadUnit(transfer=tiles, **moves, longest=credits.longest)
+        m.submodules.store = store = StoreUnit(transfer=stores, **moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n,
             lead=config.lead,
@@ -143,10 +145,10 @@ class Tpu(wiring.Component):
             "accumulators",
         )
         m.submodules.buffer_port = port = BufferPort(
-            n=config.n, depth=config.unified_buffer_depth, transfer=transfer, ring=config.ring
+            n=config.n, depth=config.unified_buffer_depth, transfer=loads, ring=config.ring
         )
-        m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=transfer)
-        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=transfer, transposes=config.attention)
+        m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=loads)
+        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=tiles, transposes=config.attention)
         m.submodules.stalls = stalls = StallReasons(config=config)
 
         # Host ports.
@@ -191,7 +193,7 @@ class Tpu(wiring.Component):
 
         # The vector port of the unified buffer: loads, results and stores.
         if config.transpose:
-            m.submodules.transposed_loads = transposed = TransposedLoads(n=config.n, transfer=transfer)
+            m.submodules.transposed_loads = transposed = TransposedLoads(n=config.n, transfer=loads)
             connect(m, dispatcher.load, transposed.port)
             connect(m, transposed.load, load.port)
             connect(m, load.vectors, bias_port.load, transposed.i)
@@ -224,7 +226,7 @@ class Tpu(wiring.Component):
             checks = [check.region] if region is Region.MODEL else []
             connect(m, registers.regions[region.value], decoder.regions[region.value], *checks)
 
-        faults, layouts = [load.fault, weights.fault, store.fault], [transfer] * 3
+        faults, layouts = [load.fault, weights.fault, store.fault], [loads, tiles, stores]
         if config.ring:
             ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
             m.submodules.ring_guard = bus(guard := RingGuard())

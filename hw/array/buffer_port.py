@@ -47,7 +47,7 @@ class BufferPort(wiring.Component):
                 "load": In(loads_port(transfer, 16 * n)),
                 "results": In(client_port(row, n)),
                 **({"ring": In(client_port(16, n))} if ring else {}),
-                "store": In(client_port(16, n, writes=False)),
+                "store": In(client_port(row, n, writes=False)),
                 "buffer": Out(memory_port(row, n)),
             }
         )

@@ -37,7 +37,7 @@ class ReadUnit(wiring.Component):
         See :func:`hw.bus.axi_reader.read_client`.
     vectors : loads port, out
         See :func:`hw.spec.memory_ports.loads_port`. `row` starts at the operation's row and rises by 1, or by 2 if `half` is not
-        WHOLE.
+        WHOLE. It is absent if the layout has no `row`.
     fault : unit fault port, out
         An error response: BUS_READ.
     """
@@ -52,7 +52,7 @@ class ReadUnit(wiring.Component):
         self.longest = longest
         address_width = transfer["address"].width
         self._address_width = address_width
-        self._copied = [name for name in ("bias", "half", "transpose") if name in transfer.members]
+        self._copied = [name for name in ("row", "bias", "half", "transpose") if name in transfer.members]
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
@@ -73,7 +73,7 @@ class ReadUnit(wiring.Component):
             longest=self.longest,
         )
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
-        expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", *self._copied)})
+        expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", *self._copied)})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
         connect(m, splitter.o, flipped(self.host.request))
 
@@ -98,7 +98,6 @@ class ReadUnit(wiring.Component):
             converter.i_valid.eq(answer.valid),
             vectors.write.eq(converter.o_valid),
             vectors.vector.eq(converter.o),
-            vectors.row.eq(head.row),
             *(getattr(vectors, name).eq(head[name]) for name in self._copied),
             self.port.done.eq(vectors.write & final),
             self.port.done_slot.eq(head.tag.slot),
@@ -110,5 +109,7 @@ class ReadUnit(wiring.Component):
             m.d.comb += queue.r_en.eq(1)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
         with m.Elif(vectors.write):
-            m.d.sync += [head.row.eq(head.row + step), head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
+            m.d.sync += [head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
+            if "row" in self._copied:
+                m.d.sync += head.row.eq(head.row + step)
         return m

@@ -54,7 +54,7 @@ class StoreUnit(wiring.Component):
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
-                "buffer": Out(client_port(16, vector_width // 16, writes=False)),
+                "buffer": Out(client_port(transfer["row"].shape, vector_width // 16, writes=False)),
                 "host": Out(write_client(self._address_width, bus_width)),
                 "fault": Out(unit_fault_port(transfer)),
             }
@@ -75,7 +75,7 @@ class StoreUnit(wiring.Component):
         # The bursts and the rows of an operation are issued independently.
         tag = self.transfer["tag"].shape
         current = Signal(tag)
-        rows_left = Signal(16)
+        rows_left = Signal(self.transfer["vectors"].shape)
         reading, accept = Signal(), Signal()
         m.d.comb += [
             accept.eq(op.valid & splitter.i.ready & ~reading),

@@ -76,7 +76,7 @@ class TransposedLoads(wiring.Component):
         ]
 
         # Tiles leave in the order of arrival, each to the rows that it arrived with.
-        m.submodules.rows = rows = DelayLine(cycles=self.latency, width=16)
+        m.submodules.rows = rows = DelayLine(cycles=self.latency, width=len(i.row))
         number = Signal(range(n))
         last, count = Signal(), Signal(bits_for(n - 1))
         m.d.comb += [
@@ -89,7 +89,7 @@ class TransposedLoads(wiring.Component):
         ]
         with m.If(transposer.i_valid):
             m.d.sync += number.eq(number + 1)
-        first, present = Signal(16), Signal(16)
+        first, present = Signal.like(i.row), Signal.like(i.row)
         m.d.comb += present.eq(Mux(rows.o_valid, rows.o_data, first))
         with m.If(transposer.o_valid):
             m.d.sync += [first.eq(present), count.eq(count + 1)]

@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -67,13 +67,14 @@ class Dispatcher(wiring.Component):
     def __init__(self, *, config):
         self.config = config
         self.units = units_of(config)
-        self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
+        self.layouts = {unit: transfer_layout(config, Unit[unit.upper()]) for unit in ("load", "weights", "store")}
+        self.layouts |= {"matmul": matmul_layout(config), "activate": activate_layout(config)}
         if config.ring:
             self.layouts["ring"] = ring_layout(config)
         super().__init__(
             {
                 "i": In(stream.Signature(decoded_layout(config))),
-                **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in self.units.items()},
+                **{unit: Out(unit_port(self.layouts[unit])) for unit in self.units},
                 "halted": Out(1),
                 "placed": Out(placed_port(config.in_flight)),
                 "interlock": Out(interlock_port(config.in_flight)),
@@ -179,28 +180,21 @@ class Dispatcher(wiring.Component):
             m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
 
         for index, (unit, kind) in enumerate(self.units.items()):
-            shape = self.layouts[kind]
-            queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=slot.shape(), depth=self.queue_depth)
-            entry = Signal(shape, name=f"{unit}_entry")
+            queue = m.submodules[f"{unit}_queue"] = OperationQueue(slot=slot.shape(), depth=self.queue_depth)
             out = getattr(self, unit).op
-            m.d.comb += [
-                entry.eq(self.i.p[kind]),
-                entry.tag.slot.eq(slot),
-                rooms[unit].eq(queue.w_rdy),
-                queue.w_payload.eq(entry),
-                queue.w_slot.eq(slot),
-            ]
+            self._hold(m, unit, accept, slot, self.i.p[kind])
+            m.d.comb += [rooms[unit].eq(queue.w_rdy), queue.w_slot.eq(slot)]
             if unit == "matmul":
                 m.d.comb += [
                     queue.w_en.eq(accept & mine[index]),
-                    out.payload.eq(queue.r_payload),
+                    out.p.tag.slot.eq(queue.r_slot),
                     out.valid.eq(queue.r_rdy),
                     queue.r_en.eq(queue.r_rdy & out.ready),
                     self.stalls.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
-                # `out` is a register. An operation leaves the queue one cycle after `out` takes it. An operation bypasses the
-                # queue if the queue and `out` are empty and the operation waits for no slot.
+                # The slot in `out` is a register. An operation leaves the queue one cycle after `out` takes it. An operation
+                # bypasses the queue if the queue and `out` are empty and the operation waits for no slot.
                 at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
                 m.d.comb += [
                     at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),
@@ -212,9 +206,9 @@ class Dispatcher(wiring.Component):
                     m.d.sync += out.valid.eq(~out.ready)
                 with m.Elif(queue.r_rdy):
                     ready = ~board.blocked.bit_select(queue.r_slot, 1)
-                    m.d.sync += [out.payload.eq(queue.r_payload), out.valid.eq(ready), offered.eq(ready)]
+                    m.d.sync += [out.p.tag.slot.eq(queue.r_slot), out.valid.eq(ready), offered.eq(ready)]
                 with m.Else():
-                    m.d.sync += [out.payload.eq(entry), out.valid.eq(at_once)]
+                    m.d.sync += [out.p.tag.slot.eq(slot), out.valid.eq(at_once)]
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 
@@ -227,6 +221,21 @@ class Dispatcher(wiring.Component):
             *(self.stalls.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(self.units)),
         ]
         return m
+
+    def _hold(self, m, unit, accept, slot, operation):
+        """Adds the memory of a unit's operations, one for each slot, and drives the unit's port from the slot in the port's tag.
+        `accept` writes `operation`, whose additional fields and bits the unit does not need, to `slot`."""
+        out = getattr(self, unit).op.p
+        kept = data.StructLayout({name: field.shape for name, field in self.layouts[unit] if name != "tag"})
+        m.submodules[f"{unit}_operations"] = held = Memory(shape=kept, depth=self.config.in_flight, init=[])
+        write, read = held.write_port(), held.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(accept),
+            write.addr.eq(slot),
+            read.addr.eq(out.tag.slot),
+            *(write.data[name].eq(operation[name]) for name, _ in kept),
+            *(out[name].eq(read.data[name]) for name, _ in kept),
+        ]
 
     def _by_unit(self, values, unit):
         """Returns the value of `values`, a dict by unit name, for the unit `unit`. The result is undefined for CONTROL."""

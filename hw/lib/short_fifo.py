@@ -37,8 +37,6 @@ class ShortFifo(wiring.Component):
         The FIFO holds an entry. Registered.
     r_data : shape, out
         The first entry.
-    held : depth, out
-        Bit i: the FIFO holds more than i entries. Registered.
     """
 
     def __init__(self, *, shape, depth):
@@ -52,7 +50,6 @@ class ShortFifo(wiring.Component):
                 "r_en": In(1),
                 "r_rdy": Out(1),
                 "r_data": Out(shape),
-                "held": Out(depth),
             }
         )
 
@@ -61,21 +58,22 @@ class ShortFifo(wiring.Component):
         m.submodules.storage = storage = Memory(shape=self.w_data.shape(), depth=self.depth, init=[])
         write, read = storage.write_port(), storage.read_port(domain="comb")
         newest, oldest = Signal(range(self.depth)), Signal(range(self.depth))
+        held = Signal(self.depth)  # bit i: the FIFO holds more than i entries
         with m.If(self.w_en):
             m.d.sync += newest.eq(newest + 1)
         with m.If(self.r_en):
             m.d.sync += oldest.eq(oldest + 1)
         with m.If(self.w_en & ~self.r_en):
-            m.d.sync += self.held.eq((self.held << 1) | 1)
+            m.d.sync += held.eq((held << 1) | 1)
         with m.Elif(self.r_en & ~self.w_en):
-            m.d.sync += self.held.eq(self.held >> 1)
+            m.d.sync += held.eq(held >> 1)
         m.d.comb += [
             write.en.eq(self.w_en),
             write.addr.eq(newest),
             write.data.eq(self.w_data),
             read.addr.eq(oldest),
             self.r_data.eq(read.data),
-            self.w_rdy.eq(~self.held[-1]),
-            self.r_rdy.eq(self.held[0]),
+            self.w_rdy.eq(~held[-1]),
+            self.r_rdy.eq(held[0]),
         ]
         return m

@@ -31,16 +31,13 @@ def loads_port(transfer, vector_width):
     -------
     write : 1, out
         `vector` is valid.
-    row : 16, out
-        Its row in the unified buffer, or, with `bias`, twice its bias row, plus 1 for the second vector of a whole row.
-    bias : 1, out
-        The vector is for the biases.
-    half, transpose : Half and 1, out
-        As in the operation; present if the layout has them.
+    row, bias, half, transpose : out
+        As in the operation; present if the layout has them. `row` is the row of the vector in the unified buffer, or, with
+        `bias`, twice its bias row, plus 1 for the second vector of a whole row.
     vector : vector_width, out
     """
-    kinds = {name: Out(transfer[name].shape) for name in ("bias", "half", "transpose") if name in transfer.members}
-    return Signature({"write": Out(1), "row": Out(16), **kinds, "vector": Out(vector_width)})
+    kinds = {name: Out(transfer[name].shape) for name in ("row", "bias", "half", "transpose") if name in transfer.members}
+    return Signature({"write": Out(1), **kinds, "vector": Out(vector_width)})
 
 
 def vectors_port(n):

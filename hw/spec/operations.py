@@ -5,7 +5,7 @@ from functools import cache
 from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
-from .instruction import INSTRUCTION_WIDTH
+from .instruction import INSTRUCTION_WIDTH, Unit
 from .isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task
 from .registers import MOST_CORES
 
@@ -38,25 +38,26 @@ def instruction_layout():
 
 
 @cache
-def transfer_layout(config):
-    """Returns the layout of LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE.
+def transfer_layout(config, unit=None):
+    """Returns the layout of LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE. With `unit`, one of LOAD, WEIGHTS and STORE, it has only
+    the fields and bits that the operations of this :class:`.Unit` use.
 
     The operation transfers `vectors` vectors from or to host `address`. `row` is the first row on the chip. With `bias`, `row` is
     twice the bias row: a row takes two vectors, or one vector with `half`. Only a core with training has `half`. `transpose`
     applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose.
     """
-    transposes = config.attention or config.transpose
-    return data.StructLayout(
-        {
-            "tag": tag_layout(config),
-            "address": config.address_width,
-            "vectors": 16 + exact_log2(config.n),
-            "row": 16,
-            "bias": 1,
-            **({"half": Half} if config.training else {}),
-            **({"transpose": 1} if transposes else {}),
-        }
-    )
+    rows = config.unified_buffer_depth if unit is Unit.STORE else max(config.unified_buffer_depth, 2 * config.bias_depth)
+    transposes = {Unit.LOAD: config.transpose, Unit.WEIGHTS: config.attention, Unit.STORE: False}
+    fields = {
+        "tag": tag_layout(config),
+        "address": config.address_width,
+        "vectors": bits_for(rows) if unit in (Unit.LOAD, Unit.STORE) else 16 + exact_log2(config.n),
+        **({"row": bits_for(rows - 1)} if unit is not Unit.WEIGHTS else {}),
+        **({"bias": 1} if unit in (None, Unit.LOAD) else {}),
+        **({"half": Half} if unit in (None, Unit.LOAD) and config.training else {}),
+        **({"transpose": 1} if transposes.get(unit, any(transposes.values())) else {}),
+    }
+    return data.StructLayout(fields)
 
 
 @cache

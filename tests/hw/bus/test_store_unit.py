@@ -7,12 +7,13 @@ import pytest
 from amaranth_tpu.hw.bus.burst_splitter import burst_request
 from amaranth_tpu.hw.bus.store_unit import StoreUnit
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
 from suites import all_but
 
-LAYOUT = transfer_layout(Config(n=4))
+LAYOUT = transfer_layout(Config(n=4), Unit.STORE)
 
 
 async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
@@ -20,10 +21,8 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         return {
             "tag": {"slot": number % Config().in_flight},
             "address": rng.randrange(1 << 16) * 8,
-            "bias": 0,
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
-            "row": rng.randrange(1 << 14),
-            "transpose": 0,
+            "row": rng.randrange((1 << LAYOUT["row"].width) - 40),
         }
 
     todo = [entry(number) for number in range(count)]

@@ -6,6 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.bus.transposed_loads import TransposedLoads
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
@@ -14,7 +15,7 @@ SLOTS = Config().in_flight
 
 
 def unit(n):
-    return TransposedLoads(n=n, transfer=transfer_layout(Config(n=n, transpose=True)))
+    return TransposedLoads(n=n, transfer=transfer_layout(Config(n=n, transpose=True), Unit.LOAD))
 
 
 def written(operation, vectors, n):
@@ -28,13 +29,13 @@ def written(operation, vectors, n):
 async def traffic(ports, rng, *, n, count, arrives):
     """Runs `count` random operations with a read unit that delivers the vectors later, and checks order and ends. Returns the
     maximum number of transposing operations in flight."""
-    layout = transfer_layout(Config(n=n, transpose=True))
+    layout = transfer_layout(Config(n=n, transpose=True), Unit.LOAD)
     todo, begun, coming, most = [], 0, [], 0
     for slot in range(count):
         turns = rng.getrandbits(1)
         vectors = n * rng.randrange(1, 4) if turns else rng.randrange(1, 2 * n)
         bias = int(not turns and rng.random() < 0.3)
-        todo.append({"slot": slot % SLOTS, "vectors": vectors, "row": rng.randrange(1 << 15), "transpose": turns, "bias": bias})
+        todo.append({"slot": slot % SLOTS, "vectors": vectors, "row": rng.randrange(1 << 11), "transpose": turns, "bias": bias})
         todo[-1]["data"] = [rng.getrandbits(16 * n) for _ in range(vectors)]
     found, expected, ends, wanted = [], [], [], []
     for one in todo:

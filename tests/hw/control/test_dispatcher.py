@@ -36,7 +36,7 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
-    """Returns a random decoded instruction for one of `units`. `operations` has the layouts of the instructions. `spaces` has
+    """Returns a random decoded instruction for one of `units`. `operations` has the layout of each kind of operation. `spaces` has
     the memories and their depths."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
@@ -58,8 +58,9 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     ends with probability `ends`. No instruction ends until `least` units have been busy at once, except in cycles in which
     nothing can issue."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
+    decoded = {kind: whole[kind].shape for kind in units.values()}
     depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
-    kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))
+    kinds = decoded, units, list(zip(SPACES, (1 << 32, *depths)))
     todo = [random_instruction(rng, number, *kinds, space=space, density=density, control=control) for number in range(count)]
     todo.append({**random_instruction(rng, count, *kinds, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
@@ -121,11 +122,12 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             moved = True
         for unit, kind in units.items():
             if ports.get(f"{unit}__op__valid") and ports.get(f"{unit}__op__ready"):
-                entry = unpack(layouts[kind], ports.get(f"{unit}__op__payload"))
-                tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
+                layout = layouts[unit]
+                entry = unpack(layout, ports.get(f"{unit}__op__payload"))
+                tag = unpack(layout["tag"].shape, entry["tag"])
                 number = expected[unit].pop(0)
                 assert tag["slot"] == slot_of[number], f"{unit}: instruction {number} out of order, or in another slot"
-                right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
+                right = {name: todo[number][kind][name] & (1 << field.width) - 1 for name, field in layout if name != "tag"}
                 assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
                 assert tag["slot"] not in {**running, **handed}, "a slot is used twice"
                 if unit == "matmul":

@@ -23,7 +23,7 @@ SPLITTER = {"address_width": 32, "beats_width": 8}
         (lambda: UnifiedBuffer(n=4, depth=16, skew=0), "skew must be at least 1, not 0"),
         (lambda: WeightFifo(n=4, tiles=6, skew=1), "tiles must be a power of two, at least 2, not 6"),
         (lambda: WeightFifo(n=4, tiles=1, skew=1), "tiles must be a power of two, at least 2, not 1"),
-        (lambda: OperationQueue(payload=8, slot=2, depth=3), "depth must be a power of two, at least 2, not 3"),
+        (lambda: OperationQueue(slot=2, depth=3), "depth must be a power of two, at least 2, not 3"),
         (lambda: AxiReader(**BUS, outstanding=12), "outstanding must be a power of two, at least 2, not 12"),
         (lambda: AxiReader(**BUS, load_limit=31), "load_limit must be at least 32, not 31"),
         (lambda: BurstSplitter(**SPLITTER, bus_bytes=256), "bus_bytes must be a power of two, from 1 to 128, not 256"),
