@@ -213,7 +213,7 @@ class Tpu(wiring.Component):
         connect(m, dispatcher.stalls, stalls.dispatch)
         connect(m, stalls.o, run.array)
         m.d.comb += [
-            self._running.eq(run.running),
+            self._stopped.eq(run.stopped),
             self.irq.eq(run.irq),
             stalls.shifting.eq(weight_fifo.shifting),
             run.progress.eq(matmul_unit.sums.write | dispatcher.placed.valid | activation.moves),
@@ -248,13 +248,13 @@ class Tpu(wiring.Component):
         The reset of `array` has its own register, since the array spreads over the whole FPGA. Nothing enters the array in the
         first cycle of a run.
         """
+        self._stopped = Signal()
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
         m.domains.array = array = ClockDomain("array")
         bus.clk = sync.clk = array.clk = self.aclk
-        self._running = Signal()
-        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
-        m.d.bus += array.rst.eq(~self._running)
+        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(self._stopped)]
+        m.d.bus += array.rst.eq(self._stopped)
 
     def _connect_ring(self, m, ring, guard, registers, run, dispatcher, decoder, port):
         """Connects the ring unit, and the guard that refuses RING."""

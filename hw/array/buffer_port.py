@@ -61,15 +61,17 @@ class BufferPort(wiring.Component):
             *([self.ring.operand.eq(buffer.operand)] if self.has_ring else []),
         ]
         loading, asked = Signal(), results.write | results.read
+        free = Signal(init=1)  # equals ~loading, with a low fan-out: for the grants, which are on the critical path
         row, vector = Signal.like(load.row, reset_less=True), Signal.like(load.vector, reset_less=True)
-        m.d.sync += [loading.eq(load.write & ~load.bias), row.eq(load.row), vector.eq(load.vector)]
+        coming = load.write & ~load.bias
+        m.d.sync += [loading.eq(coming), free.eq(~coming), row.eq(load.row), vector.eq(load.vector)]
         if self.has_ring:
-            results, asked = self._with_ring(m, results, self.ring, ~loading)
+            results, asked = self._with_ring(m, results, self.ring, free)
         m.d.comb += [
-            *([] if self.has_ring else [results.grant.eq(~loading)]),
-            store.grant.eq(~loading & ~asked),
+            *([] if self.has_ring else [results.grant.eq(free)]),
+            store.grant.eq(free & ~asked),
             buffer.write.eq(loading | results.write),
-            buffer.read.eq(~loading & (results.read | (store.read & ~asked))),
+            buffer.read.eq(free & (results.read | (store.read & ~asked))),
             buffer.address.eq(Mux(loading, row, Mux(asked, results.row, store.row))),
             buffer.vector.eq(Mux(loading, vector, results.vector)),
         ]

@@ -1,6 +1,6 @@
 """A core with its memory and a serial bridge to both: a system that needs only a clock and a serial line, on any board."""
 
-from amaranth import ClockSignal, Module, Mux, ResetSignal
+from amaranth import ClockSignal, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import exact_log2
@@ -60,9 +60,11 @@ class SerialSystem(wiring.Component):
         )
         connect(m, core.m_axi_read, memory.read)
         connect(m, core.m_axi_write, memory.write)
+        running = Signal()  # a register, since the reset has many readers
+        m.d.sync += running.eq(1)
         m.d.comb += [
             core.aclk.eq(ClockSignal()),
-            core.aresetn.eq(~ResetSignal()),
+            core.aresetn.eq(running),
             bridge.rx.eq(self.rx),
             self.tx.eq(bridge.tx),
             self.busy.eq(bridge.busy),

@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 from ..lib.checks import check_power_of_two
 from ..spec.run_ports import manager_port
 from .axi import BUFFERABLE, INCR, OKAY, axi4_read_signature
-from .burst_splitter import MAX_BURST, burst_request
+from .burst_splitter import MAX_BURST, burst_request, length_field
 from .transaction_id import id_port
 
 __all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS", "read_client"]
@@ -146,7 +146,7 @@ class AxiReader(wiring.Component):
             m.d.comb += chosen.eq(CLIENTS.index("weights"))
         request = Array(client.request.payload for client in clients)[chosen]
         with m.If(free):
-            m.d.sync += [bus.arvalid.eq(asking), bus.araddr.eq(request.address), bus.arlen.eq(request.beats - 1)]
+            m.d.sync += [bus.arvalid.eq(asking), bus.araddr.eq(request.address), bus.arlen.eq(length_field(request.beats))]
 
         # Data does not stall requests, so without a limit a long load would queue up before urgent weights. In the cycle of a
         # grant, `full` counts the burst as one of the greatest length; `taken` adds its actual beats one cycle later.

@@ -7,7 +7,7 @@ from amaranth.utils import exact_log2
 
 from ..spec.run_ports import manager_port
 from .axi import BUFFERABLE, INCR, OKAY, axi4_write_signature
-from .burst_splitter import MAX_BURST, burst_request
+from .burst_splitter import MAX_BURST, burst_request, length_field
 from .transaction_id import id_port
 
 __all__ = ["AxiWriter", "write_client"]
@@ -118,7 +118,7 @@ class AxiWriter(wiring.Component):
         with m.If(take):
             m.d.sync += bus.awvalid.eq(1)
         with m.If(client.burst.ready):
-            m.d.sync += [bus.awaddr.eq(client.burst.p.address), bus.awlen.eq(client.burst.p.beats - 1)]
+            m.d.sync += [bus.awaddr.eq(client.burst.p.address), bus.awlen.eq(length_field(client.burst.p.beats))]
 
         # Data channel: one register, written in each cycle in which it is free, with or without data. While draining, beats
         # without strobes replace the data.

@@ -2,14 +2,14 @@
 
 from functools import cache
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
 from ..lib.checks import check_power_of_two
 
-__all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
+__all__ = ["BurstSplitter", "transfer_request", "burst_request", "length_field", "MAX_BURST"]
 
 #: Most beats of a burst: short enough that three readers share the bus fairly.
 MAX_BURST = 16
@@ -26,6 +26,11 @@ def burst_request(address_width):
     """Returns the layout of a burst: its address, 1 to `MAX_BURST` beats, and `last`, which marks the last burst of a
     transfer."""
     return data.StructLayout({"address": address_width, "beats": bits_for(MAX_BURST), "last": 1})
+
+
+def length_field(beats):
+    """Returns `beats` - 1, the length of a burst as AXI counts it, without a carry chain."""
+    return Cat(bit ^ ~beats[:index].any() for index, bit in enumerate(beats))[: bits_for(MAX_BURST - 1)]
 
 
 class BurstSplitter(wiring.Component):
@@ -80,6 +85,7 @@ class BurstSplitter(wiring.Component):
         span = Signal(max(len(beats), block_bits) + 1)
         behind = Signal(len(span) - block_bits)
         busy, last = Signal(), Signal()
+        free = Signal(init=1)  # equals ~busy; each of the two has a lower fan-out than one would have
         m.d.comb += [
             span.eq(beats + (new[:block_bits].as_unsigned() - 1)),
             # equals span < longest, without the carry chain of `span`
@@ -88,11 +94,12 @@ class BurstSplitter(wiring.Component):
             self.o.p.address[beat_bits + block_bits :].eq(block),
             self.o.p.address[beat_bits : beat_bits + block_bits].eq(first),
             self.o.p.last.eq(last),
-            self.i.ready.eq(~busy),
+            self.i.ready.eq(free),
         ]
-        with m.If(~busy):
+        with m.If(free):
             m.d.sync += [
                 busy.eq(self.i.valid),
+                free.eq(~self.i.valid),
                 block.eq(new[block_bits:]),
                 first.eq(new),
                 end.eq(span),
@@ -101,6 +108,13 @@ class BurstSplitter(wiring.Component):
                 self.o.p.beats.eq(Mux(single, beats, self.longest - new[:block_bits])),
             ]
         with m.Elif(self.o.ready):
-            m.d.sync += [busy.eq(~last), block.eq(block + 1), first.eq(0), behind.eq(behind - 1), last.eq(behind == 1)]
+            m.d.sync += [
+                busy.eq(~last),
+                free.eq(last),
+                block.eq(block + 1),
+                first.eq(0),
+                behind.eq(behind - 1),
+                last.eq(behind == 1),
+            ]
             m.d.sync += self.o.p.beats.eq(Mux(behind == 1, end + 1, self.longest))
         return m

@@ -1,10 +1,11 @@
 """The unit that executes LOAD, LOAD_BIAS and LOAD_WEIGHTS: it moves data from host memory to the core."""
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, fifo, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
+from ..lib.short_fifo import ShortFifo
 from ..lib.width_converter import WidthConverter
 from ..spec.isa import Fault, Half
 from ..spec.memory_ports import loads_port
@@ -74,26 +75,23 @@ class ReadUnit(wiring.Component):
         )
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
         expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", *self._copied)})
-        m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
+        m.submodules.expected = queue = ShortFifo(shape=expected, depth=self.under_way)
         connect(m, splitter.o, flipped(self.host.request))
 
-        entry = Signal(expected)
         m.d.comb += [
             splitter.i.p.address.eq(op.p.address),
             splitter.i.p.beats.eq(op.p.vectors << exact_log2(ratio)),
             splitter.i.valid.eq(op.valid & queue.w_rdy),
             op.ready.eq(splitter.i.ready & queue.w_rdy),
-            *(entry[name].eq(op.p[name]) for name, _ in expected),
-            queue.w_data.eq(entry.as_value()),
+            *(queue.w_data[name].eq(op.p[name]) for name, _ in expected),
             queue.w_en.eq(op.valid & op.ready),
         ]
 
         # The oldest operation, with its remaining vectors; `final` is 1 if one vector remains.
-        coming, head = Signal(expected), Signal(expected)
+        coming, head = queue.r_data, Signal(expected)
         present, final = Signal(), Signal()
         step = Mux(vectors.half == Half.WHOLE, 1, 2) if "half" in self._copied else 1
         m.d.comb += [
-            coming.as_value().eq(queue.r_data),
             converter.i.eq(answer.data),
             converter.i_valid.eq(answer.valid),
             vectors.write.eq(converter.o_valid),
@@ -106,7 +104,7 @@ class ReadUnit(wiring.Component):
             self.fault.slot.eq(head.tag.slot),
         ]
         with m.If(self.port.done | ~present):
-            m.d.comb += queue.r_en.eq(1)
+            m.d.comb += queue.r_en.eq(queue.r_rdy)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
         with m.Elif(vectors.write):
             m.d.sync += [head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]

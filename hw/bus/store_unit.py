@@ -1,7 +1,7 @@
 """The unit that executes STORE: it moves data from the unified buffer to host memory."""
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, fifo, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -29,7 +29,7 @@ class StoreUnit(wiring.Component):
     bus_width, vector_width : int
         Bits; a vector is a whole number of beats.
     outstanding : int
-        Most bursts in flight.
+        Most bursts in flight, a power of two, at least 2.
 
     Members
     -------
@@ -131,18 +131,16 @@ class StoreUnit(wiring.Component):
 
         # Responses arrive in the order of the bursts.
         owner = data.StructLayout({"tag": tag, "last": 1})
-        m.submodules.owners = owners = fifo.SyncFIFOBuffered(width=owner.size, depth=self.outstanding)
-        asked, oldest = Signal(owner), Signal(owner)
+        m.submodules.owners = owners = ShortFifo(shape=owner, depth=self.outstanding)
+        oldest = owners.r_data
         m.d.comb += [
             host.burst.payload.eq(splitter.o.payload),
             host.burst.valid.eq(splitter.o.valid & owners.w_rdy),
             splitter.o.ready.eq(host.burst.ready & owners.w_rdy),
-            asked.tag.eq(current),
-            asked.last.eq(splitter.o.p.last),
-            owners.w_data.eq(asked.as_value()),
+            owners.w_data.tag.eq(current),
+            owners.w_data.last.eq(splitter.o.p.last),
             owners.w_en.eq(splitter.o.valid & splitter.o.ready),
             owners.r_en.eq(host.answered),
-            oldest.as_value().eq(owners.r_data),
             self.port.done.eq(host.answered & oldest.last),
             self.port.done_slot.eq(oldest.tag.slot),
             self.fault.valid.eq(host.error),

@@ -52,7 +52,9 @@ class RunControl(wiring.Component):
     ring : ring events, in
         See :func:`hw.spec.run_ports.ring_events`. Only in a core with a ring.
     running : 1, out
-        Releases the units from reset.
+        A run is active: the units are not in reset.
+    stopped : 1, out
+        Equals ~`running`. It is a register too, since it resets most registers of the core.
     state : run state, out
         See :func:`hw.spec.run_ports.run_state`.
     irq : 1, out
@@ -73,6 +75,7 @@ class RunControl(wiring.Component):
                 "present_pc": In(32),
                 **({"ring": In(ring_events())} if config.ring else {}),
                 "running": Out(1),
+                "stopped": Out(1, init=1),
                 "state": Out(run_state()),
                 "irq": Out(1),
             }
@@ -137,7 +140,7 @@ class RunControl(wiring.Component):
 
         m.d.comb += [
             registers.active.eq(state != State.IDLE),
-            *(manager.flush.eq(~self.running) for manager in (reader, writer)),
+            *(manager.flush.eq(self.stopped) for manager in (reader, writer)),
             self.state.active.eq(registers.active),
             self.state.faulted.eq(registers.faulted),
             self.state.reset.eq(registers.reset),
@@ -155,7 +158,7 @@ class RunControl(wiring.Component):
                     m.d.comb += clear.eq(1)
                     m.d.sync += [
                         state.eq(Mux(registers.quiet & ~ran, State.RUN, State.QUIET)),
-                        self.running.eq(registers.quiet & ~ran),
+                        *self._run(registers.quiet & ~ran),
                         registers.done.eq(0),
                         registers.cycles.eq(0),
                         *(counter.eq(0) for counter, _ in counts),
@@ -164,15 +167,15 @@ class RunControl(wiring.Component):
                 with m.If(expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(registers.quiet):
-                    m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
+                    m.d.sync += [state.eq(State.RUN), *self._run(1)]
             with m.Case(State.RUN):
                 with m.If(self.fault.valid | expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.halted):
-                    m.d.sync += [state.eq(State.IDLE), self.running.eq(0), registers.done.eq(1), registers.pending.eq(1)]
+                    m.d.sync += [state.eq(State.IDLE), *self._run(0), registers.done.eq(1), registers.pending.eq(1)]
 
         with m.If(fail):
-            m.d.sync += [state.eq(State.IDLE), self.running.eq(0), registers.faulted.eq(1), registers.pending.eq(1)]
+            m.d.sync += [state.eq(State.IDLE), *self._run(0), registers.faulted.eq(1), registers.pending.eq(1)]
             with m.If(self.running & self.fault.valid):
                 m.d.sync += [registers.fault_cause.eq(self.fault.cause), registers.fault_pc.eq(self.fault.pc)]
             with m.Else():
@@ -180,7 +183,7 @@ class RunControl(wiring.Component):
         with m.If(registers.reset):
             m.d.sync += [
                 state.eq(State.IDLE),
-                self.running.eq(0),
+                *self._run(0),
                 registers.done.eq(0),
                 registers.faulted.eq(0),
                 registers.pending.eq(0),
@@ -188,3 +191,7 @@ class RunControl(wiring.Component):
                 registers.fault_pc.eq(0),
             ]
         return m
+
+    def _run(self, now):
+        """Returns the statements that set `running` and `stopped`."""
+        return [self.running.eq(now), self.stopped.eq(Mux(now, 0, 1))]

@@ -248,7 +248,8 @@ class SpanExtents(wiring.Component):
         elif tall:
             format_ = word[tall[0]].format
             high = [format_ == code.value for code in Format if code.height == 2] if len(format_) > 1 else [format_]
-            rows = rows << (word.one_of(*tall) & functools.reduce(operator.or_, high))
+            is_tall = functools.reduce(operator.or_, high)
+            rows = rows << (is_tall if len(tall) == len(group) else word.one_of(*tall) & is_tall)
         return rows
 
     def _take_later(self, m, word, last):

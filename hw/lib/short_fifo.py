@@ -43,14 +43,7 @@ class ShortFifo(wiring.Component):
         check_power_of_two("depth", depth, 2)
         self.depth = depth
         super().__init__(
-            {
-                "w_en": In(1),
-                "w_rdy": Out(1),
-                "w_data": In(shape),
-                "r_en": In(1),
-                "r_rdy": Out(1),
-                "r_data": Out(shape),
-            }
+            {"w_en": In(1), "w_rdy": Out(1), "w_data": In(shape), "r_en": In(1), "r_rdy": Out(1), "r_data": Out(shape)}
         )
 
     def elaborate(self, platform):

@@ -28,15 +28,17 @@ class SkidBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         second, waiting = Signal.like(self.i.payload), Signal()
-        m.d.comb += self.i.ready.eq(~waiting)
-        with m.If(~waiting):
+        free = Signal(init=1)  # equals ~waiting; each of the two has a lower fan-out than one would have
+        m.d.comb += self.i.ready.eq(free)
+        with m.If(free):
             m.d.sync += second.eq(self.i.payload)
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += [
                 self.o.payload.eq(Mux(waiting, second, self.i.payload)),
                 self.o.valid.eq(waiting | self.i.valid),
                 waiting.eq(0),
+                free.eq(1),
             ]
         with m.Else():
-            m.d.sync += waiting.eq(waiting | self.i.valid)
+            m.d.sync += [waiting.eq(waiting | self.i.valid), free.eq(free & ~self.i.valid)]
         return m

@@ -13,7 +13,6 @@ async def traffic(ports, rng, *, offers, takes, depth):
     for cycle in range(1000):
         await ports.settle()
         assert (ports.get("w_rdy"), ports.get("r_rdy")) == (len(held) < depth, bool(held)), f"cycle {cycle}"
-        assert ports.get("held") == (1 << len(held)) - 1, f"cycle {cycle}"
         assert not held or ports.get("r_data") == held[0], f"cycle {cycle}"
         levels.add(len(held))
         word = rng.getrandbits(12)
