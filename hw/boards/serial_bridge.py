@@ -4,12 +4,11 @@ from amaranth import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..bus.axi import OKAY, axi4_lite_signature
 from ..lib.memories import NO_COLLISIONS
-from ..lib.skid_buffer import SkidBuffer
 from ..spec.serial_protocol import ANSWER, BRIDGE_IDENTIFIER, BRIDGE_VERSION, IDENTITY, REQUEST, Operation, Status
 from .uart import UartReceiver, UartTransmitter
 
@@ -77,8 +76,6 @@ class SerialBridge(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(step=self.step)
         m.submodules.transmitter = transmitter = UartTransmitter(step=self.step)
-        m.submodules.outgoing = outgoing = SkidBuffer(payload=8)
-        connect(m, outgoing.o, transmitter.i)
         # Two halves: block RAMs of 16 bits can include the registers after them.
         halves = [Memory(shape=16, depth=self.words, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
         m.submodules.buffer_low, m.submodules.buffer_high = halves
@@ -267,11 +264,11 @@ class SerialBridge(wiring.Component):
                     end(Status.BUS_TIMEOUT)
 
             with m.State("ANSWER"):
-                m.d.comb += [restart.eq(1), outgoing.i.payload.eq(ANSWER), outgoing.i.valid.eq(1)]
+                m.d.comb += [restart.eq(1), transmitter.i.payload.eq(ANSWER), transmitter.i.valid.eq(1)]
                 with m.If(writing | (status != Status.OK)):
                     m.d.sync += count.eq(0)
                 m.d.sync += [position.eq(0), fetched.eq(0), place.eq(0)]
-                with m.If(outgoing.i.ready):
+                with m.If(transmitter.i.ready):
                     m.next = "ANSWER_HEAD"
 
             with m.State("ANSWER_HEAD"):
@@ -280,9 +277,9 @@ class SerialBridge(wiring.Component):
 
             with m.State("SEND"):
                 m.d.comb += [
-                    outgoing.i.payload.eq(word[:8]),
-                    outgoing.i.valid.eq(~complete),
-                    moved.eq(outgoing.i.valid & outgoing.i.ready),
+                    transmitter.i.payload.eq(word[:8]),
+                    transmitter.i.valid.eq(~complete),
+                    moved.eq(transmitter.i.valid & transmitter.i.ready),
                 ]
                 with m.If(complete):
                     m.next = "SUM"

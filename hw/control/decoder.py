@@ -80,7 +80,8 @@ class Decoder(wiring.Component):
         word = InstructionWord(self.config, bits, match)
         m.submodules.extents = extents = SpanExtents(config=self.config)
         m.d.comb += [extents.word.eq(bits), extents.match.eq(match)]
-        legal, counts = check_word(word)
+        filled = Signal(INSTRUCTION_WIDTH // 8)  # bytes of the word that are not 0
+        legal, counts = check_word(word, filled)
         # One register per opcode. The verdict selects by the opcode of the word after these registers.
         checked_legal = {opcode: Signal(name=f"legal_{opcode.name.lower()}", reset_less=True) for opcode in legal}
         checked_counts = {opcode: Signal(name=f"counts_{opcode.name.lower()}", reset_less=True) for opcode in counts}
@@ -99,6 +100,7 @@ class Decoder(wiring.Component):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
                     m.d.sync += [bits.eq(self.i.p.word), self.fault.pc.eq(self.i.p.pc)]
+                    m.d.sync += filled.eq(Cat(self.i.p.word.word_select(byte, 8).any() for byte in range(len(filled))))
                     m.d.sync += [match[name].eq(now) for name, now in match_word(self.config, self.i.p.word).items()]
                     m.d.sync += unread.eq(Cat(self.i.p.overrun, self.i.p.failed))
                     if self.config.training:  # registered: 1 in CHECK

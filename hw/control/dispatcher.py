@@ -182,8 +182,12 @@ class Dispatcher(wiring.Component):
         for index, (unit, kind) in enumerate(self.units.items()):
             queue = m.submodules[f"{unit}_queue"] = OperationQueue(slot=slot.shape(), depth=self.queue_depth)
             out = getattr(self, unit).op
-            self._hold(m, unit, accept, slot, self.i.p[kind])
+            # The transfers have registers for the whole operation: a splitter computes the length of its first burst.
+            at = queue.r_slot if unit in on_bus else out.p.tag.slot
+            held = self._hold(m, unit, accept, slot, self.i.p[kind], at)
             m.d.comb += [rooms[unit].eq(queue.w_rdy), queue.w_slot.eq(slot)]
+            if unit not in on_bus:
+                m.d.comb += [out.p[name].eq(value) for name, value in held.items()]
             if unit == "matmul":
                 m.d.comb += [
                     queue.w_en.eq(accept & mine[index]),
@@ -207,8 +211,12 @@ class Dispatcher(wiring.Component):
                 with m.Elif(queue.r_rdy):
                     ready = ~board.blocked.bit_select(queue.r_slot, 1)
                     m.d.sync += [out.p.tag.slot.eq(queue.r_slot), out.valid.eq(ready), offered.eq(ready)]
+                    if unit in on_bus:
+                        m.d.sync += [out.p[name].eq(value) for name, value in held.items()]
                 with m.Else():
                     m.d.sync += [out.p.tag.slot.eq(slot), out.valid.eq(at_once)]
+                    if unit in on_bus:
+                        m.d.sync += [out.p[name].eq(self.i.p[kind][name]) for name in held]
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 
@@ -222,20 +230,19 @@ class Dispatcher(wiring.Component):
         ]
         return m
 
-    def _hold(self, m, unit, accept, slot, operation):
-        """Adds the memory of a unit's operations, one for each slot, and drives the unit's port from the slot in the port's tag.
+    def _hold(self, m, unit, accept, slot, operation, at):
+        """Adds the memory of a unit's operations, one for each slot. Returns the fields of the operation in slot `at`, by name.
         `accept` writes `operation`, whose additional fields and bits the unit does not need, to `slot`."""
-        out = getattr(self, unit).op.p
         kept = data.StructLayout({name: field.shape for name, field in self.layouts[unit] if name != "tag"})
         m.submodules[f"{unit}_operations"] = held = Memory(shape=kept, depth=self.config.in_flight, init=[])
         write, read = held.write_port(), held.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(accept),
             write.addr.eq(slot),
-            read.addr.eq(out.tag.slot),
+            read.addr.eq(at),
             *(write.data[name].eq(operation[name]) for name, _ in kept),
-            *(out[name].eq(read.data[name]) for name, _ in kept),
         ]
+        return {name: read.data[name] for name, _ in kept}
 
     def _by_unit(self, values, unit):
         """Returns the value of `values`, a dict by unit name, for the unit `unit`. The result is undefined for CONTROL."""

@@ -9,8 +9,14 @@ from amaranth.utils import exact_log2
 __all__ = ["check_word"]
 
 
-def check_word(word):
+def check_word(word, filled):
     """Adds the logic for the checks of an :class:`.InstructionWord`, and returns their results.
+
+    Parameters
+    ----------
+    word : InstructionWord
+    filled : Signal
+        One bit for each byte of the word: the byte is not 0.
 
     Returns
     -------
@@ -20,6 +26,13 @@ def check_word(word):
     counts : dict of Value
         By opcode, like `legal`. 1 if no count is 0, no count exceeds its maximum in the core, and rows of tiles are whole tiles.
     """
+
+    def any_of(mask):
+        """Returns a value that is 1 if a bit of the word is set at a 1 of `mask`."""
+        whole = [byte for byte in range(len(filled)) if ~mask >> 8 * byte & 0xFF == 0]
+        rest = mask & ~sum(0xFF << 8 * byte for byte in whole)
+        return Cat(*(filled[byte] for byte in whole), *(bit for place, bit in enumerate(word.bits) if rest >> place & 1)).any()
+
     legal, counts = {}, {}
     for opcode, record in word.records.items():
         view = word[opcode]
@@ -33,6 +46,7 @@ def check_word(word):
         if record.tiled in record.widths:
             whole = [~view[record.tiled] | ~view.rows[: exact_log2(word.config.n)].any()]
         most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
-        legal[opcode] = ~(word.bits & record.reserved).any() & codes & lanes
-        counts[opcode] = Cat(*(view[name].any() for name in record.counts), *most, *whole).all()
+        count_masks = [(1 << field.width) - 1 << field.first for field in record.fields if field.name in record.counts]
+        legal[opcode] = ~any_of(record.reserved) & codes & lanes
+        counts[opcode] = Cat(*(any_of(mask) for mask in count_masks), *most, *whole).all()
     return legal, counts

@@ -28,9 +28,9 @@ class SkidBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         second, waiting = Signal.like(self.i.payload), Signal()
-        free = Signal(init=1)  # equals ~waiting; each of the two has a lower fan-out than one would have
+        free = Signal(init=1)  # equals ~waiting, with a low fan-out
         m.d.comb += self.i.ready.eq(free)
-        with m.If(free):
+        with m.If(~waiting):
             m.d.sync += second.eq(self.i.payload)
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += [

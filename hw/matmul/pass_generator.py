@@ -35,6 +35,7 @@ class PassGenerator(wiring.Component):
         outer_buffer, outer_acc, bias = Signal.like(op.buffer), Signal.like(op.acc), Signal.like(op.bias)
         left0 = Signal.like(op.tiles0)
         last0, last1, single0 = Signal(), Signal(), Signal()
+        final = Signal()  # equals last0 & last1, without logic before `i.ready`
 
         # `op.buffer`, `op.acc` and `bias` are the addresses of the current pass, `outer_*` the addresses of the first pass of the
         # current outer iteration; `op.tiles1` counts the outer iterations that remain.
@@ -44,16 +45,17 @@ class PassGenerator(wiring.Component):
             self.o.p.acc.eq(op.acc),
             self.o.p.bias.eq(bias),
             self.o.p.end.eq(op.acc + op.rows),
-            self.o.p.last.eq(last0 & last1),
+            self.o.p.last.eq(final),
             self.o.p.slot.eq(op.tag.slot),
             *(self.o.p[name].eq(op[name]) for name in self._copied),
-            self.i.ready.eq(~busy | (self.o.ready & last0 & last1)),
+            self.i.ready.eq(~busy | (self.o.ready & final)),
         ]
         with m.If(self.o.valid & self.o.ready):
             with m.If(~last0):
                 m.d.sync += [
                     left0.eq(left0 - 1),
                     last0.eq(left0 == 2),
+                    final.eq((left0 == 2) & last1),
                     op.buffer.eq(op.buffer + op.tiles0_stride),
                     op.acc.eq(op.acc + op.tiles0_acc_stride),
                     bias.eq(bias + 1),
@@ -64,6 +66,7 @@ class PassGenerator(wiring.Component):
                     last0.eq(single0),
                     op.tiles1.eq(op.tiles1 - 1),
                     last1.eq(op.tiles1 == 2),
+                    final.eq(single0 & (op.tiles1 == 2)),
                     op.buffer.eq(outer_buffer + op.tiles1_stride),
                     op.acc.eq(outer_acc + op.tiles1_acc_stride),
                     bias.eq(op.bias),
@@ -81,5 +84,6 @@ class PassGenerator(wiring.Component):
                 last0.eq(self.i.p.tiles0 == 1),
                 single0.eq(self.i.p.tiles0 == 1),
                 last1.eq(self.i.p.tiles1 == 1),
+                final.eq((self.i.p.tiles0 == 1) & (self.i.p.tiles1 == 1)),
             ]
         return m

@@ -36,8 +36,8 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
-    """Returns a random decoded instruction for one of `units`. `operations` has the layout of each kind of operation, `spaces` the
-    depth of each memory."""
+    """Returns a random decoded instruction for one of `units`. `operations` has the layout of each kind of operation, and
+    `spaces` the depth of each memory."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,
