@@ -197,7 +197,7 @@ class StepEmitter(Emitter):
         if tile.region is Region.SCRATCH:
             number = self.issued[op.unit]
             needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
-            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs.tolist())):
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
                 return False
         op.rows += size
         op.fields["rows"] = op.rows

@@ -151,6 +151,11 @@ class Candidate:
         self.cycles = sum(op.passes * op.rows for op in matmuls)
         self.passes = sum(op.passes for op in matmuls)
 
+    @property
+    def content(self):
+        """Returns a hash of the instructions and of their dependencies."""
+        return hash(tuple((op.opcode, *op.fields.items(), *op.waits, op.stage) for op in self.ops))
+
     @cached_property
     def timeline(self):
         """Returns the ideal timeline: the start times of the instructions if dispatch cost no cycles. A fast search estimates
@@ -327,9 +332,9 @@ def _joined(parts, usual, few, config, trials):
     `{(divisor of the accumulators, divisor of the buffer): runs}`; the runs `usual` cover all stages.
 
     Each run is simulated alone, with `APART`, `FAR_APART` and `IN_TURN`, until the budget is spent. Runs of equal branches are
-    simulated only with `IN_TURN`.
+    simulated only with `IN_TURN`. A simulation ends early if other runs cover the same stages in no more cycles.
     """
-    left = _PART_PASSES
+    left, seen, known = _PART_PASSES, [], set()
     tried: list[tuple[int, RunPlan]] = []
     runs = [
         (IN_TURN if run.branches > 1 else apart, run)
@@ -338,18 +343,18 @@ def _joined(parts, usual, few, config, trials):
     ]
     for apart, run in trials.of(runs):
         run = replace(run, apart=apart) if len(run.stages) > 1 else run
-        if any(run == other for _, other in tried):
+        if run in seen:
             continue
         choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
         left -= choice.passes(False)
         if left > 0 or run in usual:
+            seen.append(run)
             candidate = Candidate(choice, (run,), config)
-            cycles = (
-                candidate.scheduled(choice.eager).cycles
-                if candidate.passes <= _SIMULATED_PASSES
-                else estimate(candidate.ops, config).cycles
-            )
-            tried.append((cycles, run))
+            if candidate.content in known:
+                continue  # the same instructions as those of an earlier run
+            known.add(candidate.content)
+            cycles = _cycles_of(candidate, config, _least_cycles(tried, run.stages))
+            tried += [(cycles, run)] if cycles else []
     best: list[tuple[float, tuple]] = [(0, ())]  # for the first stages: cycles and runs
     for number in range(len(few.stages)):
         ends = [
@@ -357,6 +362,26 @@ def _joined(parts, usual, few, config, trials):
         ]
         best.append(best[-1] if few.is_along_x(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
     return best[-1][1]
+
+
+def _cycles_of(candidate, config, limit):
+    """Returns the cycles of a candidate. Returns None if they are `limit` or more."""
+    if candidate.passes <= _SIMULATED_PASSES:
+        schedule = candidate.scheduled(candidate.choice.eager, limit)
+        return schedule and schedule.cycles
+    cycles = estimate(candidate.ops, config).cycles
+    return cycles if limit is None or cycles < limit else None
+
+
+def _least_cycles(tried, stages):
+    """Returns the fewest cycles of consecutive runs that cover the range `stages`; None if no runs do. `tried` is a list of
+    (cycles, run)."""
+    least = {stages.start: 0}
+    for end in range(stages.start + 1, stages.stop + 1):
+        ends = [least[run.stages.start] + cycles for cycles, run in tried if run.stages.stop == end and run.stages.start in least]
+        if ends:
+            least[end] = min(ends)
+    return least.get(stages.stop)
 
 
 def _overlaps(batched, host, config, depth, share=1):

@@ -3,8 +3,6 @@ must wait for."""
 
 from collections import Counter
 
-import numpy as np
-
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth
 
 from ...golden.function_tables import table_of
@@ -64,11 +62,11 @@ class Emitter:
         `group_tiles` : see :class:`.Op`."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
-        needs = np.zeros(UNITS, np.int64)
+        needs = [0] * UNITS
         for memory, first, count, write in accesses(opcode, fields, self.config.vector_bytes, self.cores):
             if memory in self.places:
-                needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
-        waits = [(other, need) for other, need in enumerate(needs.tolist()) if need]
+                needs = list(map(max, needs, self.places[memory].access(unit, self.issued[unit], first, count, write)))
+        waits = [(other, need) for other, need in enumerate(needs) if need]
         op = Op(opcode, fields, waits, self.stage, tiles, group_tiles)
         if opcode is Opcode.MATMUL:
             self.worked[self.stage] += op.passes * max(op.rows, self.n)

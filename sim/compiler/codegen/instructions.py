@@ -68,19 +68,20 @@ class LastUse:
     of its last writing instruction, counted from 1."""
 
     def __init__(self, rows):
-        self.written = np.zeros((UNITS, rows), np.int64)
-        self.read = np.zeros((UNITS, rows), np.int64)
+        # The units' last writing instructions, then their last reading ones.
+        self.uses = np.zeros((2 * UNITS, rows), np.int64)
 
     def access(self, unit, number, first, count, write):
-        """Records that instruction `number` of the unit reads or writes `count` rows starting at `first`. Returns an array: for
+        """Records that instruction `number` of the unit reads or writes `count` rows starting at `first`. Returns a list: for
         each unit, the number of its instructions that must have completed before the access."""
-        span = slice(first, first + count)
-        needs = self.written[:, span].max(axis=1)
+        uses = self.uses[:, first : first + count]
         if write:
-            needs = np.maximum(needs, self.read[:, span].max(axis=1))
-            self.written[unit, span] = number
+            latest = uses.max(axis=1).tolist()
+            needs = list(map(max, latest[:UNITS], latest[UNITS:]))
+            uses[unit] = number
         else:
-            self.read[unit, span] = number
+            needs = uses[:UNITS].max(axis=1).tolist()
+            uses[UNITS + unit] = number
         needs[unit] = 0
         return needs
 

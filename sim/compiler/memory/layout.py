@@ -62,9 +62,13 @@ class Layout:
         """Returns the names of the axes."""
         return tuple(axis.name for axis in self.axes)
 
+    @cached_property
+    def _inner(self):
+        return {axis.name: axis for axis in self.axes}
+
     def axis(self, name):
         """Returns the axis of an index; if the index is split, its inner axis."""
-        return next((axis for axis in reversed(self.axes) if axis.name == name), Axis(name, 1, 0))
+        return self._inner.get(name) or Axis(name, 1, 0)
 
     @cached_property
     def splits(self):

@@ -131,12 +131,14 @@ def steps_of(jobs, sources):
 def take_turns(works, progress, apart=APART):
     """Runs generators to their ends, interleaved. The generator with the least progress always continues next. `progress(index)`
     returns a generator's progress, from 0 to 1. Earlier stages run ahead of later stages, which read their results in the next
-    step. The lead of the first stage over the last is the share `apart` of a step."""
+    step. The lead of the first stage over the last is the share `apart` of a step. A generator changes only its own progress."""
     works, early = dict(enumerate(works)), apart / len(works)
     pace = {index: 1 - early * (len(works) - 1 - index) for index in works}
-    while works:
-        index = min(works, key=lambda index: (progress(index) * pace[index], index))
+    order = {index: (progress(index) * pace[index], index) for index in works}
+    while order:
+        _, index = min(order.values())
         try:
             next(works[index])
+            order[index] = progress(index) * pace[index], index
         except StopIteration:
-            del works[index]
+            del order[index]

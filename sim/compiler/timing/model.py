@@ -97,6 +97,7 @@ class _Run:
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()
+        self.cushion = min(WeightCredits.cushion, config.weight_fifo_depth * config.n // 2)
         self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
         self.turnaround = turnaround(config)
         # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
@@ -123,8 +124,9 @@ class _Run:
         progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
         if self.writing or self.storing or self.ringing:
             progress |= self.move(now)
-        progress |= self.begin(now)
-        if self.matmul is not None:
+        if now >= self.begin_at:
+            progress |= self.begin(now)
+        if self.matmul is not None and (self.pass_at is None or now >= self.pass_at[0]):
             progress |= self.array(self.matmul, now)
         if now >= self.bus_free and (self.load is not None or self.tiles_asked < self.tiles_wanted):
             progress |= self.bus(now)
@@ -170,30 +172,17 @@ class _Run:
         self.blocks[unit] = [], 0
         return 0
 
-    def is_taken(self, unit):
-        """Returns True if the unit still executes its previous instruction."""
-        return (
-            self.load is not None
-            if unit == LOAD
-            else self.matmul is not None
-            if unit == MATMUL
-            else self.tiles_asked < self.tiles_wanted
-            if unit == WEIGHTS
-            else self.writing
-            if unit == ACTIVATE
-            else self.ringing
-            if unit == RING
-            else self.storing
-        )
+    def taken(self):
+        """Returns a bool for each unit: True if the unit still executes its previous instruction."""
+        loads, weights = self.load is not None, self.tiles_asked < self.tiles_wanted
+        return loads, weights, self.storing, self.matmul is not None, self.writing, self.ringing
 
     def begin(self, now):
         """Starts the instructions at the heads of the units' queues that need not wait. Returns True if any started. `begin_at`
         is the earliest time at which another may start, unless an instruction is dispatched or completes before."""
-        if now < self.begin_at:
-            return False
-        self.begin_at = inf
+        self.begin_at, taken = inf, self.taken()
         for unit, queue in enumerate(self.queues):
-            if not queue or self.is_taken(unit):
+            if not queue or taken[unit]:
                 continue
             index, op = queue[0]
             until = max(self.free[unit], self.blocked_until(unit, op, now))
@@ -254,7 +243,8 @@ class _Run:
         return progress
 
     def array(self, op, now):
-        """Advances the passes of the current MATMUL `op`. Returns True if any event occurred."""
+        """Advances the passes of the current MATMUL `op`: finds the start of the next pass, or starts it now. Returns True if any
+        event occurred."""
         if self.pass_at is None:
             start = max(now, self.array_free)
             if len(self.leaves) == PASSES:
@@ -271,9 +261,7 @@ class _Run:
                     start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
             self.pass_at = start, acc
             return self.at(start)
-        start, acc = self.pass_at
-        if now < start:
-            return False
+        _, acc = self.pass_at
         self.pass_at = None
         self.array_free = now + max(2, op.rows)
         self.leaves.append(now + op.rows - 1 + self.in_array)
@@ -305,7 +293,7 @@ class _Run:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
         loads = self.load is not None and len(self.load_bursts) < _LOAD_BURSTS
-        if tiles and (not loads or held * n < min(WeightCredits.cushion, depth * n // 2)):
+        if tiles and (not loads or held * n < self.cushion):
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
                 self.tiles_asked += 1

@@ -28,12 +28,14 @@ class VectorPort:
         self._pending = 0  # rows until the next vector
         self._exchange, self._share = 0, 1.0  # cycles that the ring still needs, and its share of the port
         self._vectors = 0  # vectors that the store has yet to read
+        self._wake, self._is_current = None, False  # the last result of `advance`, and whether it still holds
         self.result_end: int | None = 0
         self.ring_end: int | None = 0
         self.store_end: int | None = 0
 
     def load(self, first, end):
         """Records that vectors are loaded from cycle `first` until cycle `end`. Calls must be in order of time."""
+        self._is_current = False
         if self._loads and self._loads[-1][1] >= first:
             self._loads[-1][1] = end
         else:
@@ -44,29 +46,34 @@ class VectorPort:
         equal intervals."""
         self._steps, self._each = rows, rows / vectors if vectors else rows + 1
         self._pending = self._each
-        self.result_end = None
+        self.result_end, self._is_current = None, False
 
     def begin_ring(self, cycles, vectors):
         """Starts a ring exchange that takes `cycles` cycles unless stalled. It reads and writes `vectors` vectors at equal
         intervals."""
         self._exchange, self._share = cycles, vectors / cycles
-        self.ring_end = None
+        self.ring_end, self._is_current = None, False
 
     def begin_store(self, vectors):
-        self._vectors, self.store_end = vectors, None
+        self._vectors, self.store_end, self._is_current = vectors, None, False
 
     def advance(self, now):
         """Advances all instructions to cycle `now`. Returns a cycle before which no instruction ends. Returns None if no
         instruction is in flight."""
+        if now > self._now or not self._is_current:
+            if self._idle:
+                self._now = max(self._now, now)
+            while self._now < now:
+                taken, until = self._stretch()
+                self._step(taken, min(until, now))
+            self._wake, self._is_current = self._next(), True
+        return self._wake
+
+    def _next(self):
         if self._idle:
-            self._now = max(self._now, now)
-        while self._now < now:
-            taken, until = self._stretch()
-            self._step(taken, min(until, now))
-        if not self._idle:
-            taken, until = self._stretch()
-            return min(until, self._now + self._least(taken))
-        return None
+            return None
+        taken, until = self._stretch()
+        return min(until, self._now + self._least(taken, *self._rates(taken)))
 
     @property
     def _idle(self):
@@ -95,9 +102,9 @@ class VectorPort:
             free -= exchange * self._share
         return rows, exchange, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
 
-    def _least(self, taken):
-        """Returns the number of cycles until an instruction ends or a rate changes."""
-        rows, exchange, vectors = self._rates(taken)
+    def _least(self, taken, rows, exchange, vectors):
+        """Returns the number of cycles until an instruction ends or a rate changes. `rows`, `exchange` and `vectors` are the
+        rates."""
         left = float("inf")
         if rows:
             left = self._pending if taken and self._beats == 1 else self._steps / rows
@@ -109,7 +116,7 @@ class VectorPort:
 
     def _step(self, taken, until):
         rows, exchange, vectors = self._rates(taken)
-        cycles = min(until - self._now, self._least(taken))
+        cycles = min(until - self._now, self._least(taken, rows, exchange, vectors))
         self._now += cycles
         if rows:
             self._steps -= rows * cycles

@@ -199,7 +199,7 @@ class MatrixEmitter(Emitter):
             return False
         if region is Region.SCRATCH:
             needs = self.places["scratch"].access(op.unit, self.issued[op.unit], vector, size * self.n, False)
-            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs.tolist())):
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
                 return False
         op.rows += size
         op.fields["rows"] = op.rows

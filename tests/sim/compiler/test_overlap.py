@@ -133,3 +133,24 @@ def test_every_stage_is_in_one_group(rng, monkeypatch):
         assert [number for run in choice.runs for number in run.stages] == list(range(5))
         cycles.append(schedule.cycles)
     assert cycles[-1] < 0.95 * cycles[0], cycles
+
+
+def test_runs_that_cannot_be_the_fastest():
+    """A run is simulated only up to the cycles of the fastest earlier runs that cover the same stages."""
+    tried = [(cycles, SimpleNamespace(stages=range(*stages))) for cycles, *stages in ((9, 2, 5), (3, 2, 3), (5, 3, 5), (1, 3, 4))]
+    least = [search._least_cycles(tried, range(*stages)) for stages in ((2, 5), (2, 4), (3, 5), (4, 5), (1, 3))]
+    assert least == [8, 4, 5, None, None]
+
+
+def test_equal_instructions_are_simulated_once(monkeypatch):
+    """The search simulates no two single runs with the same instructions."""
+    seen = []
+
+    def cycles_of(candidate, config, limit):
+        seen.append([(op.opcode, *op.fields.items(), *op.waits, op.stage) for op in candidate.ops])
+        return cycles(candidate, config, limit)
+
+    cycles = search._cycles_of
+    monkeypatch.setattr(search, "_cycles_of", cycles_of)
+    compile_network(load_network(SHIPPED["c"]), Config(), 1)
+    assert len(seen) > 5 and all(one not in seen[:index] for index, one in enumerate(seen))
