@@ -126,8 +126,9 @@ app.command("compile", cls=FlagCommand, epilog=compile_command.EXAMPLES)(takes_c
 
 def _targets():
     from amaranth_tpu.hw.fpga.targets import target_names
+    from amaranth_tpu.hw.standard_cells.libraries import LIBRARIES
 
-    return target_names()
+    return [*target_names(), *LIBRARIES]
 
 
 @app.command(
@@ -144,6 +145,8 @@ Examples:
 `tpu synth --target ulx3s-85f --pnr`: bitstream of the board's core
 
 `tpu synth --target ecp5-85 --cores 2 --preset ulx3s-45f --pnr`: two cores in a ring on the part of the ULX3S-85F
+
+`tpu synth --target osu018 --preset tiny`: area, delay and energy in standard cells
 """,
 )
 @takes_core(default="the board's, or `default`")
@@ -152,9 +155,14 @@ def synth(
     target: Annotated[
         str,
         typer.Option(
-            help="Board or FPGA, such as `ulx3s-85f` or `ecp5-85`. An unknown name prints the list.", autocompletion=_targets
+            help="Board or FPGA, such as `ulx3s-85f` or `ecp5-85`, or standard cells: `osu018`, `osu035`. An unknown name prints "
+            "the list.",
+            autocompletion=_targets,
         ),
     ] = "ecp5-85",
+    liberty: Annotated[
+        Path | None, typer.Option(help="Liberty file of standard cells, such as Nangate45 or sky130, in the place of --target.")
+    ] = None,
     cores: Annotated[
         int,
         typer.Option(
@@ -190,8 +198,17 @@ def synth(
     """Synthesize a core with Yosys and report resources per block; with `--pnr`, place and route with nextpnr.
 
     Exits with 0 if the design fits, memories map to block RAM and multipliers to DSPs as intended, there is no latch and, for a
-    board, timing closes at its clock. A bitstream that misses timing is written, but reported as an error.
+    board, timing closes at its clock. A bitstream that misses timing is written, but reported as an error. For standard cells,
+    the report has area, delay and energy, and names what they leave out.
     """
+    from amaranth_tpu.hw.standard_cells.libraries import is_standard_cells
+
+    if liberty or is_standard_cells(target):
+        from .cli.synth_cells import synth_cells
+
+        refused = {"--pnr": pnr, "--paths": paths, "--across-blocks": across_blocks, "--cores": cores > 1}
+        synth_cells(core, target, liberty, refused, output, as_json)
+        return
     from amaranth_tpu.hw.fpga.implement import implement
     from amaranth_tpu.hw.fpga.targets import find_target
     from amaranth_tpu.hw.tools.process import build_directory
@@ -230,6 +247,7 @@ def _expected():
     fast."""
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
+    from amaranth_tpu.hw.standard_cells.liberty import LibertyError
     from amaranth_tpu.hw.tools.process import ToolError
     from amaranth_tpu.sim.compiler.compile import CompileError
     from amaranth_tpu.sim.data.digits import DataError
@@ -249,6 +267,7 @@ def _expected():
         TrainingError,
         TargetError,
         SynthesisError,
+        LibertyError,
         LinkError,
         BoardError,
         RunFailed,

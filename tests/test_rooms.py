@@ -30,6 +30,7 @@ ORDER = """
     sim/ir
     sim/functions
     sim/data
+    hw/standard_cells
     hw/fpga hw/fusesoc_generator
     hw/boards
     hw/verilog

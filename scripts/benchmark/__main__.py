@@ -5,6 +5,7 @@ them. The text at each table names the command that makes it. The core of a row 
 of the row.
 """
 
+from amaranth_tpu.hw.standard_cells.liberty import LibertyError
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.sim.compiler.compile import CompileError
 from amaranth_tpu.sim.ir.errors import ModelError
@@ -22,6 +23,7 @@ from . import (
     processors,
     rings,
     speed,
+    standard_cells,
     summary,
     training,
     transformers,
@@ -40,6 +42,7 @@ TABLES = (
     rings,
     parameter_server,
     fpga,
+    standard_cells,
     gpt_training,
     processors,
     node_tests,
@@ -48,4 +51,4 @@ TABLES = (
 )
 
 if __name__ == "__main__":
-    run_app(app, (ToolError, CompileError, ModelError, SimulationError, OSError))
+    run_app(app, (LibertyError, ToolError, CompileError, ModelError, SimulationError, OSError))

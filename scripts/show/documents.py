@@ -48,6 +48,7 @@ DOCUMENTS = {
     "ring": DATASHEET,
     "ring-words": DATASHEET,
     "cell": DATASHEET,
+    "standard-cells": DATASHEET,
     "node-tests": SOFTWARE,
     "zoo": ZOO,
 }

@@ -1,0 +1,1 @@
+"""Standard cells: area, delay and energy of a core in the cells of a Liberty file."""
