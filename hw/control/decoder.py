@@ -2,12 +2,12 @@
 the memory that it accesses."""
 
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
-from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
+from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, layout, records
 from ..spec.operations import instruction_layout
 from ..spec.run_ports import ring_check
 from ..spec.unit_ports import fault_port
@@ -82,12 +82,12 @@ class Decoder(wiring.Component):
         m.d.comb += [extents.word.eq(bits), extents.match.eq(match)]
         filled = Signal(INSTRUCTION_WIDTH // 8)  # bytes of the word that are not 0
         legal, counts = check_word(word, filled)
-        # One register per opcode. The verdict selects by the opcode of the word after these registers.
+        # One register per opcode, which is 0 for words of other opcodes.
         checked_legal = {opcode: Signal(name=f"legal_{opcode.name.lower()}", reset_less=True) for opcode in legal}
         checked_counts = {opcode: Signal(name=f"counts_{opcode.name.lower()}", reset_less=True) for opcode in counts}
         if self.config.ring:
             m.d.comb += extents.cores.eq(self.ring.size)
-        base, host_end, host_holds = self._host_span(m, word, extents.start)
+        select_region, base, host_end, host_holds = self._host_span(m, word, extents.start)
         described = Signal(decoded_layout(self.config))
         describe(m, described, word, pc=self.fault.pc, base=base, host_end=host_end, extents=extents)
         with m.If(self.o.ready):
@@ -99,7 +99,7 @@ class Decoder(wiring.Component):
             with m.State("FETCH"):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
-                    m.d.sync += [bits.eq(self.i.p.word), self.fault.pc.eq(self.i.p.pc)]
+                    m.d.sync += [bits.eq(self.i.p.word), self.fault.pc.eq(self.i.p.pc), *select_region]
                     m.d.sync += filled.eq(Cat(self.i.p.word.word_select(byte, 8).any() for byte in range(len(filled))))
                     m.d.sync += [match[name].eq(now) for name, now in match_word(self.config, self.i.p.word).items()]
                     m.d.sync += unread.eq(Cat(self.i.p.overrun, self.i.p.failed))
@@ -110,8 +110,8 @@ class Decoder(wiring.Component):
             with m.State("CHECK"):
                 if not self.config.training:
                     m.d.comb += extents.start.eq(1)
-                m.d.sync += [checked.eq(legal[opcode]) for opcode, checked in checked_legal.items()]
-                m.d.sync += [checked.eq(counts[opcode]) for opcode, checked in checked_counts.items()]
+                m.d.sync += [checked.eq(word.one_of(opcode) & legal[opcode]) for opcode, checked in checked_legal.items()]
+                m.d.sync += [checked.eq(word.one_of(opcode) & counts[opcode]) for opcode, checked in checked_counts.items()]
                 m.next = "VERDICT"
                 with m.If(extents.more):
                     m.next = "EXTENTS"
@@ -127,9 +127,9 @@ class Decoder(wiring.Component):
                 with m.If(~self.o.valid):
                     m.d.sync += self.o.payload.eq(described)
                     m.next = "FAULT"
-                    with m.If(~word.choose(checked_legal)):
+                    with m.If(~Cat(checked_legal.values()).any()):
                         m.d.sync += self.fault.cause.eq(Fault.ILLEGAL)
-                    with m.Elif(~word.choose(checked_counts)):
+                    with m.Elif(~Cat(checked_counts.values()).any()):
                         m.d.sync += self.fault.cause.eq(Fault.LENGTH)
                     if self.config.ring:
                         with m.Elif(word.one_of(Opcode.RING) & ~self.ring.ready):
@@ -150,10 +150,11 @@ class Decoder(wiring.Component):
         return m
 
     def _host_span(self, m, word, start):
-        """Adds the logic for the transfer with host memory. Returns the base address of the region, the offset of the first byte
-        after the transfer, and the result of the transfer's checks.
+        """Adds the logic for the transfer with host memory. Returns the statements for the cycle in which the instruction is
+        taken, the base address of the region, the offset of the first byte after the transfer, and the result of the transfer's
+        checks.
 
-        All three are valid from the cycle after `start`.
+        The last three are valid from the cycle after `start`.
         """
         config, transfer = self.config, word[Opcode.LOAD]
         base, size, host_end = Signal(config.address_width), Signal(32), Signal(48)
@@ -171,13 +172,16 @@ class Decoder(wiring.Component):
         whole = [Cat(region.base_low, region.base_high) for region in self.regions]
         beyond, outside = Signal(len(Region)), Signal()
         m.d.sync += beyond.eq(Cat(one[config.address_width :].any() for one in whole))
-        for register, values in zip((base, size, outside), (whole, [region.size for region in self.regions], beyond)):
-            m.d.sync += register.eq(Array(values)[transfer.region])
+        taken = data.View(layout(word.records[Opcode.LOAD]), self.i.p.word).region
+        choices = (base, whole), (size, [region.size for region in self.regions]), (outside, beyond)
+        select = [register.eq(Array(values)[taken]) for register, values in choices]
+        holds = Signal()  # the bus can address the whole region
+        m.d.sync += holds.eq(~outside & ~exceeds(base, size))
         with m.If(start):
             m.d.sync += host_end.eq(transfer.offset + (transfer.rows << byte_shift))
         writable = Array([int(REGION_WRITABLE[region]) for region in Region])[transfer.region]
         moves = word.where(lambda record: record.transfer)
         writes = word.where(lambda record: record.transfer and record.transfer.use == "w")
         aligned = ~(base | transfer.offset)[: exact_log2(config.bus_bytes)].any()
-        inside = (host_end <= size) & ~outside & ~exceeds(base, size)
-        return base, host_end, ~moves | (inside & aligned & (~writes | writable))
+        inside = (host_end <= size) & holds
+        return select, base, host_end, ~moves | (inside & aligned & (~writes | writable))
