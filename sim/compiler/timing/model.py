@@ -12,6 +12,7 @@ from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
+from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
@@ -49,7 +50,6 @@ _START, _END = 12, 8  # cycles around a run: start until fetch and decode, last 
 # Cycles from the last vector or tile to the start of a dependent operation. Results: with and without dispatch between the two;
 # stores: after the memory's response; loads; tiles: from arrival to use by the array; ring exchanges.
 _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
-_LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
 def turnaround(config):
@@ -80,12 +80,13 @@ class _Run:
         self.blocks = [([], 0)] * UNITS  # per unit: the completions that its next operation waits for, and the number needed
         self.free = [0] * UNITS
         self.begin_at: float = 0  # no operation begins earlier; infinity: no operation waits for a time
-        self.flight = []
+        self.flight, self.decode = [], decode_cycles(config)
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
         self.data_free = 0
-        self.bursts, self.load_bursts = deque(), deque()  # times at which the data of the requested bursts has arrived
+        self.bursts, self.load_bursts = deque(), deque()  # when the data of requested bursts has arrived; of loads, with beats
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
+        self.room_at = 0  # the last cycle for which a load was to wait for room
         self.load, self.load_bias = None, False  # vectors that the current load has yet to request
         # Whether the load is transposed, and when all vectors of earlier transposed loads have left the transposer.
         self.load_transposed, self.transposed_end = False, 0
@@ -150,7 +151,8 @@ class _Run:
             flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
             if flight >= self.config.in_flight or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
                 return False
-            self.next_dispatch = now + _DISPATCH + flight
+            following = self.ops[min(self.dispatched + 1, len(self.ops) - 1)]
+            self.next_dispatch = now + max(_DISPATCH + flight, self.decode[following.opcode])
             self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
             self.at(self.next_dispatch)
         self.begin_at = 0
@@ -201,6 +203,7 @@ class _Run:
         """Starts an instruction on its unit."""
         if unit == LOAD:
             self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
+            self.load_at = op.fields.get("offset", 0) // self.config.vector_bytes
             self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
         elif unit == WEIGHTS:
             self.tiles_wanted += op.rows
@@ -281,9 +284,8 @@ class _Run:
     def bus(self, now):
         """Grants the bus to one read burst of weights or of a load. Returns True if any event occurred. Addresses are issued one
         per cycle; data returns in order, one beat per cycle."""
-        for bursts in (self.bursts, self.load_bursts):
-            while bursts and bursts[0] <= now:
-                bursts.popleft()
+        while self.bursts and self.bursts[0] <= now:
+            self.bursts.popleft()
         if len(self.bursts) >= OUTSTANDING_READS:
             return False
         n, depth = self.config.n, self.config.weight_fifo_depth
@@ -292,7 +294,8 @@ class _Run:
         if self.tiles_asked < self.tiles_wanted:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
-        loads = self.load is not None and len(self.load_bursts) < _LOAD_BURSTS
+        room = self.room_for_load(now) if self.load is not None else now
+        loads = self.load is not None and room == now
         if tiles and (not loads or held * n < self.cushion):
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
@@ -302,12 +305,14 @@ class _Run:
                     self.segments.popleft()
                     self.complete(WEIGHTS, arrival)
         elif loads:
-            vectors = min(self.load, max(1, MAX_BURST // self.beats))
+            block = max(1, MAX_BURST // self.beats)
+            vectors = min(self.load, block - self.load_at % block)
+            self.load_at += vectors
             arrival = self.deliver(now, vectors)
             later = Transposer.latency + self.config.n - 1 if self.load_transposed else 0
             if not self.load_bias:
                 self.port.load(arrival - vectors * self.beats + later, arrival + later)
-            self.load_bursts.append(arrival)
+            self.load_bursts.append((arrival, vectors * self.beats))
             self.load -= vectors
             if self.load_transposed:
                 self.transposed_end = arrival + later
@@ -315,11 +320,25 @@ class _Run:
                 self.load = None
                 self.complete(LOAD, arrival + later + _LOADED)
         else:
+            if self.load is not None and room != self.room_at:
+                self.room_at = room
+                self.at(room)
             return False
         self.bursts.append(self.data_free)
         self.at(self.data_free)
         self.bus_free = now + 1
         return self.at(self.bus_free)
+
+    def room_for_load(self, now):
+        """Returns the cycle from which there is room for another burst of a load."""
+        while self.load_bursts and self.load_bursts[0][0] <= now:
+            self.load_bursts.popleft()
+        excess = sum(beats for _, beats in self.load_bursts) - LOAD_LIMIT + MAX_BURST
+        for arrival, beats in self.load_bursts:
+            if excess <= beats:
+                break
+            excess -= beats
+        return arrival - beats + excess if excess > 0 else now
 
     def deliver(self, now, vectors):
         """Reserves the bus for a burst of `vectors` vectors. Returns the time of its last beat."""

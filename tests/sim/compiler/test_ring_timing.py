@@ -3,6 +3,7 @@
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.timing.model import simulate
@@ -25,11 +26,11 @@ def cycles(mode, segment, rounds, cores, count=1):
 @pytest.mark.parametrize("segment, rounds", [(1, 1), (4, 3), (32, 1), (64, 2)])
 def test_cycles_of_all_reduce(cores, segment, rounds):
     """The predicted cycles of an all-reduce equal the documented formula within 1, for zero link latency, whether latency or
-    bandwidth limits it."""
+    bandwidth limits it. The shortest takes as long as the next RING's decoding."""
     hop = 1 + CONFIG.latency + 1
     formula = rounds * 2 * (segment + (cores - 1) * max(hop, segment))
     found = cycles(RingMode.ALL_REDUCE, segment, rounds, cores, 2) - cycles(RingMode.ALL_REDUCE, segment, rounds, cores)
-    assert abs(found - formula) <= 1
+    assert abs(found - max(formula, decode_cycles(CONFIG)[Opcode.RING])) <= 1
 
 
 @pytest.mark.parametrize("mode", [RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, Opcode, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.timing.model import simulate
@@ -102,6 +102,37 @@ def test_softmax_cycles_of_the_core(lanes, rng):
     found = [one["counters"]["cycles"] for one in result["runs"]]
     expected = [simulate(ops, config, latency=32).cycles for ops in programs]
     assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
+
+
+def _short(config, opcode, count):
+    """Returns a MATMUL of one row, and `count` instructions that take longer to decode, or to read, than to execute."""
+    emitter = Emitter(config, 1)
+    emitter.transfer(Opcode.LOAD, Region.INPUT, 0, 1, buffer=0)
+    emitter.transfer(Opcode.LOAD_WEIGHTS, Region.INPUT, 0, 1)
+    emitter.transfer(Opcode.LOAD_BIAS, Region.INPUT, 0, 1, bias=0)
+    sums = dict.fromkeys(INSTRUCTIONS[Opcode.MATMUL].widths, 0)
+    emitter.emit(Opcode.MATMUL, sums | dict(start=1, rows0=1, rows1=1, tiles0=1, tiles1=1))
+    for _ in range(count):
+        if opcode is Opcode.POOL:
+            fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
+            counts = dict(rows0=1, rows1=1, window0=1, window1=1, lanes=config.n, buffer=8)
+            emitter.emit(opcode, fields | counts | dict(function=FunctionCode.NONE, format=Format.BFLOAT16))
+        else:
+            emitter.transfer(opcode, Region.INPUT, 5, 16, buffer=8)
+    return emitter.ops
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", [Opcode.POOL, Opcode.LOAD])
+def test_short_instructions(opcode, rng):
+    """The timing model's cycles are within 3 % of the RTL's for instructions that are limited by the decoder, and for loads that
+    begin inside a block of bursts."""
+    config, host = Config(**TINY | {"pooling": True}), MemoryBuilder(rng)
+    ops = _short(config, opcode, 60)
+    given = {"INPUT": host.place(bytes(4096))}
+    image = image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})])
+    result = run(config, host, [{"regions": {**given, "MODEL": host.place(image)}}], memory={"latency": 32})
+    assert simulate(ops, config, latency=32).cycles == pytest.approx(result["runs"][0]["counters"]["cycles"], rel=0.03)
 
 
 # --- The vector port, by hand
