@@ -335,10 +335,10 @@ class _Run:
             self.load_bursts.popleft()
         excess = sum(beats for _, beats in self.load_bursts) - LOAD_LIMIT + MAX_BURST
         for arrival, beats in self.load_bursts:
-            if excess <= beats:
-                break
+            if 0 < excess <= beats:
+                return arrival - beats + excess
             excess -= beats
-        return arrival - beats + excess if excess > 0 else now
+        return now
 
     def deliver(self, now, vectors):
         """Reserves the bus for a burst of `vectors` vectors. Returns the time of its last beat."""
