@@ -2,8 +2,9 @@
 
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
    (:mod:`sim.compiler.training.lowering`).
-2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`). Jobs become instructions
-   (:mod:`sim.compiler.training.jobs`).
+2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
+   networks into chunks (:mod:`sim.compiler.training.chunks`). Jobs become instructions (:mod:`sim.compiler.training.jobs`).
+   STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 """
 
@@ -16,6 +17,7 @@ from ..program import CompileError, check_ring, check_unit
 from ..timing.model import simulate
 from .chunks import chunked
 from .constants import Constants
+from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
 from .forms import NotMatrices
 from .jobs import SumCode, expand
@@ -59,7 +61,7 @@ def compile_graph(step, config, batch, cores=1):
     _check(step, config, cores)
     lowered = lower(with_products_apart(step), config.n, batch)
     emitter = _emitted(lowered, config, cores)
-    ops, best = emitter.ops, None
+    ops, best = without_dead_stores(emitter.ops, lowered, config), None
     ideal = simulate(ops, config, ideal=True, cores=cores)
     for order in (ops, *(ordered(ops, ideal, eager, late) for eager, late in _ORDERS[: max(1, _SIMULATED // len(ops))])):
         timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[1].cycles, cores=cores)

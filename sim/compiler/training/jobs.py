@@ -222,9 +222,13 @@ class SumCode:
             for c in range(self.columns if some else 0):
                 emitter.load_table(some[0].function)
                 place = emitter.results.take(sum(sizes))
+                written = []
                 for result, size in zip(some, sizes):
                     self._write_tile(result, c, place)
+                    written.append((result, place))
                     place += size
+                for result, place in written:  # an instruction whose operand is a result would wait for the result's STORE
+                    self._store(result, c, place)
         for result in results:
             if result.softmax:
                 self._softmax(result)
@@ -237,6 +241,7 @@ class SumCode:
         emitter.emit(Opcode.SOFTMAX, fields)
         for c in range(self.columns):
             self._keep(result, c, place + c * rows)
+            self._store(result, c, place + c * rows)
 
     def _write_tile(self, result, column, place):
         """Writes one result of a column tile to `place`."""
@@ -268,8 +273,10 @@ class SumCode:
 
     def _keep(self, result, column, place):
         matrix, tile = result.matrix, self.column + column
-        self.emitter.store(matrix, tile, self.row, self.rows, place)
         self.emitter.kept[_key(matrix, tile, self.row, self.rows)] = place, self.rows * matrix.halves
+
+    def _store(self, result, column, place):
+        self.emitter.store(result.matrix, self.column + column, self.row, self.rows, place)
 
 
 def _key(matrix, tile, row, rows, turned=False):
