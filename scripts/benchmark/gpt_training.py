@@ -1,4 +1,5 @@
-"""The validation loss of the character GPT, trained by the golden model and by PyTorch in binary32 on the same batches."""
+"""The validation loss of the character GPT, trained by the golden model and by PyTorch in binary32 on the same batches, and a
+text by the trained network."""
 
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ from rich.progress import track
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.network import core_input
@@ -18,17 +20,18 @@ from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.optimizers import Adam
 from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_text import encoded, training_text
-from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights
-from amaranth_tpu.sim.tpu.text import saved_model
+from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights, weights_of
+from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.new_training import make_plan
 from amaranth_tpu.sim.trainer.samples import windows_of_text
 from amaranth_tpu.sim.trainer.training import Training
 
-from .common import Json, app, publish
+from .common import Json, Write, app, publish
 
 __all__ = ["gpt_training"]
 
 _RATE, _BATCH, _SCHEDULE = 0.004, 16, "warmup:50+cosine"
+_LETTERS = 200
 
 
 def _new_training(steps, seed):
@@ -47,11 +50,18 @@ def _golden(training):
     return training.position.history[-1].measured_loss
 
 
+def _text(training):
+    model, _ = ModelWriter(training.network.graph, training.network.parameters).model(training.learnt)
+    letters = written("The ", _LETTERS, "golden", weights=weights_of(model))
+    return "The " + "".join(letter.text for letter in letters)
+
+
 def _torch(training):
     import torch
 
     from .torch_network import TorchNetwork
 
+    torch.set_num_threads(1)  # threads that wait would count as CPU time
     network, held = training.network, training.measured
     twin = TorchNetwork(step_network(network.graph, network.parameters), network, training.position.state.masters)
     optimizer = torch.optim.Adam(twin.parameters.values(), lr=_RATE)
@@ -74,13 +84,16 @@ def gpt_training(
     steps: Annotated[int, typer.Option(min=1, help="Steps of 16 sequences of 32 letters.")] = 900,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 1,
     as_json: Json = False,
+    write: Write = False,
 ):
-    """Validation loss of the character GPT after training with Adam: golden model, and PyTorch (which must be installed)."""
+    """Validation loss of the character GPT after training with Adam: golden model, and PyTorch (which must be installed).
+    `--json` adds a text by the trained network."""
     figures, rows = [], []
     for name, train in (("golden model", _golden), ("PyTorch, binary32", _torch)):
-        started = time.process_time()
-        loss = train(_new_training(steps, seed))
+        training, started = _new_training(steps, seed), time.process_time()
+        loss = train(training)
         seconds = time.process_time() - started
         figures.append({"by": name, "steps": steps, "loss": loss, "cpu_seconds": seconds})
+        figures[-1]["text"] = _text(training) if as_json and train is _golden else None
         rows.append([name, f"{steps:,}", f"{loss:.4f}", f"{seconds:.0f}"])
-    publish(None, ["trained by", "steps", "validation loss", "CPU seconds"], rows, figures, as_json, False)
+    publish("gpt-training", ["trained by", "steps", "validation loss", "CPU seconds"], rows, figures, as_json, write)

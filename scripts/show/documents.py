@@ -42,6 +42,7 @@ DOCUMENTS = {
     "mlperf-tiny": RESULTS,
     "transformers": RESULTS,
     "training": RESULTS,
+    "gpt-training": RESULTS,
     "cores": RESULTS,
     "boards": RESULTS,
     "devices": RESULTS,
