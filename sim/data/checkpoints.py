@@ -102,14 +102,14 @@ class Checkpoint:
         described, tensors = self._parts()
         try:
             found, progress, digest = dict(json.loads(described["facts"])), json.loads(described["progress"]), described["sha256"]
-            is_of_this_version = described["format"] == _FORMAT and found.keys() == facts.keys()
-            differing = [name for name in facts if found.get(name) != facts[name]]
+            differing = [name for name in facts if name in found and found[name] != facts[name]]
+            is_of_this_version = described["format"] == _FORMAT and (differing or found.keys() == facts.keys())
         except (KeyError, TypeError, ValueError):
             raise self.damaged() from None
         if not is_of_this_version:
             raise self.of_another_version()
         if differing:
-            raise self.error(_difference(differing[0], found.get(differing[0]), facts[differing[0]]))
+            raise self.error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
             raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape: it is of another network; {_ANEW}")

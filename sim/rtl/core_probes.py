@@ -6,7 +6,7 @@ from amaranth_tpu.hw.spec.operations import instruction_layout, matmul_layout, p
 
 from .probes import Net, Probe
 
-__all__ = ["core_probes"]
+__all__ = ["core_probes", "slot_net"]
 
 
 def _part(path, layout, *names):
@@ -55,15 +55,18 @@ def core_probes(config):
         Probe("reads", {"beat": Net("reader.control__beat"), "client": Net("reader.r_data")}),
         Probe("writes", {"beat": Net("writer.control__beat")}),
     ]
-    slot = _part("", matmul_layout(config), "tag", "slot")  # the same bits in the layouts of all units
     for unit in units_of(config):
         port = f"dispatcher.{unit}__"
         probes += [
-            Probe(
-                f"begin_{unit}",
-                {"slot": Net(f"{port}op__payload", slot.first, slot.width)},
-                when=(Net(f"{port}op__valid"), Net(f"{port}op__ready")),
-            ),
+            Probe(f"begin_{unit}", {"slot": slot_net(unit, config)}, when=(Net(f"{port}op__valid"), Net(f"{port}op__ready"))),
             Probe(f"end_{unit}", when=(Net(f"{port}done"),)),
         ]
     return tuple(probes)
+
+
+def slot_net(unit, config):
+    """Returns the :class:`Net` with the slot of the operation that the dispatcher offers to a unit. The operations of all units
+    have it at the same place. A port that is mostly read from a memory has a name only in its unit."""
+    instance = {"activate": "activation", "ring": "ring_unit"}.get(unit)
+    port = f"{instance}.port__op__payload" if instance else f"dispatcher.{unit}__op__payload"
+    return _part(port, matmul_layout(config), "tag", "slot")

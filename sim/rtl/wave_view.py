@@ -7,10 +7,10 @@ from pathlib import Path
 
 from amaranth_tpu.hw.control.dispatcher import units_of
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.hw.spec.operations import matmul_layout
 from amaranth_tpu.hw.spec.registers import stalls_of
 
 from ..data.whole_files import write_file
+from .core_probes import slot_net
 from .enumerations import enumerations
 from .probes import Net
 from .verilog_names import VerilogNames
@@ -102,12 +102,11 @@ class WaveView:
             return self._text(name, [(f"({there} && {value} == 8'd{code})", of) for code, of in _OPCODES.items()])
 
         text += opcode("dispatch", "offered", valid)
-        slot = matmul_layout(self._config)["tag"].shape["slot"]
         for unit in units_of(self._config):
             port = f"dispatcher.{unit}__op__"
             signals = {name: self._net(port + name) for name in ("valid", "ready")}
             signals |= {"done": self._net(f"dispatcher.{unit}__done"), "active": self._net("run.registers__active")}
-            text += _UNIT.format(unit=unit, slot=self._net(f"{port}payload", slot.offset, slot.width), **signals)
+            text += _UNIT.format(unit=unit, slot=self._names.expression(slot_net(unit, self._config))[0], **signals)
             text += opcode(unit, f"{unit}_opcode", f"{unit}_there != 0")
         return text
 
@@ -155,7 +154,7 @@ class WaveView:
             return _TEXT, f"testbench.texts.{name}[{8 * self.letters[name] - 1}:0]"
 
         return {
-            "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.registers__cycles"), shown("run.registers__busy")],
+            "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.registers__cycles"), shown("run.busy")],
             "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.passes__write")],
             "first cell": [shown(f"array.row_0.cell_0.{name}") for name in _CELL],
             "last cell": [shown(f"array.row_{last}.cell_{last}.{name}") for name in _CELL],
