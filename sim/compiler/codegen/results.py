@@ -6,7 +6,7 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode
 
 from ...ir.tiles import tiles_of
 from ..memory.areas import Placed
-from ..tiling.stage_tiling import runs_of_windows
+from ..tiling.pool_windows import runs_of_windows
 
 __all__ = ["Results", "write_rows", "function_code"]
 

@@ -14,17 +14,7 @@ from ..memory.layout import PLANES
 from ..timing.model import turnaround
 from .weight_passes import count_passes
 
-__all__ = [
-    "StagePlan",
-    "Job",
-    "NothingFits",
-    "reads_transposed",
-    "blocks_of",
-    "even_groups",
-    "group_cycles",
-    "plan_stage",
-    "runs_of_windows",
-]
+__all__ = ["StagePlan", "Job", "NothingFits", "reads_transposed", "blocks_of", "even_groups", "group_cycles", "plan_stage"]
 
 
 _PLACES = 4  # sets of accumulator rows for such a group
@@ -43,29 +33,6 @@ class NothingFits(Exception):
         """Returns a message of one line: the limit of this configuration, and the option that raises it."""
         have, option = getattr(config, self.name), self.name.replace("_", "-")
         return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
-
-
-def runs_of_windows(stage, axis, first, end):
-    """Divides the results `first` to `end` along an axis (0: y, 1: x) into ranges whose pooling windows, clipped at the edges of
-    the sums, have the same size and the same distance. Returns `[first result, results, first sum, distance, window positions]`
-    for each range. The distance of windows larger than the sums can be 0."""
-    pool, have, runs = stage.pool, stage.sums_size[axis], []
-    for index in range(first, end):
-        start = index * pool.stride[axis] - pool.padding[axis]
-        inside = [at for w in range(pool.window[axis]) if 0 <= (at := start + w * pool.dilation[axis]) < have]
-        if runs and _continues(runs[-1], inside):
-            runs[-1][1] += 1
-            runs[-1][3] = (inside[0] - runs[-1][2]) // (runs[-1][1] - 1)
-        else:
-            runs.append([index, 1, inside[0], pool.stride[axis], len(inside)])
-    return runs
-
-
-def _continues(run, inside):
-    """Returns True if a window with these sums continues a range of :func:`runs_of_windows`."""
-    _, count, first, distance, size = run
-    after = inside[0] - first
-    return len(inside) == size and (after >= 0 if count == 1 else after == count * distance)
 
 
 def _ranges(total, step):
