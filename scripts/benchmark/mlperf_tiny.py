@@ -56,7 +56,7 @@ def _measured(path, config, batch, simulator):
         "cycles": cycles,
         "microseconds": cycles / clock if clock else None,
         "utilisation": program.useful_macs / n**2 / cycles,
-        "bus_words": program.read_beats + program.write_beats,
+        "bus_words": program.cost.read_beats + program.cost.write_beats,
         "error": error.largest / error.scale,
         "mismatched_bits": result.mismatched_bits,
     }

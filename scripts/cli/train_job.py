@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from amaranth_tpu.sim.autodiff.initialize import initialize
-from amaranth_tpu.sim.backward.step_program import StepProgram
+from amaranth_tpu.sim.compiler.program import Program
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
@@ -58,7 +58,7 @@ class TrainJob:
     run : TrainingRun
     writer : ModelWriter or None
         Writes the trained model.
-    program : sim.backward.step_program.StepProgram or None
+    program : sim.compiler.program.Program or None
         Program of one step on the core, if steps are compared.
     resumed_at : int or None
         Number of steps in the checkpoint from which the run resumed.
@@ -70,7 +70,7 @@ class TrainJob:
     data: TrainData
     run: TrainingRun
     writer: ModelWriter | None
-    program: StepProgram | None = None
+    program: Program | None = None
     resumed_at: int | None = None
 
     @property

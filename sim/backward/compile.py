@@ -8,7 +8,13 @@ the forward pass of the next chunk.
 The fastest of several divisions of the batch is kept.
 """
 
+from functools import partial
+
+from amaranth_tpu.hw.spec.isa import Region
+
 from ..compiler.codegen.scheduling import completes, ordered
+from ..compiler.image import assembled
+from ..compiler.memory.host_tensors import host_tensor
 from ..compiler.program import CompileError, check_ring, check_unit
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
@@ -21,7 +27,7 @@ from .lowering import check_masks, lowered
 from .memory import Masked
 from .refusals import check_compilable
 from .reverse_graph import reverse_graph
-from .step_program import make_step_program
+from .step_program import factor, useful_macs
 
 __all__ = ["compile_step"]
 
@@ -48,8 +54,9 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
     Returns
     -------
-    sim.backward.step_program.StepProgram or sim.backward.graph_program.GraphProgram
-        The second for networks with attention or other products of two results. Their steps are never sharded.
+    sim.compiler.program.Program
+        The program, for the functions of :mod:`sim.backward.step_program`. Steps of networks with attention or other products of
+        two results are never sharded.
 
     Raises
     ------
@@ -98,8 +105,14 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         stuck = f"{training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
     candidate, order, timeline = best
-    made = candidate.training, optimizer, config, candidate.memory, candidate.emitter.constants, order, timeline.cycles
-    return make_step_program(*made)
+    memory, constants = candidate.memory, candidate.emitter.constants
+    factors = {
+        factor(name): host_tensor(Region.MODEL, constants.vector(name), config.n, partial(constants.tile, name))
+        for name in constants.names
+    }
+    macs, tensors = batch * useful_macs(candidate.training), memory.tensors | factors
+    others = {"batch": batch, "cores": cores, "useful_macs": macs, "memory": memory, "tensors": tensors}
+    return assembled(order, timeline.cycles, constants.pack(), memory.sizes, config, **others)
 
 
 def _check_functions(graph, config):

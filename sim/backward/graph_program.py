@@ -1,88 +1,42 @@
 """Programs of training steps that :mod:`sim.compiler.training` compiles, for the trainer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
+from ..compiler.training.compile import NotMatrices, compile_graph
+from ..golden.training import step_graph, target_tensors
+from .parameters import MASTER
 
-from amaranth_tpu.hw.spec.isa import Region
-
-from ..compiler.training.compile import MatrixProgram, NotMatrices, compile_graph
-from ..golden.training import TrainingState, divisor_of, step_graph, target_tensors
-
-__all__ = ["GraphProgram", "compile_step_graph"]
-
-#: Properties of a GraphProgram that its MatrixProgram has.
-_SAME = (*("batch", "config", "cores", "instructions", "model", "ops", "predicted_cycles", "ring_words", "sizes"), "useful_macs")
+__all__ = ["compile_step_graph"]
 
 
 @dataclass(frozen=True, eq=False)
-class GraphProgram:
-    """The program of a training step on one core or on each core of a ring, with the methods of
-    :class:`sim.backward.step_program.StepProgram`.
+class _GraphMemory:
+    """The memory map of a training step, with the interface of :class:`sim.backward.memory.StepMemory` for programs."""
 
-    Parameters
-    ----------
-    program : MatrixProgram
-    training : sim.ir.training.TrainingGraph
-    optimizer : sim.ir.optimizers.Sgd or Adam
-    """
+    step: Any
+    training: Any
+    optimizer: Any
 
-    program: MatrixProgram = field(repr=False)
-    training: Any = field(repr=False)
-    optimizer: Any = field(repr=False)
+    @property
+    def network(self):
+        return self.training.graph
 
-    def __getattr__(self, name):
-        if name in _SAME:
-            return getattr(self.program, name)
-        raise AttributeError(name)
+    @property
+    def output(self):
+        return self.step.output
 
-    def with_rate(self, rate, step=1, counted=None):
-        """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. `counted` is as in
-        :func:`sim.golden.training.step`, for the samples of all cores."""
-        divisor = divisor_of(self.training, self.program.batch * self.program.cores, counted)
-        return self.program.with_factors(self.optimizer.factors(rate, divisor, step))
+    def inputs(self, x, targets, masks=None, counted=None):
+        """Returns {tensor: values} of region INPUT; see :meth:`sim.backward.memory.StepMemory.inputs`. `counted` is as in
+        :func:`sim.golden.training.step`."""
+        values = self.network.arrange_inputs(x)
+        values |= dict(zip(self.step.inputs[len(values) :], (masks[number] for number in sorted(masks or {}))))
+        return values | target_tensors(self.step, self.network, targets, counted)
 
-    def pack_input(self, x, targets, masks=None, counted=None):
-        """Returns the contents of region INPUT, from bfloat16 samples (batch, input size) and targets (batch, output size) in the
-        order of the ONNX model. With dropout, `masks` are from :meth:`sim.golden.dropout.Dropout.masks`."""
-        graph, step = self.training.graph, self.program.step
-        values = graph.arrange_inputs(x)
-        values |= dict(zip(step.inputs[len(values) :], (masks[number] for number in sorted(masks or {}))))
-        return self.program.pack(Region.INPUT, values | target_tensors(step, graph, targets, counted))
 
-    def pack_state(self, state, rank=0):
-        """Returns the contents of region SCRATCH, from a :class:`sim.golden.training.TrainingState`. They are equal on all
-        cores."""
-        step, values = self.program.step, {}
-        for name, master, slots in zip(step.parameters, state.masters, state.slots):
-            shape = step.tensors[name].shape
-            values[name] = master.reshape(1, *shape)
-            values |= {tensor: slots[slot].reshape(1, *shape) for slot, tensor in step.slots[name].items()}
-        return self.program.pack(Region.SCRATCH, values)
-
-    def unpack_states(self, data, steps=0):
-        """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, from a list with region
-        SCRATCH of each core."""
-        return [self._unpack_state(scratch, steps) for scratch in data]
-
-    def _unpack_state(self, scratch, steps):
-        step, masters, slots = self.program.step, [], []
-        for name, one in zip(step.parameters, self.training.parameters):
-            masters.append(self.program.unpack(scratch, name).reshape(one.initial.shape))
-            kept = step.slots[name].items()
-            slots.append({slot: self.program.unpack(scratch, tensor).reshape(one.initial.shape) for slot, tensor in kept})
-        return TrainingState(masters, slots, steps)
-
-    def unpack_images(self, data):
-        """Returns None for each parameter, because the update has overwritten the values that the last step used."""
-        return [None] * len(self.training.parameters)
-
-    def unpack_logits(self, data):
-        """Reads the logits from the bytes of region OUTPUT. Returns float32 (batch, output size), in the order of the ONNX
-        model's results."""
-        values = self.program.unpack(data, self.program.step.output)
-        return self.training.graph.arrange_output(values.astype(np.float32, copy=False))
+def _with_shape(tensor, shape):
+    """Returns a :class:`.HostTensor` with arrays of another shape."""
+    return replace(tensor, unpack=lambda data: tensor.unpack(data).reshape(shape))
 
 
 def compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal):
@@ -92,6 +46,11 @@ def compile_step_graph(training, optimizer, config, batch, dropout, cores, refus
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
     step = step_graph(training, optimizer, masked, cores, sharded=False)
     try:
-        return GraphProgram(compile_graph(step, config, batch, cores), training, optimizer)
+        program = compile_graph(step, config, batch, cores)
     except NotMatrices:
         raise refusal from None
+    tensors = dict(program.tensors)
+    for number, (name, one) in enumerate(zip(step.parameters, training.parameters)):
+        for slot, tensor in {MASTER: name, **step.slots[name]}.items():
+            tensors[number, slot] = _with_shape(tensors[tensor], one.initial.shape)
+    return replace(program, memory=_GraphMemory(step, training, optimizer), tensors=tensors)

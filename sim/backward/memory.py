@@ -1,17 +1,18 @@
 """Host memory of a training step: the layout of its regions, and the conversion of arrays."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.memory.host_tensors import host_tensor
 from ..compiler.memory.layout import PLANES, HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
-from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
 from .lowering import apart_name, back_name, flat_name, is_flat_gather, is_stacked
-from .parameters import MASTER, Planes, Stacked, StackedBias
+from .parameters import Planes, Stacked, StackedBias
 from .sharded_planes import ShardedPlanes
 from .tensors import Flat
 
@@ -63,8 +64,9 @@ class StepMemory:
     """
 
     def __init__(self, lowered, optimizer, n, batch, starts, dropout=None, sharded=True):
-        self.cores, self.sharded = lowered.cores, sharded and lowered.cores > 1
+        self.cores, self.sharded, self.optimizer = lowered.cores, sharded and lowered.cores > 1, optimizer
         self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
+        self.network, self.output = self.training.graph, "logits"
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
         self.planes, self.flat, self.regions = [], {}, {}
         self.transposed_inputs, self.kept, self.masks, self.dropout = {}, {}, {}, dropout
@@ -170,10 +172,30 @@ class StepMemory:
         bias is not trained."""
         return next((one for one in self.planes if (one.parameter.stage, one.parameter.term) == (stage, term)), None)
 
-    # Arrays and bytes
+    # Arrays
 
-    def pack_input(self, x, targets, masks=None):
-        """Returns the contents of region INPUT.
+    @property
+    def tensors(self):
+        """Returns {name: HostTensor} of the tensors that the host writes or reads; see :mod:`sim.backward.step_program`. Samples,
+        transposed samples, targets and masks are in region INPUT."""
+        found = {(number, name): one for number, planes in enumerate(self.planes) for name, one in planes.tensors.items()}
+        for gather in self.lowered.gathers:
+            name = gather.tensor.name
+            if name in self.flat:
+                found[name] = self.flat[name].host_tensor
+            else:
+                layout, (region, first) = self.layouts[name], self.regions[name]
+                found[name] = host_tensor(region, first, layout.size, layout.pack)
+        for gradient, (source, first) in self.transposed_inputs.items():
+            layout = self.layouts[gradient]
+            size = self.batch * blocks_of(layout) * (self.layouts[source].tensor.channels + 1)
+            pack = partial(_transposed, blocks_of(layout) * self.n, layout)
+            found["transposed", gradient] = host_tensor(Region.INPUT, first, size, pack)
+        masks = {("mask", name): mask.host_tensor for name, mask in self.masks.items()}
+        return found | masks | {"targets": self.targets.host_tensor, self.output: self.logits.host_tensor}
+
+    def inputs(self, x, targets, masks=None, counted=None):
+        """Returns {name in `tensors`: array} of region INPUT.
 
         Parameters
         ----------
@@ -183,29 +205,28 @@ class StepMemory:
             Targets, in the order of the ONNX model's results.
         masks : dict of int to bfloat16 (batch, height, width, channels)
             Dropout masks of stages' results, by stage number. Values are 0 or the factor of kept values.
+        counted : None
+            All positions are counted.
         """
+        assert counted is None
         x, targets = np.asarray(x), np.asarray(targets)
-        graph = self.training.graph
+        graph = self.network
         for what, values, size in (("samples", x, graph.input_size), ("targets", targets, graph.output_size)):
             if values.dtype != bfloat16 or values.shape != (self.batch, size):
                 raise ValueError(f"{what} must be bfloat16 of shape ({self.batch}, {size}), not {values.dtype} {values.shape}")
-        values, parts = graph.arrange_input(x), []
+        values = graph.arrange_input(x)
         gathered = {gather.tensor.name: gather(values) for gather in self.lowered.gathers}
-        for name, made in gathered.items():
-            parts.append(self.flat[name].pack(made[:, 0, 0]) if name in self.flat else self.layouts[name].pack(made))
-        parts += [
-            self._transposed(self.layouts[gradient], gathered[name]) for gradient, (name, _) in self.transposed_inputs.items()
-        ]
-        ordered = np.array(targets)
+        found = {("transposed", gradient): gathered[source] for gradient, (source, _) in self.transposed_inputs.items()}
+        found |= {name: made[:, 0, 0] if name in self.flat else made for name, made in gathered.items()}
+        found["targets"] = ordered = np.array(targets)
         if graph.output_order is not None:
             ordered[:, graph.output_order] = targets
-        parts.append(self.targets.pack(ordered))
-        parts += [self._packed_mask(number, name, masks or {}) for number, name in self.masked.items()]
-        return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
+        return found | {("mask", name): self._mask(number, name, masks or {}) for number, name in self.masked.items()}
 
-    def _packed_mask(self, number, name, masks):
-        """Returns the bytes of a stage's dropout mask. The channels of each position are padded to whole tiles."""
-        stage, mask = self.training.graph.stages[number], np.asarray(masks.get(number, ()))
+    def _mask(self, number, name, masks):
+        """Returns a stage's dropout mask, (batch, channels of the flat tensor). The channels of each position are padded to whole
+        tiles."""
+        stage, mask = self.network.stages[number], np.asarray(masks.get(number, ()))
         shape = (self.batch, *stage.result_size, stage.channels)
         if mask.dtype != bfloat16 or mask.shape[::3] != shape[::3] or mask.ndim != 4:
             raise ValueError(f"the mask of stage {stage.name} must be bfloat16 of shape {shape}, not {mask.dtype} {mask.shape}")
@@ -213,49 +234,18 @@ class StepMemory:
         if not np.isin(mask.astype(np.float32), [0, np.float32(self.dropout.factor)]).all():
             raise ValueError(f"the mask of stage {stage.name} must have no numbers but 0 and {self.dropout.factor}")
         padded = np.pad(mask, ((0, 0), (0, 0), (0, 0), (0, -shape[3] % self.n))).reshape(self.batch, -1)
-        return self.masks[name].pack(padded[:, : self.masks[name].channels])
-
-    def _transposed(self, layout, values):
-        """Returns the bytes of transposed operands from values (batch, height, width, channels), for a gradient with this
-        layout."""
-        batch, height, width, channels = values.shape
-        whole = np.zeros((batch, blocks_of(layout) * self.n, channels + 1), bfloat16)
-        positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)
-        whole[:, positions, :channels] = values
-        whole[:, positions, channels] = 1
-        return whole.reshape(batch, -1, self.n, channels + 1).swapaxes(2, 3).tobytes()
-
-    def pack_state(self, state, rank=0):
-        """Returns the contents of region SCRATCH for core `rank` of a ring, from a :class:`sim.golden.training.TrainingState`."""
-        scratch = np.zeros((self.sizes[Region.SCRATCH], self.n), "<u2")
-        for one, master, slots in zip(self.planes, state.masters, state.slots):
-            one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots}, rank)
-        return scratch.tobytes()
-
-    def unpack_states(self, data, steps=0):
-        """Reads the state of each core after `steps` updates. `data` has the bytes of region SCRATCH of every core. With a
-        correct program, all states are equal."""
-        scratches = [self._vectors(part) for part in data]
-        return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
-
-    def unpack_images(self, data):
-        """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Returns a bfloat16 array
-        for each parameter. Returns None if the step has overwritten the parameter."""
-        return [one.read_image(self._vectors(data)) for one in self.planes]
-
-    def _vectors(self, data):
-        return np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
-
-    def unpack_logits(self, data):
-        """Reads the logits from the bytes of region OUTPUT. Returns float32 (batch, classes), in the order of the ONNX model's
-        results."""
-        return self.training.graph.arrange_output(self.logits.unpack(data))
+        return padded[:, : self.masks[name].channels]
 
 
-def _state_of(found, steps):
-    """Returns the :class:`.TrainingState` after `steps` updates. `found` has {name: array} for each parameter."""
-    slots = [{name: array for name, array in one.items() if name != MASTER} for one in found]
-    return TrainingState([one[MASTER] for one in found], slots, steps)
+def _transposed(rows, layout, values):
+    """Returns the bytes of transposed operands from values (batch, height, width, channels), for a gradient with this layout:
+    `[sample][block of n positions][channel, and a row of ones]`, with `rows` positions of a sample in all blocks."""
+    batch, height, width, channels = values.shape
+    whole = np.zeros((batch, rows, channels + 1), bfloat16)
+    positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)
+    whole[:, positions, :channels] = values
+    whole[:, positions, channels] = 1
+    return whole.reshape(batch, -1, layout.n, channels + 1).swapaxes(2, 3).tobytes()
 
 
 def _layouts(lowered, n, batch):

@@ -12,30 +12,18 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.memory.host_tensors import HostTensor, halves_of, whole_of
 from ..golden.arithmetic import bfloat16
 from ..ir.tiles import tiles_of
 from ..ir.training import Parameter
 from .tensors import Tile
 
-__all__ = ["Planes", "Stacked", "StackedBias", "MASTER", "halves_of", "whole_of"]
+__all__ = ["Planes", "Stacked", "StackedBias", "IMAGE", "MASTER"]
 
 #: Name of the parameter itself, among the names of its optimizer state.
 MASTER = "master"
-
-
-def halves_of(values):
-    """Splits an array into uint16 arrays: the upper and the lower halves of float32, or the bit patterns of bfloat16."""
-    if values.dtype == bfloat16:
-        return [values.view(np.uint16)]
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return [(bits >> np.uint32(16)).astype(np.uint16), bits.astype(np.uint16)]
-
-
-def whole_of(halves):
-    """Joins uint16 arrays from :func:`halves_of` to the original array."""
-    if len(halves) == 1:
-        return halves[0].view(bfloat16)
-    return (halves[0].astype(np.uint32) << np.uint32(16) | halves[1]).view(np.float32)
+#: Name of the parameter as the last step used it.
+IMAGE = "image"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,27 +133,20 @@ class Planes:
         padded = vectors.reshape(self.k_tiles, self.rows, self.n).swapaxes(1, 2).reshape(height * width, -1, self.rows)
         return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
-    def write(self, scratch, values, rank=0):
-        """Writes the parameter and its optimizer state, {name: array}, to region SCRATCH of core `rank` in a ring, uint16
-        (vectors, n)."""
+    @property
+    def tensors(self):
+        """Returns the :class:`.HostTensor` of the parameter, and of its optimizer state, {name: tensor}."""
+        found = {}
         for name in self.kinds:
-            for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
-                scratch[place + self.row_numbers] = half
+            rows = np.concatenate([place + self.row_numbers for place in self.places(name)])
+            found[name] = HostTensor(Region.SCRATCH, rows, self._pack, self._unpack)
+        return found
 
-    def read(self, scratch):
-        """Reads the parameter and its optimizer state, {name: array}, from region SCRATCH."""
-        return {
-            name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)]))
-            for name in self.kinds
-        }
+    def _pack(self, values):
+        return np.concatenate(halves_of(self.arrange(values))).tobytes()
 
-    def read_all(self, scratches):
-        """Reads the state in each core of a ring, in the form of :meth:`read`, from a list of all regions SCRATCH."""
-        return [self.read(scratch) for scratch in scratches]
-
-    def read_image(self, scratch):
-        """Returns None, because the update has overwritten the values that the last step used."""
-        return None
+    def _unpack(self, data):
+        return self.restore(whole_of(np.frombuffer(data, np.uint16).reshape(-1, len(self.row_numbers), self.n)))
 
 
 class Stacked(Planes):

@@ -7,16 +7,17 @@ image, as `[k tile][output of its segment]`, at the same address on every core. 
 core i. Core i therefore owns this segment.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..autodiff.rings import segment_outputs
+from ..compiler.memory.host_tensors import halves_of, host_tensor, whole_of
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
-from .parameters import Planes, halves_of, whole_of
+from .parameters import IMAGE, Planes
 from .tensors import Tile
 
 __all__ = ["ShardedPlanes"]
@@ -73,19 +74,24 @@ class ShardedPlanes(Planes):
         whole[:, :count] = parts[:, :count]
         return whole.reshape(-1, self.n)
 
-    def write(self, scratch, values, rank=0):
-        own = held_by(rank, self.cores)
-        for name in self.kinds:
-            for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
-                scratch[place : place + self.k_tiles * self.segment] = self._segments(half)[own]
+    @property
+    def row_numbers(self):
+        return np.arange(self.k_tiles * self.segment)
 
-    def read_all(self, scratches):
-        found, ranks = {}, [(segment - 1) % self.cores for segment in range(self.cores)]
-        for name in self.kinds:
-            places = [slice(place, place + self.k_tiles * self.segment) for place in self.places(name)]
-            found[name] = [self._joined(np.stack([scratches[rank][place] for rank in ranks])) for place in places]
-        return [{name: self.restore(whole_of(halves)) for name, halves in found.items()}] * self.cores
+    @property
+    def tensors(self):
+        found = {name: replace(tensor, divided=True) for name, tensor in super().tensors.items()}
+        image = host_tensor(Region.SCRATCH, self.first, self._image_vectors, None, self._unpack_image)
+        return {**found, IMAGE: image}
 
-    def read_image(self, scratch):
-        """Reads the values that the last step used: bfloat16 in the parameter's shape."""
-        return self.restore(scratch[self.first : self.first + self._image_vectors].view(bfloat16))
+    def _pack(self, values):
+        segments = np.concatenate([self._segments(half) for half in halves_of(self.arrange(values))], axis=1)
+        return [segments[held_by(rank, self.cores)].tobytes() for rank in range(self.cores)]
+
+    def _unpack(self, parts):
+        segments = [parts[(segment - 1) % self.cores] for segment in range(self.cores)]
+        halves = np.frombuffer(b"".join(segments), np.uint16).reshape(self.cores, -1, len(self.row_numbers), self.n)
+        return self.restore(whole_of([self._joined(half) for half in halves.swapaxes(0, 1)]))
+
+    def _unpack_image(self, data):
+        return self.restore(np.frombuffer(data, bfloat16).reshape(-1, self.n))

@@ -9,6 +9,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.memory.host_tensors import host_tensor
 from ..compiler.memory.layout import packed
 from ..ir.graph import Tensor
 
@@ -87,6 +88,10 @@ class Flat:
         """Returns the weight :class:`Tile` that consists of the vectors of n samples, starting at `sample`, in tile `tile` of
         the channels."""
         return Tile(self.region, self.vector(tile, sample), transpose)
+
+    @property
+    def host_tensor(self):
+        return host_tensor(self.region, self.first, self.vectors, self.pack, self.unpack)
 
     def pack(self, values):
         """Returns the bytes of the tensor from bfloat16 values (batch, channels)."""

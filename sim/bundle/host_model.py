@@ -4,7 +4,7 @@ import re
 import zlib
 from dataclasses import astuple, dataclass
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 
 from ..compiler.program import CompileError
@@ -139,17 +139,17 @@ def host_model(network, program):
         name=_ODD.sub("_", network.name),
         image_bytes=len(program.model),
         image_crc=zlib.crc32(program.model),
-        input_bytes=program.input_bytes,
-        output_bytes=program.output_bytes,
-        scratch_bytes=program.scratch_bytes,
+        input_bytes=program.sizes[Region.INPUT],
+        output_bytes=program.sizes[Region.OUTPUT],
+        scratch_bytes=program.sizes[Region.SCRATCH],
         batch=program.batch,
         input_values=network.sample_size,
-        output_values=program.output_size,
+        output_values=network.output_size,
         output_bits=32 if program.memory.batched.wide else 16,
         last=LAST.index(_last(origin)),
         needs=needs,
         input_shape=tuple(network.input_shape) or (network.sample_size,),
-        output_shape=tuple(origin.output.shape) if with_values else (program.output_size,),
+        output_shape=tuple(origin.output.shape) if with_values else (network.output_size,),
         input=tuple(input_tensors(program.memory)),
         output=output_tensor(program.memory),
         input_parts=_parts(origin.inputs) if origin is not None and len(origin.inputs) > 1 else (),

@@ -44,7 +44,7 @@ def input_tensors(memory):
     ----------
     memory : sim.compiler.image.HostMemory
     """
-    graph, found = memory.graph, []
+    graph, found = memory.network, []
     numbers = graph.arrange_inputs(graph.fed(np.arange(1, graph.sample_size + 1)[None]))
     for gather in memory.batched.gathers:
         name = gather.tensor.name
@@ -59,7 +59,7 @@ def input_tensors(memory):
 def output_tensor(memory):
     """Returns the :class:`HostTensor` that a host reads. It has binary32 values, or bfloat16 values if `memory.batched.wide` is
     False."""
-    graph = memory.graph
+    graph = memory.network
     places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
     indices = np.unravel_index(places, graph.tensors[graph.output].shape)
     return _placed(memory, graph.output, np.arange(graph.output_size), *indices)

@@ -1,6 +1,7 @@
 """Images of host memory: the bytes of a program's instructions, weights, biases and tables, and of a batch's samples."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,19 +12,20 @@ from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
 from .memory.bias_image import BiasImage
+from .memory.host_tensors import host_tensor
 from .memory.layout import ZEROS
-from .program import Program, check_regions, host_vectors
+from .program import Cost, Program, check_regions, cost_of
 from .tiling.weight_passes import count_passes, passes_of
 from .timing.model import MATMUL
 
-__all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded", "with_tiles"]
+__all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "assembled"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the padding lanes of x, and adding -0 never changes a sum.
 _PAD = 0x8000
 
 
 class HostMemory:
-    """Builds the images of a program's data: samples, results, biases and weights.
+    """The memory map of a network's program: inputs and output, and the images of biases and weights.
 
     Parameters
     ----------
@@ -33,32 +35,34 @@ class HostMemory:
     """
 
     def __init__(self, batched, host, config):
-        self.batched, self.host, self.n, self.graph = batched, host, config.n, batched.graph
+        self.batched, self.host, self.n, self.network, self.output = batched, host, config.n, batched.graph, batched.graph.output
 
-    def pack_input(self, x):
-        """Returns the bytes of region INPUT for samples in the model's order: bfloat16, (up to batch, input size)."""
+    @property
+    def tensors(self):
+        """Returns {name: HostTensor} of the inputs and the output."""
+        found, dtype = {}, "<f4" if self.batched.wide else bfloat16
+        for name in (*(gather.tensor.name for gather in self.batched.gathers), self.output):
+            layout, (region, first) = self.host.layouts[name], self.host.regions[name]
+            size = layout.size * (2 if region is Region.OUTPUT and self.batched.wide else 1)
+            found[name] = host_tensor(region, first, size, layout.pack, partial(layout.unpack, dtype=dtype))
+        return found
+
+    def inputs(self, x):
+        """Returns {name in `tensors`: values} for samples in the model's order: bfloat16, (up to batch, input size)."""
         batched, x = self.batched, np.asarray(x)
         if x.dtype != bfloat16:
             raise TypeError(f"samples must be bfloat16, not {x.dtype}")
-        if x.ndim != 2 or x.shape[1] != self.graph.input_size or len(x) > batched.batch:
-            raise ValueError(f"samples must be of shape (up to {batched.batch}, {self.graph.input_size}), not {x.shape}")
-        values, parts = self.graph.arrange_inputs(x), []
-        for gather in batched.gathers:
-            name, made = gather.tensor.name, gather(values[gather.source])
-            parts.append(self.host.layouts[name].pack(made))
-        return b"".join(parts)
-
-    def unpack_output(self, data):
-        """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the model's order."""
-        values = self.host.layouts[self.graph.output].unpack(data, "<f4" if self.batched.wide else bfloat16)
-        return self.graph.arrange_output(values[: self.batched.batch])
+        if x.ndim != 2 or x.shape[1] != self.network.input_size or len(x) > batched.batch:
+            raise ValueError(f"samples must be of shape (up to {batched.batch}, {self.network.input_size}), not {x.shape}")
+        values = self.network.arrange_inputs(x)
+        return {gather.tensor.name: gather(values[gather.source]) for gather in batched.gathers}
 
     def output_offset(self, sample, value):
         """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""
-        graph = self.graph
+        graph = self.network
         index = value if graph.output_order is None else int(graph.output_order[value])
-        indices = map(int, np.unravel_index(index, graph.tensors[graph.output].shape))
-        return self.host.layouts[graph.output].element(sample, *indices) * (4 if self.batched.wide else 2)
+        indices = map(int, np.unravel_index(index, graph.tensors[self.output].shape))
+        return self.host.layouts[self.output].element(sample, *indices) * (4 if self.batched.wide else 2)
 
     def biases(self):
         """Returns the bias rows of all stages as bytes: binary32, padded to whole vectors with zeros."""
@@ -105,17 +109,7 @@ def _tile_bytes(config):
     return INSTRUCTIONS[Opcode.LOAD_WEIGHTS].vectors(config.n) * config.vector_bytes
 
 
-def with_tiles(model, instructions, config, tiles):
-    """Returns the contents of region MODEL with other constants behind its instructions: `tiles` has pairs (first vector of a
-    tile, bytes of the tile)."""
-    image, first = bytearray(model), instructions * config.instruction_bytes
-    for vector, tile in tiles:
-        place = first + vector * config.vector_bytes
-        image[place : place + len(tile)] = tile
-    return bytes(image)
-
-
-def encoded(ops, config, constants, weights=0):
+def _encoded(ops, config, constants, weights=0):
     """Encodes the instructions and a HALT. Returns a list with the bytes of each. Byte offsets of constants are relative to
     `constants` before, and relative to region MODEL afterwards. Tile numbers of LOAD_WEIGHTS without a region become byte
     offsets: the weights start at `weights`."""
@@ -144,21 +138,37 @@ class Code:
         Number of weight tiles in all groups.
     functions : tuple of Function
         Functions that have a table, in the order of the image.
-    cycles : int
-        Cycles of the program by the timing model.
-    passes, compute_cycles, read_beats, write_beats : int
-        See :class:`Program`.
+    cost : Cost
     """
 
     words: bytes
     groups: tuple
     tiles: int
     functions: tuple
-    cycles: int
-    passes: int
-    compute_cycles: int
-    read_beats: int
-    write_beats: int
+    cost: Cost
+
+
+def assembled(ops, cycles, constants, sizes, config, **others):
+    """Returns the :class:`Program` of instructions that are in their final order.
+
+    Parameters
+    ----------
+    ops : sequence of Op
+    cycles : int
+        Cycles of the instructions by the timing model.
+    constants : bytes
+        Constants of region MODEL, which follow the instructions.
+    sizes : dict of Region to int
+        Vectors of each region except MODEL.
+    others : dict
+        Further arguments of :class:`Program`.
+    """
+    words = _encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
+    model = b"".join([*words, constants])
+    sizes = _sizes(sizes, config) | {Region.MODEL: len(model)}
+    check_regions(sizes)
+    cost, emit = cost_of(ops, config, cycles), partial(tuple, ops)
+    return Program(model, len(words), sizes=sizes, cost=cost, config=config, emit=emit, **others)
 
 
 def _constants(memory, functions, config):
@@ -174,68 +184,51 @@ def _first_weight(words, constants, config):
     return -(-(words + constants) // align) * align
 
 
-def _sizes(memory, config):
-    return {region: size * config.vector_bytes for region, size in memory.host.sizes.items()}
+def _sizes(vectors, config):
+    return {region: size * config.vector_bytes for region, size in vectors.items()}
+
+
+def _least_beats(memory, tiles, config):
+    """Returns the beats of the program's input, biases and `tiles` weight tiles, each once."""
+    batched, layouts = memory.batched, memory.host.layouts
+    inputs = (layouts[gather.tensor.name] for gather in batched.gathers)
+    vectors = sum(layout.tiles * batched.batch if layout.along_x else layout.size for layout in inputs)
+    return (tiles * config.n + vectors) * config.beats_per_vector + len(memory.biases()) // config.bus_bytes
 
 
 def make_code(memory, schedule, config):
     """Encodes a :class:`Schedule` for a :class:`HostMemory`. Returns the :class:`Code`. Raises CompileError if a region is too
     large."""
-    ops, n, beats = schedule.ops, config.n, config.beats_per_vector
-    (order, tiles), functions = schedule.candidate.groups, tuple(schedule.candidate.emitter.tables)
+    ops, (order, tiles) = schedule.ops, schedule.candidate.groups
+    functions = tuple(schedule.candidate.emitter.tables)
     size = (len(ops) + 1) * config.instruction_bytes
     weights = _first_weight(size, len(_constants(memory, functions, config)), config)
-    sizes = {region.name: bytes_ for region, bytes_ in _sizes(memory, config).items()}
-    check_regions({"MODEL": weights + tiles * _tile_bytes(config), **sizes})
+    check_regions({Region.MODEL: weights + tiles * _tile_bytes(config), **_sizes(memory.host.sizes, config)})
     stages = range(len(memory.batched.stages))
-    return Code(
-        words=b"".join(encoded(ops, config, size, weights)),
-        groups=tuple(order),
-        tiles=tiles,
-        functions=functions,
-        cycles=schedule.cycles,
-        passes=sum(op.passes for op in ops if op.unit == MATMUL),
-        compute_cycles=sum(array_cycles(memory.batched, number, ops, memory.host, n) for number in stages),
-        read_beats=host_vectors(ops, "r", n) * beats + size // config.bus_bytes,
-        write_beats=host_vectors(ops, "w", n) * beats,
-    )
+    compute = sum(array_cycles(memory.batched, number, ops, memory.host, config.n) for number in stages)
+    cost = cost_of(ops, config, schedule.cycles, compute, _least_beats(memory, tiles, config))
+    return Code(b"".join(_encoded(ops, config, size, weights)), tuple(order), tiles, functions, cost)
 
 
 def make_program(memory, plans, code, emit, config):
     """Returns the :class:`Program` with all images, from a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a
     :class:`Code`. `emit()` must return the program's instructions."""
-    batched, host, n = memory.batched, memory.host, config.n
-    constants = _constants(memory, code.functions, config)
+    batched, constants = memory.batched, _constants(memory, code.functions, config)
     weights = _first_weight(len(code.words), len(constants), config)
     parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in code.groups]
     model = b"".join([(code.words + constants).ljust(weights, b"\0"), *parts])
     assert len(model) == weights + code.tiles * _tile_bytes(config)
 
-    inputs = sum(
-        host.layouts[gather.tensor.name].size
-        if gather.tensor.name not in batched.along_x
-        else host.layouts[gather.tensor.name].tiles * batched.batch
-        for gather in batched.gathers
-    )
-    sizes = _sizes(memory, config)
     return Program(
         model=model,
         instructions=len(code.words) // config.instruction_bytes,
         batch=batched.batch,
-        plan=tuple(plans),
-        config=config,
-        memory=memory,
-        input_bytes=sizes[Region.INPUT],
-        output_bytes=sizes[Region.OUTPUT],
-        scratch_bytes=sizes[Region.SCRATCH],
-        input_size=batched.graph.input_size,
-        output_size=batched.graph.output_size,
+        sizes=_sizes(memory.host.sizes, config) | {Region.MODEL: len(model)},
         useful_macs=batched.batch * sum(map(batched.graph.macs, batched.graph.stages)),
-        passes=code.passes,
-        compute_cycles=code.compute_cycles,
-        read_beats=code.read_beats,
-        write_beats=code.write_beats,
-        least_beats=(code.tiles * n + inputs) * config.beats_per_vector + len(memory.biases()) // config.bus_bytes,
-        predicted_cycles=code.cycles,
+        cost=code.cost,
+        config=config,
+        tensors=memory.tensors,
+        memory=memory,
         emit=emit,
+        plan=tuple(plans),
     )

@@ -1,15 +1,29 @@
-"""The compiler's output: instructions, memory images, sizes and estimated cycles."""
+"""The compiler's output: instructions, memory images, sizes and costs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
-__all__ = ["CompileError", "Program", "check_regions", "check_ring", "check_unit", "disassemble", "host_vectors"]
+from .codegen.ring_exchange import ring_words
+
+__all__ = [
+    "CompileError",
+    "Cost",
+    "Program",
+    "check_regions",
+    "check_ring",
+    "check_unit",
+    "cost_of",
+    "disassemble",
+    "host_vectors",
+]
 
 
 class CompileError(ValueError):
@@ -18,10 +32,12 @@ class CompileError(ValueError):
 
 
 def check_regions(sizes):
-    """Raises CompileError if a region is too large for offsets of 32 bits. `sizes` is `{name: bytes}`."""
-    for name, size in sizes.items():
+    """Raises CompileError if a region is too large for offsets of 32 bits. `sizes` is {Region: bytes}."""
+    for region, size in sizes.items():
         if size >= 1 << 32:
-            raise CompileError(f"region {name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network")
+            raise CompileError(
+                f"region {region.name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network"
+            )
 
 
 def check_unit(config, unit, needed, subject):
@@ -43,33 +59,69 @@ def host_vectors(ops, use, n):
 
 
 @dataclass(frozen=True)
-class Program:
-    """A compiled program, made by :func:`compile_network`.
+class Cost:
+    """The cost of a program.
 
     Parameters
     ----------
-    model : bytes
-        Image of region MODEL. Execution begins at offset 0.
-    instructions : int
-        Number of instructions, HALT included.
-    input_bytes, output_bytes, scratch_bytes : int
-        Sizes of regions INPUT, OUTPUT and SCRATCH, in bytes.
-    useful_macs : int
-        Multiplications that the network needs for the whole batch, excluding padding.
+    cycles : int
+        Cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory.
     passes, compute_cycles : int
         Number of passes of the array, and cycles in which the array accepts rows or waits while a tile of weights shifts in.
     read_beats, write_beats : int
         Number of beats that one run of the program transfers on the bus, in each direction.
     least_beats : int
-        Lower bound of the beats read: input, weights and biases, each once.
-    predicted_cycles : int
-        Cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory.
-    plan : object
-        Tiling of each stage.
+        Lower bound of the beats read: input, weights and biases, each once. It is 0 for training steps.
+    """
+
+    cycles: int
+    passes: int
+    compute_cycles: int
+    read_beats: int
+    write_beats: int
+    least_beats: int = 0
+
+
+def cost_of(ops, config, cycles, compute_cycles=None, least_beats=0):
+    """Returns the :class:`Cost` of instructions that take `cycles` cycles. Default for `compute_cycles`: the array works as the
+    instructions say."""
+    matmuls, beats = [op for op in ops if op.opcode is Opcode.MATMUL], config.beats_per_vector
+    if compute_cycles is None:
+        compute_cycles = sum(op.passes * max(op.rows, config.n) for op in matmuls)
+    read = host_vectors(ops, "r", config.n) * beats + (len(ops) + 1) * config.instruction_bytes // config.bus_bytes
+    written = host_vectors(ops, "w", config.n) * beats
+    return Cost(cycles, sum(op.passes for op in matmuls), compute_cycles, read, written, least_beats)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled program: a network for a batch, from :func:`sim.compiler.compile.compile_network`, or a training step, from
+    :func:`sim.backward.compile.compile_step`.
+
+    Parameters
+    ----------
+    model : bytes
+        Contents of region MODEL. Execution begins at offset 0.
+    instructions : int
+        Number of instructions, HALT included.
+    batch : int
+        Number of samples that a core processes.
+    sizes : dict of Region to int
+        Size of each region in bytes.
+    useful_macs : int
+        Multiplications that a core needs for its batch, excluding padding.
+    cost : Cost
+    tensors : dict of name to HostTensor
+        Tensors that the host writes or reads.
     memory : object
-        Converts samples and results: has `pack_input` and `unpack_output`.
+        The compiler's memory map. It has `network`, the compiled :class:`.Graph`; `inputs(...)`, which returns {name in
+        `tensors`: array} for the arguments of :meth:`pack_input`; and `output`, the name of the results in `tensors`.
     emit : callable
         Called without arguments; returns the value of `ops`.
+    plan : tuple
+        Tiling of each stage of a network.
+    cores : int
+        Number of cores in the ring. Each core executes this program with its own host memory.
 
     Members
     -------
@@ -79,46 +131,81 @@ class Program:
 
     model: bytes
     instructions: int
-    input_bytes: int
-    output_bytes: int
-    scratch_bytes: int
     batch: int
-    input_size: int
-    output_size: int
+    sizes: dict
     useful_macs: int
-    passes: int
-    compute_cycles: int
-    read_beats: int
-    write_beats: int
-    least_beats: int
-    predicted_cycles: int
-    plan: object
+    cost: Cost
     config: Config = field(repr=False)
+    tensors: dict = field(repr=False)
     memory: Any = field(repr=False)
-    emit: Callable = field(default=tuple, repr=False)
+    emit: Callable = field(repr=False)
+    plan: tuple = ()
+    cores: int = 1
 
     @cached_property
     def ops(self):
         return tuple(self.emit())
 
-    def pack_input(self, x):
-        """Returns the bytes of region INPUT for bfloat16 samples of shape (up to `batch`, input size)."""
-        return self.memory.pack_input(x)
-
-    def unpack_output(self, data):
-        """Returns the results in an image of region OUTPUT: float32 (batch, output size)."""
-        return self.memory.unpack_output(data)
+    @property
+    def predicted_cycles(self):
+        return self.cost.cycles
 
     @property
     def bound(self):
         """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, as if each ran
         alone."""
-        return max(self.compute_cycles, self.least_beats)
+        return max(self.cost.compute_cycles, self.cost.least_beats)
+
+    @property
+    def ring_words(self):
+        """Returns the number of 32-bit words that each core of a ring sends in a run."""
+        return ring_words(self.ops, self.cores, self.config.n)
 
     @cached_property
     def listing(self):
         """Returns the disassembled program, one instruction per line."""
         return disassemble(self.model[: self.instructions * self.config.instruction_bytes], self.config)
+
+    # Arrays and bytes
+
+    def _write(self, image, values, rank=0):
+        rows = np.frombuffer(image, "<u2").reshape(-1, self.config.n)
+        for name, array in values.items():
+            self.tensors[name].write(rows, array, rank)
+
+    def pack(self, region, values, rank=0):
+        """Returns the contents of a region for core `rank` of a ring, from {name in `tensors`: array}. The rest is zeros."""
+        image = bytearray(self.sizes[region])
+        assert all(self.tensors[name].region is region for name in values)
+        self._write(image, values, rank)
+        return bytes(image)
+
+    def with_constants(self, values):
+        """Returns the contents of region MODEL with other values of some constants, {name in `tensors`: value}."""
+        first = self.instructions * self.config.instruction_bytes
+        constants = bytearray(self.model[first:])
+        self._write(constants, values)
+        return self.model[:first] + constants
+
+    def unpack_all(self, data, name):
+        """Returns a tensor of each core, from a list with the bytes of its region on each core."""
+        tensor, n = self.tensors[name], self.config.n
+        return tensor.read([np.frombuffer(own[: self.sizes[tensor.region]], "<u2").reshape(-1, n) for own in data])
+
+    def unpack(self, data, name):
+        """Returns a tensor from the bytes of its region."""
+        return self.unpack_all([data], name)[0]
+
+    def pack_input(self, *arrays, **options):
+        """Returns the contents of region INPUT. For a network: from bfloat16 samples of shape (up to `batch`, input size). For a
+        training step: from samples, targets, masks of dropout, and the counted positions; see
+        :meth:`sim.backward.memory.StepMemory.inputs`."""
+        return self.pack(Region.INPUT, self.memory.inputs(*arrays, **options))
+
+    def unpack_output(self, data):
+        """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the order of the ONNX model."""
+        values = self.unpack(data, self.memory.output)[: self.batch]
+        return self.memory.network.arrange_output(values.astype(np.float32, copy=False))
 
 
 def disassemble(model, config):

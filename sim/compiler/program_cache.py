@@ -21,6 +21,7 @@ from ..data.source_digest import source_digest
 from ..functions.functions import Function
 from .decisions import Decision
 from .image import Code
+from .program import Cost
 
 __all__ = ["key_of", "load", "store"]
 
@@ -80,6 +81,7 @@ def load(key):
         "words": words,
         "groups": tuple(map(tuple, plain["code"]["groups"])),
         "functions": tuple(Function(name, tuple(parameters)) for name, parameters in plain["code"]["functions"]),
+        "cost": Cost(**plain["code"]["cost"]),
     }
     return Decision.of_plain(plain["decision"], order), Code(**code)
 

@@ -229,7 +229,7 @@ def expected_layers(program):
 def planned_layers(program):
     """Returns the layers with cycles from the timing model. If the program has more than `_LAYERED_PASSES` passes, the cycles are
     None, as the simulations would take too long."""
-    return described_layers(program) if program.passes > _LAYERED_PASSES else expected_layers(program)
+    return described_layers(program) if program.cost.passes > _LAYERED_PASSES else expected_layers(program)
 
 
 def measured_layers(program, run):

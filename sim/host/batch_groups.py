@@ -145,7 +145,7 @@ def _write(file, facts, result):
 
 
 def _read(file, facts, count, program):
-    kind = (count, program.output_size), np.dtype(np.float32)
+    kind = (count, program.memory.network.output_size), np.dtype(np.float32)
     kept, tensors = file.read(facts, {"logits": kind, "expected": kind}, finite=False)
     if set(kept) != {*_KEPT}:
         raise file.damaged()

@@ -8,12 +8,14 @@ import numpy as np
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
+from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.compile import CompileError, compile_network
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
 from .driver import Driver
-from .inference import InferenceImage, cycle_limit, even_batch, summarize
+from .host_image import cycle_limit
+from .inference import InferenceImage, even_batch, summarize
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
@@ -84,9 +86,10 @@ class ConnectedBoard:
             needed = InferenceImage(program, np.zeros((size, network.input_size), bfloat16)).size
             if needed <= self.memory:
                 return program
+        sizes = program.sizes
         raise CompileError(
             f"the board's memory is too small: batches of {size} need {needed:,} bytes ({len(program.model):,} of program and "
-            f"weights, {program.input_bytes:,} of inputs, {program.output_bytes:,} of outputs, {program.scratch_bytes:,} between "
+            f"weights, {sizes[Region.INPUT]:,} of inputs, {sizes[Region.OUTPUT]:,} of outputs, {sizes[Region.SCRATCH]:,} between "
             f"layers, in pages of 4,096), it has {self.memory:,}; use "
             + ("smaller batches or a smaller model" if size > 1 else "a smaller model")
         )

@@ -23,29 +23,12 @@ import numpy as np
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..compiler.compile import compile_network
-from ..compiler.timing.model import HOST_LATENCY
 from ..data.samples import as_samples
 from ..golden.arithmetic import bfloat16
 from ..golden.network import core_input, run_network, samples_for
-from ..rtl.native_cells import check_cells, with_native_cells
-from ..rtl.runner import Simulation
-from ..rtl.simulators import simulator_version
-from ..rtl.verilog_cache import verilog_of
-from ..rtl.wave_view import WaveView
-from .batches import run_batches
 from .host_image import HostImage
 
-__all__ = [
-    "SIMULATORS",
-    "RunResult",
-    "InferenceImage",
-    "core_simulation",
-    "cycle_limit",
-    "even_batch",
-    "run_samples",
-    "count_batch",
-    "summarize",
-]
+__all__ = ["SIMULATORS", "RunResult", "InferenceImage", "even_batch", "run_samples", "count_batch", "summarize"]
 
 #: Ways to execute a network: the RTL in a simulator, the instruction-level model, or only the golden model.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
@@ -59,26 +42,17 @@ def even_batch(count, most):
 class InferenceImage(HostImage):
     """The host memory for the batches of one program.
 
-    The samples are split into batches, and the last batch is padded with zeros. Each batch has its own INPUT and OUTPUT region,
-    in order. All batches share MODEL and SCRATCH.
-    """
+    The samples are split into batches, and the last batch is padded with zeros."""
 
     def __init__(self, program, samples):
-        super().__init__()
-        self.program, self.count = program, len(samples)
+        self.count = len(samples)
         batches = [samples[first : first + program.batch] for first in range(0, len(samples), program.batch)]
-        shared = {"MODEL": self.add(program.model), "SCRATCH": self.reserve(program.scratch_bytes)}
-        inputs = [self.add(program.pack_input(batch)) for batch in batches]
-        self.first_output = self.size
-        outputs = [self.reserve(program.output_bytes) for _ in batches]
-        self.batches = [{"regions": {**shared, "INPUT": own, "OUTPUT": place}} for own, place in zip(inputs, outputs)]
+        super().__init__(program, [(program.model, [program.pack_input(batch)]) for batch in batches])
 
     def results(self, data):
         """Converts the bytes that were read back to float32 results (samples, outputs)."""
-        places = (batch["regions"]["OUTPUT"] for batch in self.batches)
-        firsts = [base - self.first_output for base, _ in places]
-        parts = [self.program.unpack_output(bytes(data[first : first + self.program.output_bytes])) for first in firsts]
-        return np.concatenate(parts)[: self.count]
+        outputs = (self.read([data], "OUTPUT", run)[0] for run in range(len(self.batches)))
+        return np.concatenate([*map(self.program.unpack_output, outputs)])[: self.count]
 
 
 @dataclass(frozen=True)
@@ -124,26 +98,6 @@ class RunResult:
     fault: dict | None = None
     waves: str | None = None
     seen: dict | None = None
-
-
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, cells="rtl", waves=False, **options):
-    """Prepares the simulation of a core, or of `cores` cores in a ring. `memory_bytes` is rounded up to a power of two, so that
-    builds can be shared. `cells` is one of :data:`sim.rtl.native_cells.CELLS`. `options` are those of
-    :meth:`sim.rtl.runner.Simulation.of_core` or `of_pod`."""
-    check_cells(cells, simulator)
-    simulator_version(simulator)  # report a missing simulator before generating the Verilog
-    size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
-    if cells == "native":
-        verilog = with_native_cells(verilog, config.cell_stages)
-    if cores > 1:
-        return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
-    view = WaveView(verilog, config) if waves else None
-    return Simulation.of_core(verilog, config, simulator=simulator, memory_bytes=size, waves=waves, view=view, **options)
-
-
-def cycle_limit(program):
-    """Returns the number of cycles after which a batch of a program is aborted: far more than slow host memory can cost."""
-    return 64 * (program.compute_cycles + program.read_beats) + 1_000_000
 
 
 def run_samples(
@@ -212,10 +166,8 @@ def run_samples(
     host = InferenceImage(program, samples)
     expected = run_network(network, samples)
     if simulator == "model":
-        return _run_model(program, host, expected, progress)
-    raw = _run_rtl(
-        program,
-        host,
+        return _run_model(host, expected, progress)
+    raw = host.simulate(
         simulator=simulator,
         cells=cells,
         memory=memory,
@@ -228,7 +180,7 @@ def run_samples(
     return summarize(
         program,
         program.config,
-        host.results(raw["output"]),
+        host.results(*raw["output"]),
         expected,
         raw["batches"],
         cycles_per_second=raw["cycles_per_second"],
@@ -240,33 +192,18 @@ def run_samples(
     )
 
 
-def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, probes=(), **options):
-    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, probes=probes, **options)
-    return run_batches(
-        simulation,
-        host.bytes,
-        host.batches,
-        outputs=host.outputs,
-        timeout=timeout,
-        progress=progress,
-        memory={"latency": HOST_LATENCY, **(memory or {})},
-        cycle_limit=cycle_limit(program),
-        probes=probes,
-    )
-
-
-def _run_model(program, host, expected, progress=None):
+def _run_model(host, expected, progress=None):
     """Executes the batches on the instruction-level model, with the same images of host memory as the RTL."""
     started = time.perf_counter()
-    (output,), fault = host.execute(program.config, progress)
+    (output,), fault = host.execute(progress)
     logits = host.results(output)
     return RunResult(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, **options):
     """Simulates one batch of bfloat16 samples in the RTL, and returns its counters without checking the results. `options` are
-    those of :func:`core_simulation`. Raises RuntimeError if a fault occurs."""
-    raw = _run_rtl(program, InferenceImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, **options)
+    those of :func:`.core_simulation`. Raises RuntimeError if a fault occurs."""
+    raw = InferenceImage(program, samples).simulate(simulator=simulator, memory=memory, timeout=timeout, **options)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
     return raw["batches"][0]

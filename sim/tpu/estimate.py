@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from amaranth_tpu.hw.spec.isa import Region
+
 from ..compiler.report import planned_layers
 
 __all__ = ["Estimate", "estimate_of"]
@@ -67,14 +69,9 @@ def estimate_of(program):
         macs=program.useful_macs,
         utilisation=program.useful_macs / cycles / config.n**2,
         instructions=program.instructions,
-        read_words=program.read_beats,
-        write_words=program.write_beats,
+        read_words=program.cost.read_beats,
+        write_words=program.cost.write_beats,
         word_bytes=config.bus_bytes,
-        memory={
-            "MODEL": len(program.model),
-            "INPUT": program.input_bytes,
-            "OUTPUT": program.output_bytes,
-            "SCRATCH": program.scratch_bytes,
-        },
+        memory={region: program.sizes[Region[region]] for region in ("MODEL", "INPUT", "OUTPUT", "SCRATCH")},
         program=program,
     )

@@ -90,8 +90,8 @@ class Model(TrainableModel):
         --------
         >>> from amaranth_tpu import tpu
         >>> program = tpu.load("d").compile(tpu.Config(n=4))
-        >>> program.input_bytes, program.listing.split()[-1]
-        (1568, 'HALT')
+        >>> program.batch, program.listing.split()[-1]
+        (1, 'HALT')
         """
         return self._compile(self.network, config_of(core), batch, progress)
 

@@ -10,13 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
-
-from ..compiler.timing.model import HOST_LATENCY
+from ..backward.step_program import pack_state, unpack_images, unpack_states, with_rate
 from ..golden.shards import shards_of
-from ..host.batches import run_batches
 from ..host.host_image import HostImage
-from ..host.inference import core_simulation
 from .comparison import CoreSteps
 
 __all__ = ["StepRunner"]
@@ -26,55 +22,37 @@ _MOST = 50  # most steps in one simulation
 
 
 class _StepImage(HostImage):
-    """The host memory of a sequence of steps. The order is: MODEL regions, INPUT of each step, SCRATCH, OUTPUT of each step.
+    """The host memory of a sequence of steps.
 
     Parameters
     ----------
-    program : sim.backward.step_program.StepProgram
+    program : Program
+        From :func:`sim.backward.compile.compile_step`.
     state : TrainingState
     batches : list of sim.trainer.training.Batch
     """
 
     def __init__(self, program, state, batches):
-        super().__init__(program.cores)
-        self.program, self.first_step, ranks, models = program, state.steps, range(program.cores), {}
-        runs = []
+        self.first_step, ranks, runs = state.steps, range(program.cores), []
         for number, batch in enumerate(batches):
-            model = program.with_rate(batch.rate, state.steps + number + 1, **_counted(batch, slice(None)))
-            if model not in models:
-                models[model] = self.add(*[model] * program.cores)
-            runs.append({"MODEL": models[model]})
-        for run, batch in zip(runs, batches):
-            run["INPUT"] = self.add(*(self._input(batch, rank) for rank in ranks))
-        self.first_output = self.size
-        scratch = self.add(*(program.pack_state(state, rank) for rank in ranks))
-        for run in runs:
-            run |= {"SCRATCH": scratch, "OUTPUT": self.reserve(program.sizes[Region.OUTPUT])}
-        self.batches = [{"regions": run} for run in runs]
+            model = with_rate(program, batch.rate, state.steps + number + 1, batch.counted)
+            runs.append((model, [self._input(program, batch, part) for part in shards_of(len(batch.x), program.cores)]))
+        super().__init__(program, runs, [pack_state(program, state, rank) for rank in ranks])
 
-    def _input(self, batch, rank):
-        """Returns the contents of region INPUT: the shard of a batch that core `rank` processes."""
-        part = shards_of(len(batch.x), self.program.cores)[rank]
+    @staticmethod
+    def _input(program, batch, part):
+        """Returns the contents of region INPUT for some samples of a batch."""
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
-        return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None, **_counted(batch, part)))
+        counted = None if batch.counted is None else batch.counted[part]
+        return program.pack_input(batch.x[part], batch.targets[part], masks or None, counted)
 
     def found(self, data, **rest):
         """Decodes the results of the steps. `data` has the final memory of each core, starting at SCRATCH; `rest` are further
         fields of :class:`CoreSteps`."""
-
-        def regions(place):
-            return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]
-
-        runs = [batch["regions"] for batch in self.batches]
-        program, scratch = self.program, regions(runs[0]["SCRATCH"])
-        logits = [np.concatenate([program.unpack_logits(own) for own in regions(run["OUTPUT"])]) for run in runs]
-        states = program.unpack_states(scratch, self.first_step + len(runs))
-        return CoreSteps(states, [program.unpack_images(own) for own in scratch], logits, **rest)
-
-
-def _counted(batch, part):
-    """Returns the argument `counted` of the program's methods, for some samples of a batch."""
-    return {} if batch.counted is None else {"counted": batch.counted[part]}
+        program, scratch, runs = self.program, self.read(data, "SCRATCH"), range(len(self.batches))
+        logits = [np.concatenate([*map(program.unpack_output, self.read(data, "OUTPUT", run))]) for run in runs]
+        states = unpack_states(program, scratch, self.first_step + len(runs))
+        return CoreSteps(states, [unpack_images(program, own) for own in scratch], logits, **rest)
 
 
 def _of_all(counters):
@@ -88,7 +66,8 @@ class StepRunner:
 
     Parameters
     ----------
-    program : sim.backward.step_program.StepProgram
+    program : Program
+        From :func:`sim.backward.compile.compile_step`.
     simulator : str
         Execution model: `verilator`, `icarus` or `model`.
     memory : dict
@@ -120,25 +99,13 @@ class StepRunner:
         return (self._on_model if self.simulator == "model" else self._on_rtl)(host, progress)
 
     def _on_rtl(self, host, progress):
-        cores = self.program.cores
-        size = {"memory_bytes": host.size, "quick": self.quick, "cells": self.cells}
-        simulation = core_simulation(self.program.config, simulator=self.simulator, cores=cores, **size)
-        raw = run_batches(
-            simulation,
-            host.bytes,
-            host.batches,
-            outputs=host.outputs,
-            timeout=self.timeout,
-            progress=progress,
-            memory={"latency": HOST_LATENCY, **self.memory},
-            cycle_limit=64 * self.program.predicted_cycles + 1_000_000,
-        )
+        options = {"memory": self.memory, "timeout": self.timeout, "quick": self.quick, "cells": self.cells}
+        raw = host.simulate(simulator=self.simulator, progress=progress, **options)
         counters = [] if raw["fault"] else raw["batches"]
-        if cores > 1:
+        if host.cores > 1:
             counters = [_of_all(step) for step in counters]
-        output = raw["output"] if cores > 1 else [raw["output"]]
-        return host.found(output, counters=counters, protocol_errors=raw["protocol_errors"], fault=raw["fault"])
+        return host.found(raw["output"], counters=counters, protocol_errors=raw["protocol_errors"], fault=raw["fault"])
 
     def _on_model(self, host, progress):
-        output, fault = host.execute(self.program.config, progress)
+        output, fault = host.execute(progress)
         return host.found(output, fault=fault)

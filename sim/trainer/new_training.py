@@ -85,7 +85,7 @@ def _check_factors(optimizer, rate, batch):
 
 
 def step_comparison(training, config, simulator, most, memory=None, cells="rtl"):
-    """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.StepProgram`, and the
+    """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.Program`, and the
     :class:`.StepComparison` that repeats steps on a core.
 
     Parameters

@@ -18,7 +18,7 @@ from amaranth_tpu.sim.data.samples import as_rows, as_samples, random_samples
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.host import inference
+from amaranth_tpu.sim.host import host_image, inference
 from amaranth_tpu.sim.host.inference import run_samples
 from command import refused
 from json_output import printed
@@ -365,8 +365,8 @@ def test_default_latency_is_the_same_everywhere(model, x, monkeypatch):
             "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)],
         }
 
-    monkeypatch.setattr(inference, "core_simulation", lambda *_, **__: None)
-    monkeypatch.setattr(inference, "run_batches", captured)
+    monkeypatch.setattr(host_image, "core_simulation", lambda *_, **__: None)
+    monkeypatch.setattr(host_image, "run_batches", captured)
     network, config = load_network(model), Config(n=4)
     for memory in (None, {"pause_percent": 5}, {"latency": 7}):
         run_samples(network, config, x, simulator="icarus", memory=memory)

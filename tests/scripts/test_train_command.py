@@ -409,16 +409,16 @@ def test_steps_on_several_cores(command, model, data):
 
 def test_difference_on_the_core_is_an_error(command, model, data, tmp_path, monkeypatch):
     """If a bit on the core differs from the golden model, `tpu train` fails and writes no model."""
-    from amaranth_tpu.sim.backward import step_program
+    from amaranth_tpu.sim.trainer import core_steps
 
-    pack = step_program.StepProgram.pack_state
+    pack = core_steps.pack_state
 
-    def wrong(self, *given):
-        image = bytearray(pack(self, *given))
+    def wrong(*given):
+        image = bytearray(pack(*given))
         image[1] ^= 1
         return bytes(image)
 
-    monkeypatch.setattr(step_program.StepProgram, "pack_state", wrong)
+    monkeypatch.setattr(core_steps, "pack_state", wrong)
     given = ("--model", model, *data, "--rtl-steps", "all", "--simulator", "model", "--n", 4, "-o", tmp_path / "new.onnx")
     done = command("train", *given, "--json")
     assert done.returncode == 1 and "differ from the golden model" in done.stderr and not (tmp_path / "new.onnx").exists()

@@ -44,8 +44,8 @@ def network_runs(rng, config, host, count, most=40, largest=10):
         regions = {
             "MODEL": host.place(program.model),
             "INPUT": host.place(program.pack_input(samples)),
-            "OUTPUT": host.place(bytes(program.output_bytes)),
-            "SCRATCH": host.place(bytes(program.scratch_bytes)),
+            "OUTPUT": host.place(bytes(program.sizes[Region.OUTPUT])),
+            "SCRATCH": host.place(bytes(program.sizes[Region.SCRATCH])),
         }
         runs.append({"regions": regions, "timeout": 20_000})
         expected = run_network(network, samples)

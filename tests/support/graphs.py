@@ -106,8 +106,8 @@ def execute(program, config, samples, random):
     regions = {
         Region.MODEL: bytearray(program.model),
         Region.INPUT: bytearray(program.pack_input(samples)),
-        Region.OUTPUT: noise(program.output_bytes),
-        Region.SCRATCH: noise(program.scratch_bytes),
+        Region.OUTPUT: noise(program.sizes[Region.OUTPUT]),
+        Region.SCRATCH: noise(program.sizes[Region.SCRATCH]),
     }
     machine = Machine(config, regions)
     machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)

@@ -6,6 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region
+from amaranth_tpu.sim.backward.step_program import pack_state, unpack_images, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
@@ -92,25 +93,25 @@ def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None
     state, cores = started_state(training, optimizer, rng), program.cores
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
     for rank, regions in enumerate(memories):
-        regions[Region.SCRATCH][:] = program.pack_state(state, rank)
+        regions[Region.SCRATCH][:] = pack_state(program, state, rank)
     for number in range(steps):
         x, targets = batch_of(training, program.batch * cores, rng)
         masks = dropout.masks(training, number, len(x)) if dropout else {}
         wanted = step(training, state, optimizer, x, targets, rate, masks, cores=cores)
         for rank, regions in enumerate(memories):
             part = slice(rank * program.batch, (rank + 1) * program.batch)
-            regions[Region.MODEL] = program.with_rate(rate, number + 1)
+            regions[Region.MODEL] = with_rate(program, rate, number + 1)
             own = {stage: mask[part] for stage, mask in masks.items()}
             regions[Region.INPUT] = program.pack_input(x[part], targets[part], own)
         MachineRing(program.config, memories).run()
-        logits = np.concatenate([program.unpack_logits(regions[Region.OUTPUT]) for regions in memories])
+        logits = np.concatenate([program.unpack_output(regions[Region.OUTPUT]) for regions in memories])
         assert (_bits(logits) == _bits(wanted.logits)).all(), f"step {number}: logits"
-        states = program.unpack_states([regions[Region.SCRATCH] for regions in memories], number + 1)
+        states = unpack_states(program, [regions[Region.SCRATCH] for regions in memories], number + 1)
         assert len(states) == cores
         for rank, found in enumerate(states):
             found = differences(training, found, wanted.state)
             assert not found, f"step {number}, core {rank}: {found}"
-            for image, read in zip(program.unpack_images(memories[rank][Region.SCRATCH]), images(training, state)):
+            for image, read in zip(unpack_images(program, memories[rank][Region.SCRATCH]), images(training, state)):
                 assert image is None or (_bits(image) == _bits(read)).all(), f"step {number}, core {rank}: image"
         state, rate = wanted.state, rate / 2
 

@@ -22,7 +22,7 @@ try:
     from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
     from amaranth_tpu.sim.golden.arithmetic import bfloat16
     from amaranth_tpu.sim.golden.network import run_network
-    from amaranth_tpu.sim.host.inference import HostImage
+    from amaranth_tpu.sim.host.inference import InferenceImage
     from amaranth_tpu.sim.ir.graph import dense_chain
     from amaranth_tpu.sim.rtl.memory_images import write_image
 except ModuleNotFoundError as error:
@@ -149,7 +149,7 @@ def main():
         sys.exit(f"error: generator program needs the parameter {error}")
     except (ValueError, TypeError, CompileError) as error:
         sys.exit(f"error: {error}")
-    image = HostImage(program, samples)
+    image = InferenceImage(program, samples)
     script = HostScript()
     write_script(script, config, program, image, samples, run_network(network, samples))
     write_image("memory.hex", program.model, config.bus_bytes)

@@ -24,12 +24,12 @@ from .jobs import SumCode, expand
 from .lowering import lower
 from .ordering import woven
 from .products import with_products_apart
-from .program import MatrixProgram, make_matrix_program
+from .program import make_step_program
 from .ring import AllReduce, reduce_all
 from .sums import Expansion, MatrixSum
 from .tiling import plan_sum
 
-__all__ = ["compile_graph", "MatrixProgram", "NotMatrices"]
+__all__ = ["compile_graph", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _ORDERS = ((1, 0), (1, 250), (0, 250))  # `eager` and `late` of :func:`ordered`
@@ -51,7 +51,7 @@ def compile_graph(step, config, batch, cores=1):
 
     Returns
     -------
-    MatrixProgram
+    sim.compiler.program.Program
 
     Raises
     ------
@@ -68,7 +68,7 @@ def compile_graph(step, config, batch, cores=1):
         best = (order, timeline) if timeline else best
     if best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
-    return make_matrix_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
+    return make_step_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
 
 
 def _check(step, config, cores):

@@ -10,8 +10,8 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ...golden.arithmetic import bfloat16
 from ...ir.tiles import tiles_of
+from ..memory.host_tensors import halves_of, whole_of
 
 __all__ = ["FORMS", "Geometry", "Matrix", "matrix_values", "tensor_values"]
 
@@ -133,23 +133,17 @@ class Matrix:
         planes = padded.reshape(self.rows, self.tiles, n).swapaxes(0, 1)
         if not self.wide:
             return np.ascontiguousarray(planes).tobytes()
-        bits = np.ascontiguousarray(planes.astype(np.float32)).view(np.uint32)
-        return np.stack([bits >> np.uint32(16), bits & np.uint32(0xFFFF)]).astype("<u2").tobytes()
+        return np.stack(halves_of(planes.astype(np.float32))).tobytes()
 
     def unpack(self, data, shape):
-        """Returns the tensor, float32 if it is wide and else bfloat16, from the bytes of the region. `shape` is (height, width,
+        """Returns the tensor, float32 if it is wide and else bfloat16, from the bytes of the matrix. `shape` is (height, width,
         channels)."""
-        size, first = 2 * self.geometry.n, self.vector
-        bits = np.frombuffer(bytes(data[first * size : (first + self.size) * size]), "<u2")
+        bits = np.frombuffer(data, "<u2")
         if self.interleaved:
             bits = bits.reshape(self.tiles, self.rows, self.geometry.n, 2).transpose(3, 1, 0, 2)[::-1]
         else:
             bits = bits.reshape(self.halves, self.tiles, self.rows, self.geometry.n).swapaxes(1, 2)
-        bits = bits.reshape(self.halves, self.rows, -1)[..., : self.channels]
-        if self.wide:
-            rows = np.ascontiguousarray(bits[0].astype(np.uint32) << np.uint32(16) | bits[1]).view(np.float32)
-        else:
-            rows = np.ascontiguousarray(bits[0]).view(bfloat16)
+        rows = whole_of(bits.reshape(self.halves, self.rows, -1)[..., : self.channels])
         return tensor_values(self.form, rows, shape, self.geometry)
 
 

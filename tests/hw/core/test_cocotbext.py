@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
@@ -33,7 +34,7 @@ def test_network(tmp_path, pause):
     program = compile_network(network, CONFIG, len(samples))
     image, regions = bytearray(rng.bytes(1 << 14)), {}
     parts = {"MODEL": program.model, "INPUT": program.pack_input(samples), "OUTPUT": None, "SCRATCH": None}
-    sizes = {"OUTPUT": program.output_bytes, "SCRATCH": program.scratch_bytes}
+    sizes = {"OUTPUT": program.sizes[Region.OUTPUT], "SCRATCH": program.sizes[Region.SCRATCH]}
     base = 4096 - 64  # a page boundary in the middle of the program
     for name, data in parts.items():
         size = len(data) if data is not None else sizes[name]

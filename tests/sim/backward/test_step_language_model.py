@@ -8,6 +8,7 @@ from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.step_program import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.compiler.timing.model import MATMUL
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -39,13 +40,13 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
     wanted = step(training, state, optimizer, x, targets, 0.1, counted=counted, cores=cores)
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
     for regions, part in zip(memories, shards_of(batch, cores)):
-        regions[Region.MODEL][:] = program.with_rate(0.1, 1, counted)
+        regions[Region.MODEL][:] = with_rate(program, 0.1, 1, counted)
         regions[Region.INPUT][:] = program.pack_input(x[part], targets[part], counted=counted[part])
-        regions[Region.SCRATCH][:] = program.pack_state(state)
+        regions[Region.SCRATCH][:] = pack_state(program, state)
     MachineRing(program.config, memories).run()
-    logits = np.concatenate([program.unpack_logits(regions[Region.OUTPUT]) for regions in memories])
+    logits = np.concatenate([program.unpack_output(regions[Region.OUTPUT]) for regions in memories])
     assert np.array_equal(logits, wanted.logits)
-    for found in program.unpack_states([regions[Region.SCRATCH] for regions in memories], 1):
+    for found in unpack_states(program, [regions[Region.SCRATCH] for regions in memories], 1):
         assert not differences(training, found, wanted.state)
 
 

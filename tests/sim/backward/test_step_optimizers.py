@@ -7,6 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.step_program import with_rate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
@@ -94,5 +95,5 @@ def test_adam_factors_are_constant_tiles(rng):
     """The image of the next Adam update differs only in four bfloat16 factors on the diagonals."""
     training = differentiate(chain(rng, (9, 7, 5)))
     program = compile_step(training, Adam(), Config(n=4, training=True), 6)
-    one, other = (np.frombuffer(program.with_rate(0.001, step), np.uint16) for step in (1, 2))
+    one, other = (np.frombuffer(with_rate(program, 0.001, step), np.uint16) for step in (1, 2))
     assert (one != other).sum() == 4

@@ -7,6 +7,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.step_program import with_rate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
@@ -103,7 +104,7 @@ def test_the_rate_is_that_of_the_whole_batch(rng):
         compile_step(training, Sgd(), Config(n=4, training=True, ring=True), 12 // cores, cores=cores) for cores in (1, 3)
     ]
     tiles = [
-        np.frombuffer(one.with_rate(0.1), np.uint16)[-4 * 4 :] for one in programs
+        np.frombuffer(with_rate(one, 0.1), np.uint16)[-4 * 4 :] for one in programs
     ]  # the optimizer's come last, the rate's behind all others
     assert np.array_equal(*tiles) and tiles[0].any()
 

@@ -7,51 +7,36 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
-from amaranth_tpu.sim.compiler.timing.model import HOST_LATENCY
+from amaranth_tpu.sim.backward.step_program import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import step
-from amaranth_tpu.sim.host.batches import run_batches
-from amaranth_tpu.sim.host.inference import core_simulation
+from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, differences, started_state, with_function
-
-_PAGE = 4096
 
 
 def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.1, dropout=None, memory=None):
     """Runs `steps` steps in one simulation and compares memory after each with the golden model's step. Returns the counters of
     each step."""
     state = started_state(training, optimizer, rng)
-    image, runs, wanted = bytearray(), [], state
-
-    def add(content):
-        place = [len(image), len(content)]
-        image.extend(content.ljust(-(-len(content) // _PAGE) * _PAGE, b"\0"))
-        return place
-
+    runs, wanted = [], state
     for number in range(steps):
         x, targets = batch_of(training, program.batch, rng)
         masks = dropout.masks(training, number, program.batch) if dropout else None
         result = step(training, wanted, optimizer, x, targets, rate, masks)
         wanted = result.state
-        model, samples = add(program.with_rate(rate, number + 1)), add(program.pack_input(x, targets, masks))
-        runs.append({"regions": {"MODEL": model, "INPUT": samples}})
+        runs.append((with_rate(program, rate, number + 1), [program.pack_input(x, targets, masks)]))
         rate /= 2
-    scratch, output = add(program.pack_state(state)), add(bytes(program.sizes[Region.OUTPUT]))
-    for run in runs:
-        run["regions"] |= {"SCRATCH": scratch, "OUTPUT": output}
-    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=len(image))
-    outputs = scratch[0], len(image) - scratch[0]
-    raw = run_batches(simulation, bytes(image), runs, outputs=outputs, memory={"latency": HOST_LATENCY, **(memory or {})})
+    host = HostImage(program, runs, [pack_state(program, state)])
+    raw = host.simulate(simulator=simulator, memory=memory)
     assert raw["fault"] is None and raw["protocol_errors"] == 0
-    found = program.unpack_states([raw["output"][: scratch[1]].tobytes()], steps)[0]
+    (found,) = unpack_states(program, host.read(raw["output"], "SCRATCH"), steps)
     assert not differences(training, found, wanted)
-    logits = program.unpack_logits(raw["output"][output[0] - scratch[0] :].tobytes())
+    logits = program.unpack_output(*host.read(raw["output"], "OUTPUT", -1))
     assert (logits.view(np.uint32) == result.logits.view(np.uint32)).all()
     return raw["batches"]
 

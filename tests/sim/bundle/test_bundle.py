@@ -51,9 +51,10 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
     graph = random_graph(rng, stages=2)
     order = rng.permutation(graph.input_size)
     graph = replace(graph, input_order=order, output_order=rng.integers(0, graph.output_size, 7))
-    memory = compile_network(graph, CONFIG, batch).memory
+    program = compile_network(graph, CONFIG, batch)
+    memory = program.memory
     samples = rng.integers(1, 1 << 15, (batch, graph.input_size)).astype(np.uint16)
-    packed = np.frombuffer(memory.pack_input(samples.view(bfloat16)), np.uint16)
+    packed = np.frombuffer(program.pack_input(samples.view(bfloat16)), np.uint16)
     image = np.zeros_like(packed)
     for tensor in input_tensors(memory):
         for sample in range(batch):

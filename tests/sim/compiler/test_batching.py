@@ -1,5 +1,7 @@
 """Tests of storing the batch along x: which tensors are stored so, and at which offsets of host memory their values are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,9 +134,9 @@ def test_offsets_of_results(rng):
     for graph, batch in ((chain, 37), (conv, 3)):
         program = compile_network(graph, Config(n=4, accumulator_depth=16), batch)
         samples = random_values(rng, (batch, graph.input_size))
-        images, unpack = [], program.memory.unpack_output
-        program.memory.unpack_output = lambda image, images=images, unpack=unpack: images.append(bytes(image)) or unpack(image)
-        results = execute(program, program.config, samples, rng)
+        images, output = [], program.tensors[graph.output]
+        seen = replace(output, unpack=lambda data, images=images, output=output: images.append(data) or output.unpack(data))
+        results = execute(replace(program, tensors=program.tensors | {graph.output: seen}), program.config, samples, rng)
         assert np.array_equal(results.view(np.uint32), run_network(graph, samples).view(np.uint32))
         for sample, value in np.ndindex(results.shape):
             place = program.memory.output_offset(sample, value)

@@ -38,8 +38,8 @@ def run(program, config, x):
     regions = {
         Region.MODEL: program.model,
         Region.INPUT: program.pack_input(x),
-        Region.OUTPUT: bytearray(program.output_bytes),
-        Region.SCRATCH: bytearray(program.scratch_bytes),
+        Region.OUTPUT: bytearray(program.sizes[Region.OUTPUT]),
+        Region.SCRATCH: bytearray(program.sizes[Region.SCRATCH]),
     }
     Machine(config, regions).run()
     return program.unpack_output(regions[Region.OUTPUT])
@@ -101,14 +101,14 @@ def test_default_network(n, batch):
 def test_wide_and_narrow_in_small_buffers(widths):
     rng = np.random.default_rng(seed())
     program = check(network(rng, widths), Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=4), 9, rng)
-    assert program.passes >= sum(-(-a // 4) * -(-b // 4) for a, b in zip(widths, widths[1:]))
+    assert program.cost.passes >= sum(-(-a // 4) * -(-b // 4) for a, b in zip(widths, widths[1:]))
 
 
 @pytest.mark.parametrize("widths, batch", [([20, 90, 50, 5], 9), *slow(([40, 300, 200, 5], 16))])
 def test_spills_to_scratch(widths, batch):
     rng = np.random.default_rng(seed())
     program = check(network(rng, widths), Config(n=4, unified_buffer_depth=64, accumulator_depth=64), batch, rng)
-    assert program.scratch_bytes > 0
+    assert program.sizes[Region.SCRATCH] > 0
 
 
 def test_fewer_samples_than_the_batch():

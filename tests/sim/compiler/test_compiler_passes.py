@@ -152,7 +152,7 @@ def test_positions_reach_their_result(rng, height, width, batch):
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))
     program = compile_network(Graph("g", tensors, "x", "y", (stage,)), config, batch)
     buffer, sums, stored = {}, {}, {}
-    graph, gathers = program.memory.graph, program.memory.batched.gathers
+    graph, gathers = program.memory.network, program.memory.batched.gathers
     choice, schedule = search_pass.search(graph, replace(graph, gathers=gathers), config, batch)
     assert [op.fields for op in schedule.ops] == [op.fields for op in program.ops]
     for op in generate(choice.batched, choice.host, choice.runs, config).ops:

@@ -164,7 +164,7 @@ def test_host_folds_few_channels_into_lanes(rng):
     tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
     program = check(graph, Config(n=8), 2, rng)
-    assert program.compute_cycles == 2 * 2 * 36
+    assert program.cost.compute_cycles == 2 * 2 * 36
 
 
 def test_instructions_belong_to_stages(rng):

@@ -114,7 +114,7 @@ def test_transformers_in_small_memories(rng, memories):
     """Diagonals of a norm's gain have no lower half, and a transposition has room for a tile, whatever the memories hold."""
     network = transformer(rng, 3, 12, 1, 4, 1, True)
     program = _compiled(network, Sgd(), 2, n=8, counted=True, **memories)
-    diagonals = [matrix for (_, form), matrix in program.lowered.matrices.items() if form == "diagonal"]
+    diagonals = [matrix for (_, form), matrix in program.memory.matrices.items() if form == "diagonal"]
     assert diagonals and not any(matrix.wide for matrix in diagonals)
     run_on_model(program, Sgd(), rng, steps=1)
 

@@ -6,37 +6,23 @@ from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
-from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.host_image import HostImage
-from amaranth_tpu.sim.host.inference import core_simulation
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from graph_steps import differing, inputs_of, kept_of, wanted
+from graph_steps import differing, factors_of, inputs_of, kept_of, wanted
 from step_networks import transformer
 
 
 def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
     """Runs one step on the RTL. Asserts that no bit differs from the reference model. Returns the cycles."""
-    step, factors = program.step, optimizer.factors(0.1, program.batch, 1)
+    step, factors = program.memory.step, optimizer.factors(0.1, program.batch, 1)
     kept, inputs = kept_of(step, rng), inputs_of(step, program.batch, rng)
-    host = HostImage(1)
-    places = {"MODEL": host.add(program.with_factors(factors)), "INPUT": host.add(program.pack(Region.INPUT, inputs))}
-    first = host.size
-    places["SCRATCH"] = host.add(program.pack(Region.SCRATCH, kept))
-    places["OUTPUT"] = host.reserve(program.sizes[Region.OUTPUT])
-    raw = run_batches(
-        core_simulation(program.config, simulator=simulator, cores=1, memory_bytes=host.size, **build),
-        host.bytes,
-        [{"regions": places}],
-        outputs=(first, host.size - first),
-        timeout=900,
-        memory={"latency": 32},
-        cycle_limit=64 * program.predicted_cycles + 1_000_000,
-    )
+    run = program.with_constants(factors_of(step, factors)), [program.pack(Region.INPUT, inputs)]
+    host = HostImage(program, [run], [program.pack(Region.SCRATCH, kept)])
+    raw = host.simulate(simulator=simulator, timeout=900, **build)
     assert raw["fault"] is None and raw["protocol_errors"] == 0
 
     def found(name):
-        base, size = places["OUTPUT" if name == step.output else "SCRATCH"]
-        return program.unpack(raw["output"][base - first :][:size], name)
+        return program.unpack(*host.read(raw["output"], "OUTPUT" if name == step.output else "SCRATCH"), name)
 
     assert not differing(step, found, wanted(step, inputs, kept, factors))
     return raw["batches"][0]["cycles"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.scripts.show.terminal import compiling
 from amaranth_tpu.sim import tpu
@@ -70,7 +71,7 @@ def no_search(monkeypatch):
 
 def described(program):
     ops = [(op.opcode, op.fields, list(map(tuple, op.waits)), op.stage, op.rows, op.parts) for op in program.ops]
-    plain = {one.name: getattr(program, one.name) for one in fields(program) if one.name not in ("memory", "emit")}
+    plain = {one.name: getattr(program, one.name) for one in fields(program) if one.name not in ("memory", "emit", "tensors")}
     return plain, ops
 
 
@@ -81,9 +82,9 @@ def test_second_program_is_the_first_without_a_search(path, no_search, core, eff
     no_search()
     second = compiled(path, core, effort=effort)
     assert described(second) == described(first)
-    x = np.random.default_rng(2).normal(size=(3, 72)).astype(first.memory.graph.stages[0].terms[0].weights.dtype)
+    x = np.random.default_rng(2).normal(size=(3, 72)).astype(first.memory.network.stages[0].terms[0].weights.dtype)
     assert second.pack_input(x) == first.pack_input(x)
-    image = bytes(np.arange(first.output_bytes, dtype=np.uint8))
+    image = bytes(np.arange(first.sizes[Region.OUTPUT], dtype=np.uint8))
     assert np.array_equal(second.unpack_output(image), first.unpack_output(image), equal_nan=True)
 
 

@@ -69,8 +69,8 @@ def test_expected_layers_add_up(program):
     layers = expected_layers(program)
     assert sum(layer.cycles for layer in layers) == program.predicted_cycles
     assert sum(layer.macs for layer in layers) == program.useful_macs
-    assert sum(layer.compute_cycles for layer in layers) == program.compute_cycles
-    assert sum(layer.write_beats for layer in layers) == program.write_beats
+    assert sum(layer.compute_cycles for layer in layers) == program.cost.compute_cycles
+    assert sum(layer.write_beats for layer in layers) == program.cost.write_beats
     assert all(0 < layer.busy <= layer.cycles and 0 < layer.utilisation <= 1 for layer in layers)
 
 

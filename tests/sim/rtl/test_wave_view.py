@@ -10,7 +10,8 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.host.inference import core_simulation, run_samples
+from amaranth_tpu.sim.host.host_image import core_simulation
+from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.rtl.enumerations import enumerations
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from amaranth_tpu.sim.rtl.wave_view import WaveView, move_waves
