@@ -1,5 +1,7 @@
 """The configuration of one core: all parameters of the generator, checked once, with named presets."""
 
+import inspect
+import textwrap
 from dataclasses import dataclass, field, fields
 
 from .spec.cell_stages import STAGES, split_stages
@@ -20,12 +22,25 @@ def _parameter(default, text):
     return field(default=default, metadata={"help": text})
 
 
+def _with_parameters(config):
+    """Adds the section Parameters to the docstring of Config, from the texts of its fields."""
+    entries = [
+        f"{one.name} : {getattr(one.type, '__name__', one.type)}, default {one.default}\n"
+        + textwrap.fill(one.metadata["help"], 124, initial_indent="    ", subsequent_indent="    ")
+        for one in fields(config)
+    ]
+    before, raises, after = inspect.cleandoc(config.__doc__ or "").partition("Raises\n")
+    config.__doc__ = "\n".join([before + "Parameters\n----------", *entries, "", raises + after])
+    return config
+
+
+@_with_parameters
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The parameters of one core. `Config()` is the preset `default`.
 
-    The `metadata["help"]` of a field gives its meaning, unit and range. The constructor replaces None by the default in that
-    text, so every field of the object holds an int or a bool. Derived sizes are properties.
+    The constructor replaces None by the default in the parameter's text, so every field of the object holds an int or a bool.
+    Derived sizes are properties.
 
     Raises
     ------
@@ -200,6 +215,14 @@ PRESETS = {name: Config(**changes) for name, changes in _CHANGES.items()}
 
 def from_preset(name, **changes):
     """Returns the :class:`Config` of a preset with some fields changed. Defaults that depend on `n` use the new `n`.
+
+    Parameters
+    ----------
+    name : str
+        `default`; `tiny`, for quick simulations; `plain`, without optional hardware; `training`; `transformer`; `vision`; or a
+        board: `ulx3s-25f`, `ulx3s-45f`, `ulx3s-85f`.
+    changes
+        Parameters of :class:`Config`, such as `n=8`.
 
     Raises
     ------

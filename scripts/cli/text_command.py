@@ -38,6 +38,15 @@ def _check_plot(path, simulator):
         raise typer.BadParameter(str(error), param_hint="--plot") from None
 
 
+def _check_prompt(prompt):
+    """Ends the command with one line if a prompt has no letter of the alphabet."""
+    from amaranth_tpu.sim.models.gpt_text import ALPHABET, encoded
+
+    if not len(encoded(prompt)):
+        letters = ALPHABET.strip()
+        raise typer.BadParameter(f"it has no letter of the model's alphabet, {letters}; give some text", param_hint="--prompt")
+
+
 def text(
     core: CoreChoice,
     prompt: Annotated[str, typer.Option(help="Start of the text. Letters outside the model's alphabet are left out.")] = "The ",
@@ -69,6 +78,7 @@ def text(
     from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
+    _check_prompt(prompt)
     check_cells_option(cells, simulator.value)
     place, weights = Simulator(simulator.value, cells=cells.value), read_weights(model) if model else None
     if plot:

@@ -3,7 +3,7 @@
     python -m amaranth_tpu.scripts.train.cnn c --data DIR
 
 On one CPU core, training takes about 10 minutes for a, 14 for b, 6 for c, 13 for vit and 10 seconds for d. It needs PyTorch and
-onnxruntime, which the product does not: `pip install amaranth-tpu[retrain,data]`. The optimizer is AdamW with a cosine schedule.
+onnxruntime, which the product does not: `pip install -e '.[retrain,data]'`. The optimizer is AdamW with a cosine schedule.
 Digits are randomly shifted, rotated, stretched and bent a little. Batch normalization is folded into the weights afterwards. The
 final weights are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
 
@@ -37,7 +37,7 @@ try:
     from torch.nn import functional
     from torch.nn.utils import fusion
 except ImportError as error:
-    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[retrain,data]'") from None
+    raise SystemExit(f"error: {error}; training needs: pip install -e '.[retrain,data]'") from None
 
 __all__ = ["NETWORKS", "Recipe", "train", "fold_batch_norm", "accuracy", "multiply_accumulates", "export"]
 

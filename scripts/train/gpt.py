@@ -2,7 +2,7 @@
 
     python -m amaranth_tpu.scripts.train.gpt
 
-Needs PyTorch: `pip install amaranth-tpu[retrain]`. Two layers of width 64 with four heads see 32 letters. The optimizer is AdamW
+Needs PyTorch: `pip install -e '.[retrain]'`. Two layers of width 64 with four heads see 32 letters. The optimizer is AdamW
 with a cosine schedule; weights are rounded to bfloat16 at the end. There are no positions: attention has a bias that falls with
 the distance between letters (ALiBi, arXiv 2108.12409). The last tenth of the text is the validation set.
 """
@@ -26,7 +26,7 @@ try:
     from torch import nn
     from torch.nn import functional
 except ImportError as error:
-    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[retrain]'") from None
+    raise SystemExit(f"error: {error}; training needs: pip install -e '.[retrain]'") from None
 
 __all__ = ["GPTModule", "train"]
 

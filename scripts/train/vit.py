@@ -12,7 +12,7 @@ try:
     from torch import nn
     from torch.nn import functional
 except ImportError as error:
-    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[retrain,data]'") from None
+    raise SystemExit(f"error: {error}; training needs: pip install -e '.[retrain,data]'") from None
 
 __all__ = ["VisionTransformer", "export_transformer"]
 

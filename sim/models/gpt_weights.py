@@ -44,6 +44,8 @@ def read_weights(path):
     wanted = new_weights(0)
     try:
         weights = _from_onnx(path) if str(path).endswith(".onnx") else _from_safetensors(path)
+    except FileNotFoundError:
+        raise DataError(f"{printable(path)}: No such file; give a file of tpu train --model gpt") from None
     except OSError as error:
         raise DataError(f"{printable(path)}: {error.strerror or error}") from None
     except Exception as error:  # onnx and safetensors raise many types of exceptions for damaged files

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ..trainer.errors import ArgumentError
+from .arguments import shown
 
 __all__ = ["Checkpoint", "EarlyStopping", "TensorBoard", "Callbacks"]
 
@@ -63,7 +64,7 @@ class EarlyStopping:
 
     def __post_init__(self):
         if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
-            raise ArgumentError(f"`patience` must be an integer of at least 1, or None, not {self.patience!r}")
+            raise ArgumentError(f"`patience` must be an integer of at least 1, or None, not {shown(self.patience)}")
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,9 @@ class Callbacks:
         for one in self._functions:
             if isinstance(one, type) or not callable(one):
                 names = ", ".join(kind.__name__ for kind in self._KINDS.values())
-                raise ArgumentError(f"`callbacks` takes objects of {names}, and functions of an epoch's statistics, not {one!r}")
+                raise ArgumentError(
+                    f"`callbacks` takes objects of {names}, and functions of an epoch's statistics, not {shown(one)}"
+                )
 
     def on_epoch(self, figures):
         """Calls all functions with an :class:`.EpochFigures`. Returns True if one of them returned True."""

@@ -2,6 +2,8 @@
 
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
+from .arguments import shown
+
 __all__ = ["config_of"]
 
 
@@ -11,5 +13,7 @@ def config_of(core, preset="default"):
     if isinstance(core, Config):
         return core
     if not isinstance(core, (str, type(None))):
-        raise ConfigError(f"core must be a Config, the name of a preset, or None, not {core!r}; make one with tpu.Config(n=4)")
+        raise ConfigError(
+            f"core must be a Config, the name of a preset, or None, not {shown(core)}; make one with tpu.Config(n=4)"
+        )
     return from_preset(core or preset)

@@ -9,6 +9,7 @@ from ..trainer.errors import ArgumentError
 from ..trainer.metric_names import parse_metric
 from ..trainer.metrics import measured
 from ..trainer.samples import Score
+from .arguments import check_name
 from .training_data import labels_of
 
 __all__ = ["evaluation", "loss_of"]
@@ -25,8 +26,7 @@ _LOSSES = {
 
 def loss_of(name):
     """Returns the :class:`sim.ir.training.Loss` of an argument `loss`. Raises ArgumentError for other names."""
-    if name not in _LOSSES:
-        raise ArgumentError(f"`loss` must be one of {', '.join(_LOSSES)}, not {name!r}")
+    check_name("loss", name, _LOSSES)
     return _LOSSES[name]
 
 

@@ -15,6 +15,7 @@ from ..trainer.loop import TrainingRun
 from ..trainer.new_training import make_plan, step_comparison, trainable_network
 from ..trainer.resuming import checkpoint_in, restore
 from ..trainer.training import Training, check_finite
+from .arguments import check_name, shown
 from .callbacks import Callbacks
 from .cores import config_of
 from .evaluation import loss_of
@@ -101,15 +102,14 @@ def fit(
 def _optimizer(given):
     if isinstance(given, (Sgd, Adam)):
         return given
-    if given not in _OPTIMIZERS:
-        raise ArgumentError(f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}, or an object Sgd or Adam, not {given!r}")
+    check_name("optimizer", given, _OPTIMIZERS, ", tpu.Sgd() or tpu.Adam(), with its rate in `learning_rate`")
     return _OPTIMIZERS[given]
 
 
 def _whole(name, value, least=1):
     """Returns an integer argument. Raises ArgumentError if it is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ArgumentError(f"`{name}` must be an integer of at least {least}, not {value!r}")
+        raise ArgumentError(f"`{name}` must be an integer of at least {least}, not {shown(value)}")
     return int(value)
 
 
@@ -118,9 +118,8 @@ def _compared(training, check_steps, on, core):
     compare."""
     if check_steps == 0:
         return None
+    check_name("on", on.name if isinstance(on, Simulator) else on, _STEP_SIMULATORS, ", or a Simulator of such a name")
     place = Simulator(on) if isinstance(on, str) else on
-    if not isinstance(place, Simulator) or place.name not in _STEP_SIMULATORS:
-        raise ArgumentError(f"`on` must be one of {', '.join(_STEP_SIMULATORS)}, or a Simulator of such a name, not {on!r}")
     most = None if check_steps == "all" else _whole("check_steps", check_steps)
     config = config_of(core, "training")
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)

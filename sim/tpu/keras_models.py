@@ -1,18 +1,16 @@
 """Keras models as models."""
 
-import contextlib
-import io
 import tempfile
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from ..data.printable import printable
 from ..frontend.load import load_network
-from ..ir.errors import ModelError
+from ..trainer.errors import ArgumentError
+from .arguments import framework_of, needs_conversion
+from .exports import export_error, silent
 from .model import Model
 from .source import Source, dropout_rate
 from .temporary_file import TemporaryFile
@@ -27,8 +25,9 @@ def from_keras(model, probabilities=False, effort="best"):
     """Converts a Keras model. :meth:`Model.fit` stores the trained weights in it, so that `keras_model.evaluate` and
     `keras_model.save` use them.
 
-    Keras exports the model, with any backend that can export: torch, tensorflow or jax. Dropout layers give `fit` its dropout
-    rate. `pip install 'amaranth-tpu[keras]'` installs Keras, and what it needs with the backend torch.
+    Keras exports the model, with any backend that can export: torch, tensorflow or jax. Set the environment variable
+    `KERAS_BACKEND=torch` before the first `import keras`; the default, tensorflow, may not be installed. Dropout layers give
+    `fit` its dropout rate. `pip install keras torch onnxscript` installs what this needs with the backend torch.
 
     Parameters
     ----------
@@ -47,6 +46,14 @@ def from_keras(model, probabilities=False, effort="best"):
         If a package is missing. The message is one line with the command that installs it.
     ModelError
         If Keras cannot export the model, or the core cannot compute it.
+    ArgumentError
+        If `model` is an object of another kind.
+
+    Warns
+    -----
+    UserWarning
+        If the model is compiled with an optimizer, and :meth:`Model.fit` would refuse it because trained weights cannot be stored
+        in it. Layers such as `BatchNormalization` are folded into their neighbours.
 
     Examples
     --------
@@ -56,10 +63,7 @@ def from_keras(model, probabilities=False, effort="best"):
     >>> tpu.from_keras(net)                                          # doctest: +SKIP
     <Model sequential: keras_tensor (None, 8) -> 13 (None, 2)>
     """
-    if find_spec("keras") is None:
-        raise ImportError("from_keras needs keras: pip install 'amaranth-tpu[keras]'")
-    import keras
-
+    keras = _keras(model)
     backend = keras.backend.backend()
     if backend not in _EXPORTERS:
         names = ", ".join(_EXPORTERS)
@@ -70,7 +74,7 @@ def from_keras(model, probabilities=False, effort="best"):
             f"Keras' exporter with the backend {backend} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
     if not isinstance(model, keras.Model):
-        raise TypeError(f"model must be a keras.Model, not {type(model).__name__}")
+        raise ArgumentError(f"`model` must be a keras.Model, not {needs_conversion(model)}")
     source = Source(
         model.name,
         lambda: {one.path: np.array(keras.ops.convert_to_numpy(one.value)) for one in _weights(model)},
@@ -78,8 +82,26 @@ def from_keras(model, probabilities=False, effort="best"):
         lambda: _exported(model),
         dropout_rate(model.name, list(_layers(model))),
     )
+    if getattr(model, "optimizer", None) is not None:
+        source.warn("give from_keras a model without an optimizer if you only run it")
     file = TemporaryFile(source.model, model.name)
     return Model(load_network(file.path, keep_softmax=probabilities), effort, file, source)
+
+
+def _keras(model):
+    """Imports Keras. Raises ArgumentError for a PyTorch module, and ImportError if Keras or its backend is not installed."""
+    if framework_of(model) == "torch":
+        raise ArgumentError(f"`model` must be a keras.Model, not {needs_conversion(model)}")
+    if find_spec("keras") is None:
+        raise ImportError("from_keras needs keras: pip install keras torch onnxscript")
+    try:
+        import keras
+    except ImportError as error:
+        raise ImportError(
+            f"Keras' backend cannot be imported ({error}); set the environment variable KERAS_BACKEND, before Python starts or "
+            "before the first `import keras`, to the name of an installed backend, such as torch"
+        ) from None
+    return keras
 
 
 def _weights(model):
@@ -100,8 +122,7 @@ def _layers(model):
 
 
 def _exported(model):
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, silent():
         path = Path(folder) / "model.onnx"
         try:
             shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]
@@ -109,5 +130,5 @@ def _exported(model):
             model(zeros if len(zeros) > 1 else zeros[0])  # Keras exports models that were called
             model.export(str(path), format="onnx", verbose=False)
         except Exception as error:  # its own types, and any error of a layer
-            raise ModelError(f"{model.name}: Keras cannot export it: {printable(error, 300)}") from None
+            raise export_error(model.name, error, "Keras", 'model.export("model.onnx", format="onnx")') from None
         return onnx.load(path)

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import onnx
+
 from ..frontend.load import load_network
 from ..models.shipped import SHIPPED
+from ..trainer.errors import ArgumentError
+from .arguments import needs_conversion
 from .model import Model
 from .temporary_file import TemporaryFile
 
@@ -36,6 +40,8 @@ def load(model, probabilities=False, effort="best", shapes=None):
     ModelError
         If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
         node.
+    ArgumentError
+        If `model` is an object of another kind, such as a PyTorch module.
 
     Examples
     --------
@@ -43,6 +49,8 @@ def load(model, probabilities=False, effort="best", shapes=None):
     >>> tpu.load("d")
     <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
     """
+    if not isinstance(model, (str, Path, bytes, onnx.ModelProto)):
+        raise ArgumentError(f"`model` must be a path, an onnx.ModelProto or bytes of a file, not {needs_conversion(model)}")
     if isinstance(model, (str, Path)):
         return Model(load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes), effort)
     file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)

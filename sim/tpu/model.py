@@ -5,6 +5,8 @@ from ..compiler.compile import check_batch, check_effort, compile_network
 from ..compiler.report import measured_layers
 from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
+from ..trainer.errors import ArgumentError
+from .arguments import check_name
 from .cores import config_of
 from .estimate import estimate_of
 from .layers import layers_of, trace
@@ -138,7 +140,7 @@ class Model(TrainableModel):
             check_batch(batch)
         if isinstance(place, SerialBoard):
             if core is not None:
-                raise ValueError("a board has its own core: leave `core` out")
+                raise ArgumentError("a board has its own core; leave `core` out")
             return place.run(network, rows, effort=self.effort, batch=batch, progress=progress)
         batch = batch or self.batch_size(len(rows))
         return place.run(
@@ -245,9 +247,8 @@ class Model(TrainableModel):
         >>> layers = tpu.load("d").profile([[0.5] * 784], "icarus", core=core)  # doctest: +SKIP
         >>> [(layer.name, layer.cycles) for layer in layers]                    # doctest: +SKIP
         """
+        check_name("on", on.name if isinstance(on, Simulator) else on, RTL, ", or a Simulator of such a name")
         samples, place = samples_of(self.network, x), place_of(on)
-        if not isinstance(place, Simulator) or place.name not in RTL:
-            raise ValueError(f"on must be {' or '.join(RTL)}, or a Simulator of such a name, not {on!r}")
         size = min(batch or self.batch_size(len(samples.rows)), len(samples.rows))
         rounded = core_input(self.network, samples.rows[:size])
 

@@ -12,6 +12,8 @@ from ..host.board import run_on_board
 from ..host.inference import SIMULATORS, run_samples
 from ..host.spread import in_turn
 from ..rtl.native_cells import CELLS
+from ..trainer.errors import ArgumentError
+from .arguments import check_name
 
 __all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "interpreter_of"]
 
@@ -60,9 +62,11 @@ class Simulator:
 
     def __post_init__(self):
         if self.cells not in CELLS or self.cells == "native" and self.name != "verilator":
-            raise ValueError(f"cells must be rtl, or native with the simulator verilator, not {self.cells!r} with {self.name}")
+            raise ArgumentError(
+                f"`cells` must be rtl, or native with the simulator verilator, not {self.cells!r} with {self.name}"
+            )
         if self.checkpoint and (self.name == "golden" or self.waves or self.probes or self.memory.get("pause_percent")):
-            raise ValueError(
+            raise ArgumentError(
                 "a checkpoint needs a simulator other than golden, without waves, probes or pauses of the bus; leave these out"
             )
 
@@ -156,23 +160,21 @@ class Interpreter:
 
 
 def place_of(on):
-    """Returns the backend with this name. A backend object is returned unchanged. Raises ValueError for other arguments."""
+    """Returns the backend with this name. A backend object is returned unchanged. Raises ArgumentError for other arguments."""
     if isinstance(on, (Simulator, SerialBoard, Interpreter)):
         place = on
-    elif on in PLACES:
-        place = Simulator(on) if on in SIMULATORS else Interpreter(on)
     else:
-        raise ValueError(f"on must be one of {', '.join(PLACES)}, a Simulator, SerialBoard or Interpreter, not {on!r}")
+        check_name("on", on, PLACES, ", or an object of Simulator, SerialBoard or Interpreter")
+        place = Simulator(on) if on in SIMULATORS else Interpreter(on)
     known = {Simulator: SIMULATORS, Interpreter: PLACES[len(SIMULATORS) :]}.get(type(place))
-    if known and place.name not in known:
-        raise ValueError(f"{type(place).__name__} must be one of {', '.join(known)}, not {place.name!r}")
+    if known:
+        check_name(f"{type(place).__name__}.name", place.name, known)
     return place
 
 
 def interpreter_of(against):
-    """Returns the :class:`Interpreter` with this name. An Interpreter is returned unchanged. Raises ValueError for other
+    """Returns the :class:`Interpreter` with this name. An Interpreter is returned unchanged. Raises ArgumentError for other
     arguments."""
-    names = PLACES[len(SIMULATORS) :]
-    if against not in names and not isinstance(against, Interpreter):
-        raise ValueError(f"against must be one of {', '.join(names)}, or an Interpreter, not {against!r}")
+    if not isinstance(against, Interpreter):
+        check_name("against", against, PLACES[len(SIMULATORS) :], ", or an Interpreter")
     return place_of(against)

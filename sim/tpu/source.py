@@ -4,6 +4,8 @@ Exporters rename and transpose weights, and merge equal ones, such as two biases
 value of its weights is replaced by a number of its own. The numbers found in the file are then replaced by the values.
 """
 
+import warnings
+
 import numpy as np
 from onnx import numpy_helper
 
@@ -66,7 +68,7 @@ class Source:
             np.add.at(counts, places.ravel(), 1)
         parts = np.split(counts, np.cumsum([array.size for array in weights.values()])[:-1])
         self.missing = tuple(name for name, part in zip(weights, parts) if (part != 1).any())
-        flat = np.concatenate([array.ravel() for array in weights.values()]).astype(np.float32)
+        flat = _flat(weights).astype(np.float32)
         for one in model.graph.initializer:
             if one.name in self._places:
                 one.CopyFrom(numpy_helper.from_array(flat[self._places[one.name]], one.name))
@@ -83,22 +85,36 @@ class Source:
         """Raises ModelError if trained weights cannot be stored in the object. `own_form` is False if values of the model are not
         the core's weights one to one."""
         if self.missing or not own_form:
-            names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
-            raise ModelError(
-                f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-                "with BatchNormalization, or attention heads whose width is no power of 4; remove or fuse such layers, or train "
-                "a file: save the model, and load it"
-            )
+            raise ModelError(self._refusal)
+
+    def warn(self, remedy):
+        """Warns if trained weights cannot be stored in the object. `remedy` says how to avoid the warning."""
+        if self.missing:
+            warnings.warn(f"{self._refusal}; predict and evaluate work; {remedy}", UserWarning, stacklevel=3)
+
+    @property
+    def _refusal(self):
+        names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
+        return (
+            f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
+            "with BatchNormalization, or attention heads whose width is no power of 4; remove or fuse such layers, or train "
+            "a file: save the model, and load it"
+        )
 
     def store(self, model):
         """Stores the weights of a trained onnx.ModelProto in the object."""
         weights = self._read()
-        flat = np.concatenate([array.ravel() for array in weights.values()])
+        flat = _flat(weights)
         for one in model.graph.initializer:
             if one.name in self._places:
                 flat[self._places[one.name]] = numpy_helper.to_array(one)
         parts = np.split(flat, np.cumsum([array.size for array in weights.values()])[:-1])
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
+
+
+def _flat(weights):
+    """Returns the values of all weights in one array. It is empty if there are none."""
+    return np.concatenate([np.zeros(0, np.float16), *(array.ravel() for array in weights.values())])
 
 
 def dropout_rate(title, layers):

@@ -80,6 +80,7 @@ def written(prompt, letters, on="model", *, core="default", temperature=0.5, see
     Parameters
     ----------
     prompt : str
+        At least one letter of the alphabet. Other letters are left out.
     letters : int
         Number of new letters.
     on, core

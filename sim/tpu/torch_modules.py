@@ -1,8 +1,6 @@
 """PyTorch modules as models."""
 
-import logging
 import tempfile
-import warnings
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +11,9 @@ import onnx
 from ..data.printable import printable
 from ..frontend.load import load_network
 from ..ir.errors import ModelError
+from ..trainer.errors import ArgumentError
+from .arguments import framework_of, needs_conversion, shown
+from .exports import export_error, shapes_of, silent
 from .model import Model
 from .source import Source, dropout_rate
 from .temporary_file import TemporaryFile
@@ -24,7 +25,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
     """Converts a PyTorch module. :meth:`Model.fit` stores the trained weights in it.
 
     The module is exported as in inference, with :func:`torch.onnx.export`. Dropout layers (`torch.nn.Dropout`) give `fit` its
-    dropout rate. This needs the packages torch and onnxscript: `pip install 'amaranth-tpu[torch]'`.
+    dropout rate. This needs the packages torch and onnxscript: `pip install torch onnxscript`.
 
     Parameters
     ----------
@@ -44,6 +45,14 @@ def from_torch(module, example, probabilities=False, effort="best"):
         If a package is missing. The message is one line with the command that installs it.
     ModelError
         If PyTorch cannot export the module, or the core cannot compute it.
+    ArgumentError
+        If `module` or `example` is an object of another kind.
+
+    Warns
+    -----
+    UserWarning
+        If the module is in training mode, and :meth:`Model.fit` would refuse it because trained weights cannot be stored in it.
+        Layers such as `BatchNorm2d` are folded into their neighbours.
 
     Examples
     --------
@@ -55,11 +64,11 @@ def from_torch(module, example, probabilities=False, effort="best"):
     """
     missing = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise ImportError(f"from_torch needs {' and '.join(missing)}: pip install 'amaranth-tpu[torch]'")
+        raise ImportError(f"from_torch needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     import torch
 
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+    if not isinstance(module, torch.nn.Module) or framework_of(module) == "keras":
+        raise ArgumentError(f"`module` must be a torch.nn.Module, not {needs_conversion(module)}")
     title = type(module).__name__
     inputs = tuple(map(_two_samples, example if isinstance(example, tuple) else (example,)))
     source = Source(
@@ -69,6 +78,8 @@ def from_torch(module, example, probabilities=False, effort="best"):
         lambda: _exported(module, inputs, title),
         dropout_rate(title, list(_layers(module))),
     )
+    if module.training:
+        source.warn("call module.eval() before from_torch if you only run it")
     file = TemporaryFile(source.model, title)
     return Model(load_network(file.path, keep_softmax=probabilities), effort, file, source)
 
@@ -133,24 +144,24 @@ def _two_samples(example):
     """Returns an example with at least two samples on the CPU. With one sample, PyTorch would export a fixed batch."""
     import torch
 
-    tensor = torch.as_tensor(example).detach().cpu()
-    if not tensor.ndim:
-        raise ModelError("example must have samples along its first axis, such as torch.zeros(1, 3, 32, 32)")
+    try:
+        tensor = torch.as_tensor(example).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"`example` must be a tensor or array, or a tuple of them, not {shown(example)}") from None
+    if not tensor.ndim or not len(tensor):
+        raise ArgumentError("`example` must have samples along its first axis, such as torch.zeros(1, 3, 32, 32)")
     return tensor if len(tensor) > 1 else torch.cat([tensor, tensor])
 
 
 @contextmanager
 def _as_in_inference(module):
-    """Switches all parts of a module to inference for the duration of a `with` block, and silences warnings and log lines."""
-    modes, disabled = [(one, one.training) for one in module.modules()], logging.root.manager.disable
+    """Switches all parts of a module to inference during a `with` block, in silence."""
+    modes = [(one, one.training) for one in module.modules()]
     try:
         module.eval()
-        logging.disable(logging.WARNING)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with silent():
             yield
     finally:
-        logging.disable(disabled)
         for one, mode in modes:
             one.training = mode
 
@@ -161,10 +172,18 @@ def _exported(module, inputs, title):
     batch = torch.export.Dim("batch")
     with tempfile.TemporaryDirectory() as folder, _as_in_inference(module):
         path = Path(folder) / "model.onnx"
+        try:
+            with torch.no_grad():
+                module(*inputs)
+        except Exception as error:  # any error of the module
+            raise ModelError(
+                f"{title}: its forward fails on the example, two samples of shape {shapes_of(inputs)}: "
+                f"{printable(error, 200)}; give an example of its input"
+            ) from None
         shapes = tuple({0: batch} for _ in inputs)
         try:
             options = {"dynamo": True, "dynamic_shapes": shapes, "external_data": False, "verbose": False}
             torch.onnx.export(module, inputs, path, **options)
-        except Exception as error:  # its own types, and any error of the module
-            raise ModelError(f"{title}: PyTorch cannot export it: {printable(error, 300)}") from None
+        except Exception as error:  # of many types
+            raise export_error(title, error, "PyTorch", "torch.onnx.export(module, (example,), dynamo=True)") from None
         return onnx.load(path)

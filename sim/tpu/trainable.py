@@ -47,6 +47,7 @@ class TrainableModel:
         ----------
         x : array
             Samples, as in :meth:`sim.tpu.model.Model.run`. Images (count, 28, 28) fit a model of (1, 28, 28) or of 784 numbers.
+            Values are not scaled: give images as the model expects them, such as `images / 255`. For uint8 there is a warning.
         y : array
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. For the

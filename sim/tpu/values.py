@@ -6,6 +6,7 @@ import numpy as np
 from onnx import helper
 
 from ..data.samples import as_samples, joined_inputs
+from .arguments import as_array
 
 __all__ = ["Value", "inputs_of", "outputs_of", "samples_of"]
 
@@ -54,7 +55,7 @@ def outputs_of(network):
 
 
 def samples_of(network, x):
-    """Converts an array, or a dict of arrays by the names of the inputs, to :class:`sim.data.samples.Samples`.
+    """Converts an array or tensor, or a dict of them by the names of the inputs, to :class:`sim.data.samples.Samples`.
 
     For a model with several inputs, an array has the values of all inputs in each row, one input after the other.
 
@@ -63,4 +64,6 @@ def samples_of(network, x):
     sim.data.digits.DataError
         If a name is unknown, or an array does not fit the model.
     """
-    return as_samples(network, joined_inputs(network, x) if isinstance(x, dict) else x)
+    if isinstance(x, dict):
+        x = joined_inputs(network, {name: as_array(one) for name, one in x.items()})
+    return as_samples(network, as_array(x))

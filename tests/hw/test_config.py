@@ -1,5 +1,8 @@
 """Tests of the configuration, covering invalid values and their errors, and derived values."""
 
+import inspect
+from dataclasses import fields
+
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_preset
@@ -96,3 +99,11 @@ def test_features_are_booleans():
     for value in (1, True):
         assert Config(pooling=value, softmax=value).pooling is True
     assert Config(softmax=0).softmax is False
+
+
+def test_help_explains_every_parameter_and_preset():
+    """`help(Config)` has the text of each parameter, as the options of the commands do, and from_preset names each preset."""
+    words = " ".join(inspect.getdoc(Config).split())
+    for entry in fields(Config):
+        assert f"{entry.name} : " in words and entry.metadata["help"] in words
+    assert [name for name in PRESETS if f"`{name}`" not in from_preset.__doc__] == []

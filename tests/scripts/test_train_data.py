@@ -146,3 +146,12 @@ def test_a_text_and_the_model_for_tpu_text(command, tmp_path):
     assert figures["text"].startswith(printed("text", done.stdout)["text"])
     np.save(tmp_path / "x.npy", np.zeros(3))
     refused(command("text", "--model", tmp_path / "x.npy"), "cannot be read", "give a file of tpu train --model gpt")
+
+
+def test_text_refuses_other_weights_and_empty_prompts(command):
+    """A missing file is named once, with the remedy, and so is a prompt without a letter of the alphabet."""
+    done = command("text", "--model", "none")
+    refused(done, "error: none: No such file; give a file of tpu train --model gpt")
+    assert done.stderr.count("none") == 1 == done.stderr.count("No such file")
+    for prompt in ("", "123"):
+        refused(command("text", "--prompt", prompt), "--prompt", "no letter of the model's alphabet", "give some text")

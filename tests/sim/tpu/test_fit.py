@@ -1,6 +1,7 @@
 """Tests of training by the Python API: `fit` with its history, callbacks and refusals, `evaluate`, and the weights in a file."""
 
 import json
+import warnings
 
 import numpy as np
 import onnx
@@ -316,3 +317,18 @@ def test_errors_name_arguments(path, data):
     with pytest.raises(tpu.ArgumentError, match="`patience` must be an integer of at least 1, or None, not 0"):
         tpu.EarlyStopping(0)
     assert same(model, tpu.load(path))
+
+
+def test_bytes_are_trained_unscaled_with_a_warning(path, data):
+    """Samples of uint8 are trained on as they are: `fit` warns, and the bits are those of float32 samples."""
+    x, y = (data[0] > 0) * np.uint8(200), data[1]
+    model, other = tpu.load(path), tpu.load(path)
+    with pytest.warns(UserWarning, match=r"^x: the values of uint8, up to 255, .* give x / 255") as caught:
+        model.fit(x, y)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other.fit(x.astype(np.float32), y)
+        bits = (x > 0).astype(np.uint8)
+        tpu.load(path).fit(bits, y)  # 0 and 1 need no scaling
+    assert same(model, other)

@@ -5,6 +5,7 @@ They run where the packages are installed: `pip install -e '.[torch,keras]'`.
 
 import os
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -67,29 +68,39 @@ def test_torch(torch, rng):
 
 
 def test_torch_with_normalization_is_refused(torch, rng):
+    """`from_torch` warns for a module in training mode, and `fit` refuses it."""
     nn = torch.nn
-    model = tpu.from_torch(
-        nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32)
-    )
+    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+    with pytest.warns(UserWarning, match=r"trained weights cannot be stored.*; call module.eval\(\) before"):
+        tpu.from_torch(net, np.zeros((1, 8), np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = tpu.from_torch(net.eval(), np.zeros((1, 8), np.float32))
     x, y = samples(rng, 8)
     assert model.predict(x).shape == (256, 4)
     with pytest.raises(tpu.ModelError, match="trained weights cannot be stored.*BatchNormalization"):
         model.fit(x, y)
 
 
-def test_torch_exporter_errors(torch):
+def test_torch_exporter_errors(torch, capfd):
     class Net(torch.nn.Module):
         def forward(self, x):
             raise RuntimeError("never")
 
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
     for given, error, words in (
-        ((Net(), torch.zeros(1, 8)), tpu.ModelError, "Net: PyTorch cannot export it: "),
-        ((torch.nn.Linear(8, 4), 1.0), tpu.ModelError, "example must have samples along its first axis"),
-        ((3, torch.zeros(1, 8)), TypeError, "module must be a torch.nn.Module, not int"),
+        ((Net(), torch.zeros(1, 8)), tpu.ModelError, r"Net: its forward fails on the example, .* \(2, 8\): never; give an"),
+        ((Branch(), torch.zeros(1, 8)), tpu.ModelError, "Branch: PyTorch cannot export it: GuardOn.*; its code branches on val"),
+        ((torch.nn.Linear(8, 4), 1.0), tpu.ArgumentError, "`example` must have samples along its first axis"),
+        ((torch.nn.Linear(8, 4), "x"), tpu.ArgumentError, "`example` must be a tensor or array, .*, not 'x'"),
+        ((3, torch.zeros(1, 8)), tpu.ArgumentError, "`module` must be a torch.nn.Module, not an object of int"),
     ):
         with pytest.raises(error, match=words) as caught:
             tpu.from_torch(*given)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(caught.value) and capfd.readouterr() == ("", "")
 
 
 def test_keras(keras, rng):

@@ -109,7 +109,7 @@ def test_profile(dense, rows):
     layers = dense.profile(rows, "icarus", core=SMALL)
     assert [layer.macs for layer in layers] == [3 * 5 * 4, 3 * 4 * 3]
     assert sum(layer.cycles for layer in layers) == dense.run(rows, "icarus", core=SMALL).result.cycles
-    with pytest.raises(ValueError, match="on must be verilator or icarus"):
+    with pytest.raises(ValueError, match="`on` must be one of verilator, icarus, or a Simulator"):
         dense.profile(rows, "model", core=SMALL)
 
 
@@ -257,11 +257,11 @@ def test_refusals(saved, x, tmp_path):
         (lambda: tpu.load(tmp_path / "none.onnx"), tpu.ModelError, "No such file"),
         (lambda: model.predict(x[:, 0]), tpu.DataError, r"\(count, 2, 4, 4\)"),
         (lambda: model.predict({"y": x}), tpu.DataError, "'x', not 'y'"),
-        (lambda: model.predict(x, "verilog"), ValueError, "golden, model, icarus|verilator, icarus, model"),
-        (lambda: model.predict(x, tpu.Simulator("onnx")), ValueError, "Simulator must be one of"),
+        (lambda: model.predict(x, "verilog"), tpu.ArgumentError, "icarus, model, golden.*did you mean 'verilator'"),
+        (lambda: model.predict(x, tpu.Simulator("onnx")), tpu.ArgumentError, "`Simulator.name` must be one of"),
         (lambda: model.predict(x, batch=0), tpu.CompileError, "batch must be an integer of at least 1, not 0"),
-        (lambda: model.compare(x, against="numpy"), ValueError, "against must be one of onnxruntime, onnx, or an Interp"),
-        (lambda: model.compare(x, against="golden"), ValueError, "against must be one of"),
+        (lambda: model.compare(x, against="numpy"), tpu.ArgumentError, "`against` must be one of onnxruntime, onnx, or an I"),
+        (lambda: model.compare(x, against="golden"), tpu.ArgumentError, "`against` must be one of"),
         (lambda: model.predict(x, "model", core="huge"), tpu.ConfigError, "preset must be one of"),
         (lambda: model.compile(CORE, 0), tpu.CompileError, "batch must be"),
         (lambda: model.predict(x, tpu.Interpreter(providers=("None",))), tpu.InterpreterError, "no provider None; it has .*CPU"),

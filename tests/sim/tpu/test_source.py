@@ -1,6 +1,7 @@
 """Tests of weights on their way from a framework's object to an ONNX model and back, with an object of this test."""
 
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import numpy_helper
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.tpu.exports import export_error
 from amaranth_tpu.sim.tpu.source import Source, dropout_rate
 from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
 from onnx_models import Builder
@@ -95,6 +97,40 @@ def test_combined_weights_are_refused_before_training(rng, tmp_path):
     assert all((net.weights[name] == before[name]).all() for name in before)
 
 
+def test_combined_weights_are_reported_at_conversion(rng, tmp_path):
+    """The warning names the weights and the remedy. There is none if all weights can be stored."""
+    with pytest.warns(UserWarning, match="^Net: trained weights cannot be .* b/kernel, b/factor are .* work; only run it$"):
+        Framework(rng, tmp_path, norm=True).source().warn("only run it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Framework(rng, tmp_path).source().warn("only run it")
+
+
+def test_an_object_without_weights(rng, tmp_path):
+    b, factor = Builder(["batch", INPUTS]), rng.normal(size=(INPUTS, 3)).astype(np.float32)
+    b("MatMul", factor)
+    model = onnx.load(b.save(tmp_path))
+    source = Source("Net", dict, lambda values: None, lambda: model, 0.0)
+    assert source.missing == ()
+    x = rng.normal(size=(3, INPUTS)).astype(np.float32)
+    np.testing.assert_allclose(model_of(source).predict(x, "onnx"), x @ factor, rtol=1e-4, atol=1e-5)
+
+
+def test_export_errors_are_one_line():
+    """The message has the first cause, without lines of the exporter's report, and a remedy."""
+    try:
+        try:
+            raise KeyError("\n  svd is unknown.\nmore\n")
+        except KeyError as cause:
+            raise RuntimeError("Failed to export the model\n\x1b[96mstep 1\n") from cause
+    except RuntimeError as error:
+        found = str(export_error("Net", error, "PyTorch", "f()"))
+    assert found.startswith("Net: PyTorch cannot export it: KeyError: ") and "Failed" not in found and "\n" not in found
+    assert found.endswith("; change this part of the model; `f()` shows the whole report")
+    guard = ValueError("Could not guard on data-dependent expression Eq(u0, 1)")
+    assert str(export_error("Net", guard, "PyTorch", "f()")).endswith("select with torch.where")
+
+
 def test_a_failing_exporter_leaves_the_weights(rng, tmp_path):
     net = Framework(rng, tmp_path, fails=True)
     before = dict(net.weights)
@@ -144,10 +180,10 @@ def test_missing_packages(monkeypatch):
     from amaranth_tpu.sim.tpu import keras_models, torch_modules
 
     monkeypatch.setattr(torch_modules, "find_spec", lambda name: None if name == "onnxscript" else name)
-    with pytest.raises(ImportError, match=r"^from_torch needs onnxscript: pip install 'amaranth-tpu\[torch\]'$"):
+    with pytest.raises(ImportError, match=r"^from_torch needs onnxscript: pip install onnxscript$"):
         tpu.from_torch(None, None)
     monkeypatch.setattr(keras_models, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"^from_keras needs keras: pip install 'amaranth-tpu\[keras\]'$"):
+    with pytest.raises(ImportError, match=r"^from_keras needs keras: pip install keras torch onnxscript$"):
         tpu.from_keras(None)
     for backend, words in (
         ("jax", "needs tf2onnx: pip install tf2onnx"),

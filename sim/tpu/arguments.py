@@ -1,0 +1,51 @@
+"""Arguments of the Python API: names with a suggestion after a typing error, objects of frameworks, and arrays from tensors."""
+
+from difflib import get_close_matches
+
+import numpy as np
+
+from ..data.printable import printable
+from ..trainer.errors import ArgumentError
+
+__all__ = ["as_array", "check_name", "framework_of", "needs_conversion", "shown"]
+
+_LONGEST = 80
+_CONVERSIONS = {
+    "torch": "convert a PyTorch module with tpu.from_torch(module, example)",
+    "keras": "convert a Keras model with tpu.from_keras(model)",
+}
+
+
+def shown(value):
+    """Returns an argument for a message of one line: its `repr`, or its class if the `repr` is long or has several lines."""
+    text = repr(value)
+    if len(text) <= _LONGEST and "\n" not in text:
+        return printable(text)
+    return f"an object of {type(value).__module__}.{type(value).__qualname__}"
+
+
+def check_name(argument, given, names, objects=""):
+    """Raises ArgumentError if `given` is not one of `names`. The message suggests the name that was probably meant. `objects`
+    names further valid arguments."""
+    if isinstance(given, str) and given in names:
+        return
+    near = get_close_matches(given.lower(), names, 1) if isinstance(given, str) else []
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise ArgumentError(f"`{argument}` must be one of {', '.join(names)}{objects}, not {shown(given)}{meant}")
+
+
+def framework_of(value):
+    """Returns `torch` or `keras` for an object of this framework, else None."""
+    roots = [base.__module__.partition(".")[0] for base in type(value).__mro__]
+    return next((name for name in ("keras", "torch") if name in roots), None)  # a Keras model may be a torch.nn.Module, too
+
+
+def needs_conversion(value):
+    """Returns the words of a message after `not ...`: the argument, and for a model of a framework, the call that converts it."""
+    remedy = _CONVERSIONS.get(framework_of(value))
+    return f"an object of {type(value).__name__}" + (f"; {remedy}" if remedy else "")
+
+
+def as_array(value):
+    """Returns a tensor of PyTorch as a numpy array, also one that needs a gradient. Other arguments are returned unchanged."""
+    return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else value
