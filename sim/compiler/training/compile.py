@@ -22,7 +22,7 @@ from .emitter import MatrixEmitter
 from .forms import NotMatrices
 from .jobs import SumCode, expand
 from .lowering import lower
-from .ordering import woven
+from .ordering import is_update, weaves, woven
 from .products import with_products_apart
 from .program import make_step_program
 from .ring import AllReduce, reduce_all
@@ -94,10 +94,14 @@ def _emitted(lowered, config, cores):
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
     split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n)
-    numbers, plans = {id(one): number for number, one in enumerate(split)}, {}
+    numbers, plans, begun = {id(one): number for number, one in enumerate(split)}, {}, {}
+    divides = not weaves(split)
 
     def jobs(run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
+        nonlocal divides
+        if divides and is_update(run):
+            divides = emitter.divide()
         if not isinstance(run[0], MatrixSum):
             return [None]
         made = [plan_sum(one, emitter) for one in run]
@@ -108,7 +112,9 @@ def _emitted(lowered, config, cores):
     for one, job in woven(split, jobs, config):
         emitter.stage = numbers[id(one)]
         if isinstance(one, MatrixSum):
-            SumCode(emitter, one, plans[id(one)]).job(*job)
+            steps = begun.pop((id(one), job), None) or SumCode(emitter, one, plans[id(one)]).steps(*job)
+            if next(steps, True) is None:
+                begun[id(one), job] = steps
         else:
             {Expansion: expand, AllReduce: reduce_all}[type(one)](emitter, one)
     return emitter

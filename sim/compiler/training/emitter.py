@@ -12,6 +12,7 @@ __all__ = ["MatrixEmitter", "Store"]
 
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _SHARES = 4  # one of this many parts of the unified buffer holds results
+_HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 
 
@@ -55,7 +56,8 @@ class MatrixEmitter(Emitter):
     -------
     kept : dict
         Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
-    operands, results : Store
+    operands, results, passing : Store
+        `passing` is for operands of one sum. It is one of the others.
     sums : Ring
         Rows of the accumulators.
     """
@@ -77,11 +79,26 @@ class MatrixEmitter(Emitter):
                 "choose a larger one"
             )
         size = (depth - base) // _SHARES
-        self.operands = Store(base, depth - base - size, self.kept)
+        self.operands = self.passing = Store(base, depth - base - size, self.kept)
         self.results = Store(depth - size, size, self.kept)
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
+        self._readers, self._held = constants.lowered.readers, None
         self._begin()
+
+    def divide(self):
+        """Divides the memories for updates of several steps: half of the unified buffer is for their results, and sums that are
+        needed for several steps have their own rows."""
+        depth, base = self.config.unified_buffer_depth, self.operands.ring.base
+        size = (depth - base) // 2
+        self.operands = Store(base, depth - base - size, self.kept)
+        self.results = self.passing = Store(depth - size, size, self.kept)
+        rows = self.sums.size // _HELD
+        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
+
+    def sums_of(self, sums):
+        """Returns the rows of the accumulators for a :class:`.MatrixSum`."""
+        return self._held if self._held and sums.steps > 1 else self.sums
 
     def _begin(self):
         """Loads the zeros that stay on the chip: a row, and bias rows."""
@@ -89,6 +106,10 @@ class MatrixEmitter(Emitter):
         for base, size in ((0, self.zero_rows), (self.upper_ring.base, self.upper_ring.size)):
             for first in range(0, size, ZEROS // 2):
                 self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
+
+    def is_read_once(self, matrix):
+        """Returns True if the results of a step have one reader, and are not kept until the next step."""
+        return matrix.region is Region.SCRATCH and self._readers[matrix.name] == 1
 
     def resident(self, name):
         """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
@@ -215,6 +236,11 @@ class MatrixEmitter(Emitter):
         """Loads the table of a function, unless it is loaded."""
         if function.is_table and function.key != self.slots.selected:
             self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.operands)
+
+    def load_only_table(self):
+        """Loads the table of the step's only function by table. At the first results of a step, the activation unit is idle."""
+        if len(self.constants.functions) == 1:
+            self.load_table(self.constants.functions[0])
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

@@ -22,12 +22,14 @@ class SumCode:
         self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
         self.geometry = sums.shape.geometry
 
-    def job(self, row, rows, column, columns):
-        """Emits the instructions of one job, which computes these rows and column tiles."""
+    def steps(self, row, rows, column, columns):
+        """Emits the instructions of one job, which computes these rows and column tiles. Yields between its steps."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
-        self.acc = self.emitter.sums.take(rows * columns)
+        self.acc = self.emitter.sums_of(self.sums).take(rows * columns)
         self.started, self.biases = False, self._biases()
-        for phase in self.sums.phases:
+        for number, phase in enumerate(self.sums.phases):
+            if number and self.sums.phases[number - 1].results:
+                yield
             for product in phase.products:
                 {"matrix": self._matrix, "diagonal": self._diagonal, "total": self._total}[product.kind](product)
             if phase.results and not self.started:
@@ -176,7 +178,7 @@ class SumCode:
             return
         begun = self.started
         for c in range(self.columns):
-            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.operands)
+            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.passing)
             number = 0 if weights.form == "number" else self.column + c
             tile = weights.region, emitter.offset(weights, 0, number * n), 0
             if begun:
@@ -212,6 +214,7 @@ class SumCode:
     def _write(self, results):
         """Writes results of all column tiles, and stores them."""
         emitter, rows = self.emitter, self.rows
+        emitter.load_only_table()
         tables = sorted(
             dict.fromkeys(one.function.key for one in results if one.function.is_table),
             key=lambda key: key != emitter.slots.selected,
@@ -222,12 +225,14 @@ class SumCode:
             for c in range(self.columns if some else 0):
                 emitter.load_table(some[0].function)
                 place = emitter.results.take(sum(sizes))
-                written = []
+                written = {}
                 for result, size in zip(some, sizes):
-                    self._write_tile(result, c, place)
-                    written.append((result, place))
+                    operand = self._last_read(result, c)
+                    written.pop(operand, None)  # the result replaces the operand, which nobody reads again
+                    written[place if operand is None else operand] = result
+                    self._write_tile(result, c, place, operand)
                     place += size
-                for result, place in written:  # an instruction whose operand is a result would wait for the result's STORE
+                for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
                     self._store(result, c, place)
         for result in results:
             if result.softmax:
@@ -243,10 +248,20 @@ class SumCode:
             self._keep(result, c, place + c * rows)
             self._store(result, c, place + c * rows)
 
-    def _write_tile(self, result, column, place):
-        """Writes one result of a column tile to `place`."""
-        emitter, matrix, rows, operand = self.emitter, result.matrix, self.rows, None
-        if result.beside:
+    def _last_read(self, result, column):
+        """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
+        None. The result then overwrites the operand."""
+        operand, emitter = result.times, self.emitter
+        if operand is None or not emitter.is_read_once(operand):
+            return None
+        return emitter.kept.pop(_key(operand, self.column + column, self.row, self.rows), (None, 0))[0]
+
+    def _write_tile(self, result, column, place, operand):
+        """Writes one result of a column tile to `place`, or over its operand at `operand`."""
+        emitter, matrix, rows = self.emitter, result.matrix, self.rows
+        if operand is not None:
+            place = operand
+        elif result.beside:
             # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
             # before it.
             tile = 0 if result.beside.spread else self.column + column

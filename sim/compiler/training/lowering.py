@@ -1,5 +1,6 @@
 """Lowers a :class:`sim.ir.step.StepGraph` to sums of matrix products (:mod:`sim.compiler.training.sums`)."""
 
+from collections import Counter
 from dataclasses import replace
 
 from amaranth_tpu.hw.spec.isa import Region
@@ -85,6 +86,12 @@ class Lowered:
         if form == "turned":
             return tiles_of(channels, n) * n, tensor.width
         return tiles_of(channels, n) * (1 if form == "vector" else n), n
+
+    @property
+    def readers(self):
+        """Returns the number of readers of each tensor in a step, {name: readers}. State has a reader in the next step."""
+        read = [matrix.name for one in self.sums for matrix in one.reads]
+        return Counter([*read, *self.step.state, *self.step.state.values()])
 
     # Products
 

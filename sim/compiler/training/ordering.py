@@ -5,31 +5,27 @@ all runs form a pipeline: when the gradient of a job is computed, the next sum t
 """
 
 from collections import Counter
+from itertools import product, repeat
 
 from .chunks import in_time
 from .ring import AllReduce
 from .sums import MatrixSum
 
-__all__ = ["in_turns", "runs_of", "woven"]
+__all__ = ["in_turns", "is_update", "runs_of", "weaves", "woven"]
 
 _WINDOW = 32  # sums among which the next one is chosen
+_IN_FLIGHT = 3  # jobs of updates in flight
 _LAG = 4  # sums from a sum to its reader, if possible
 
 
 def _accesses(one, chunks=(0,)):
     """Returns the matrices that a sum reads and writes, by address and by first row of each chunk of the batch."""
-    if not isinstance(one, MatrixSum):
-        reads, writes = one.reads, one.writes
-    else:
-        reads = [matrix for product in one.products for matrix in (product.source, product.weights)]
-        reads += [one.start, *(result.beside for result in one.results)]
-        writes = [result.matrix for result in one.results]
 
     def places(matrix):
         first = {one.span[0]} if getattr(one, "span", None) and matrix.form == "samples" else chunks
         return {(matrix.region, matrix.vector, row) for row in first}
 
-    return [set().union(*(places(matrix) for matrix in some if matrix)) for some in (reads, writes)]
+    return [set().union(*map(places, some)) for some in (one.reads, one.writes)]
 
 
 def _dependencies(sums):
@@ -68,13 +64,20 @@ def _continues(run, one):
     written = {place for other in run for place in _accesses(other)[1]}
     return (
         shape == (one.shape.form, one.shape.rows, one.shape.channels)
-        and all(product.kind == "diagonal" for product in one.products)
+        and all(some.kind == "diagonal" for some in one.products)
         and bool(written & _accesses(one)[0])
     )
 
 
+def weaves(sums):
+    """Returns True if updates can be emitted between sums of samples. Updates with functions by table, or of several steps,
+    follow all sums of samples."""
+    updates = [one for run in runs_of(sums) if is_update(run) for one in run if isinstance(one, MatrixSum)]
+    return not any(_table(one) or one.steps > 1 for one in updates)
+
+
 def woven(sums, jobs, config):
-    """Yields `(sum, job)` in the order in which the jobs of a step are emitted.
+    """Yields `(sum, job)` in the order in which the jobs of a step are emitted, once for each step of the job.
 
     Parameters
     ----------
@@ -84,11 +87,11 @@ def woven(sums, jobs, config):
     config : Config
     """
     runs = runs_of(sums)
-    updates = _last_layers_first([run for run in runs if _is_update(run)])
-    main = _main([one for run in runs if not _is_update(run) for one in run], jobs, config)
+    updates = _last_layers_first([run for run in runs if is_update(run)])
+    main = _main([one for run in runs if not is_update(run) for one in run], jobs, config)
     left = Counter(id(one) for one, _ in main)
-    weaves = not any(_table(one) for run in updates for one in run)
-    depth, items, begun, done = max(map(len, updates), default=0), [], 0, set()
+    depth, items, begun, done = max((len(_steps(run)) for run in updates), default=0), [], 0, set()
+    ways, early = min(depth, _IN_FLIGHT), weaves(sums)
     dependencies = dict(zip(map(id, sums), _dependencies(sums)))
     numbers = {id(one): number for number, one in enumerate(sums)}
 
@@ -99,22 +102,23 @@ def woven(sums, jobs, config):
     def advanced(steps):
         """Yields the jobs of the next steps of the pipeline."""
         nonlocal begun
+        share = -(-depth // max(ways, 1))
         for _ in range(steps):
-            for place in range(depth):
-                if 0 <= begun - place < len(items) and place < len(items[begun - place][0]):
+            for first, place in product(range(share), range(ways)):
+                if 0 <= begun - place < len(items):
                     run, job = items[begun - place]
-                    yield run[place], job
+                    yield from ((one, job) for one in _steps(run)[first + place * share :][:1])
             begun += 1
 
     for one, job in main:
-        yield one, job
+        yield from repeat((one, job), getattr(one, "steps", 1))
         left[id(one)] -= 1
         if left[id(one)]:
             continue
         done.add(numbers[id(one)])
         ready = []
         for run in updates:
-            if weaves and is_ready(run):
+            if early and is_ready(run):
                 ready.append(run)
                 done |= {numbers[id(one)] for one in run if len(run) == 1}  # its jobs precede those of the next runs
         items += [(run, job) for run in ready for job in jobs(run)]
@@ -140,14 +144,20 @@ def _last_layers_first(updates):
     the vector port while it is busy with stores."""
     parameters = []
     for run in updates:
-        if isinstance(run[0], MatrixSum) and any(product.kind != "diagonal" for product in run[0].products) or not parameters:
+        if isinstance(run[0], MatrixSum) and any(one.kind != "diagonal" for one in run[0].products) or not parameters:
             parameters.append([])
         parameters[-1].append(run)
     ordered = sorted(reversed(parameters), key=lambda runs: runs[0][0].shape.form == "vector")
     return [run for runs in ordered for run in runs]
 
 
-def _is_update(run):
+def _steps(run):
+    """Returns the sum of each step of a run's jobs."""
+    return [one for one in run for _ in range(getattr(one, "steps", 1))]
+
+
+def is_update(run):
+    """Returns True if a run updates a parameter."""
     return isinstance(run[0], AllReduce) or isinstance(run[0], MatrixSum) and run[0].shape.form != "samples"
 
 

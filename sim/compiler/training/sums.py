@@ -108,6 +108,21 @@ class MatrixSum:
     def results(self):
         return [one for phase in self.phases for one in phase.results]
 
+    @property
+    def reads(self):
+        """Returns the matrices that the sums read, with repetitions."""
+        operands = [matrix for product in self.products for matrix in (product.source, product.weights)]
+        return [one for one in (*operands, self.start, *(result.beside for result in self.results)) if one]
+
+    @property
+    def writes(self):
+        return [result.matrix for result in self.results]
+
+    @property
+    def steps(self):
+        """Returns the number of steps of a job. A step ends with results that precede other products."""
+        return 1 + sum(bool(phase.results) for phase in self.phases[:-1])
+
     def split(self):
         """Returns sums with the same products, each with at most one function by table. Loading a table takes longer than
         computing sums again."""

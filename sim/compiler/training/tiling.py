@@ -54,21 +54,21 @@ def plan_sum(sums, emitter):
     halves = max(sum(one.matrix.halves for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
 
-    def needs(rows, columns):
+    def needs(rows, columns, shares):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
         held = rows * (shape.tiles if whole else columns)
-        yield "accumulator_depth", held, emitter.sums.size
+        yield "accumulator_depth", held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
         yield "unified_buffer_depth", max(halves * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         if sums.start_rows in ("samples", "rows"):
             yield "bias_depth", rows * columns, biases
 
     def fits(rows, columns, shares):
-        return all(count <= size // shares for _, count, size in needs(rows, columns))
+        return all(count <= size // shares for _, count, size in needs(rows, columns, shares))
 
     shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
     if shares is None:
-        name = next(name for name, count, size in needs(unit, 1) if count > size)
+        name = next(name for name, count, size in needs(unit, 1, 1) if count > size)
         raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
     most_rows = len(sums.rows)
     counts = range(-(-most_rows // unit), 0, -1)

@@ -3,12 +3,13 @@
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
 from amaranth_tpu.sim.compiler.training import compile as compile_module
+from amaranth_tpu.sim.compiler.training import ordering
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
@@ -150,3 +151,25 @@ def test_results_that_stay_on_the_chip_are_not_stored(rng, monkeypatch):
     stored = compile_graph(step, Config(n=4, training=True), 6)
     counts = [sum(op.unit == STORE for op in one.ops) for one in (program, stored)]
     assert counts[0] < counts[1] and program.predicted_cycles < stored.predicted_cycles
+
+
+def test_products_overwrite_operands_that_are_read_once(rng):
+    """Each product of Adam replaces its operand in the unified buffer, and no operand of a product is loaded."""
+    program = _compiled(dense_network(rng, (9, 11, 5)), Adam(), 6)
+    products = [op.fields for op in program.ops if op.opcode is Opcode.MULTIPLY]
+    assert products and all(fields["operand"] == fields["buffer"] for fields in products)
+    loaded = {op.fields["offset"] for op in program.ops if op.opcode is Opcode.LOAD and op.fields["region"] is Region.SCRATCH}
+    size, matrices = program.config.vector_bytes, program.lowered.matrices.values()
+    for matrix in matrices:
+        if matrix.name.endswith((", square", ", root", ", root beyond", ", step")):
+            assert not loaded & {(matrix.vector + row) * size for row in range(matrix.size)}, matrix.name
+
+
+def test_updates_of_several_steps_overlap(rng, monkeypatch):
+    """The steps of an update by Adam alternate with the steps of the updates before and after it."""
+    step = make_step(dense_network(rng, (200, 32, 10)), Adam())
+    together = compile_graph(step, Config(n=8, training=True), 8)
+    monkeypatch.setattr(ordering, "_IN_FLIGHT", 1)
+    apart = compile_graph(step, Config(n=8, training=True), 8)
+    assert together.predicted_cycles < 0.98 * apart.predicted_cycles
+    run_on_model(together, Adam(), rng, steps=2)
