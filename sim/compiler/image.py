@@ -97,12 +97,17 @@ def dense_weights(term, column, count, n):
     return dense
 
 
-def array_cycles(batched, number, ops, host, n):
-    """Returns the cycles in which the array accepts rows of stage `number`, or waits while a tile of weights shifts in. If the
+def array_cycles(batched, ops, n):
+    """Returns, for each stage, the cycles in which the array accepts its rows, or waits while a tile of weights shifts in. If the
     result has samples along x, the cycles are for the whole batch as one chunk; otherwise they follow the tiling in `ops`."""
-    if not batched.is_along_x(number):
-        return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
-    return max(batched.batch, n) * count_passes(batched.stages[number], n)
+    cycles = [0] * len(batched.stages)
+    for op in ops:
+        if op.unit == MATMUL:
+            cycles[op.stage] += op.passes * max(op.rows, n)
+    return [
+        max(batched.batch, n) * count_passes(stage, n) if batched.is_along_x(number) else cycles[number]
+        for number, stage in enumerate(batched.stages)
+    ]
 
 
 def _tile_bytes(config):
@@ -204,8 +209,7 @@ def make_code(memory, schedule, config):
     size = (len(ops) + 1) * config.instruction_bytes
     weights = _first_weight(size, len(_constants(memory, functions, config)), config)
     check_regions({Region.MODEL: weights + tiles * _tile_bytes(config), **_sizes(memory.host.sizes, config)})
-    stages = range(len(memory.batched.stages))
-    compute = sum(array_cycles(memory.batched, number, ops, memory.host, config.n) for number in stages)
+    compute = sum(array_cycles(memory.batched, ops, config.n))
     cost = cost_of(ops, config, schedule.cycles, compute, _least_beats(memory, tiles, config))
     return Code(b"".join(_encoded(ops, config, size, weights)), tuple(order), tiles, functions, cost)
 

@@ -162,7 +162,8 @@ def _beats(program, number):
 
 def _described(program):
     """Returns `(name, kind, shape, tiling, useful multiplications per sample, array cycles)` of each layer."""
-    batched, host, n = program.memory.batched, program.memory.host, program.config.n
+    batched = program.memory.batched
+    cycles = array_cycles(batched, program.ops, program.config.n)
     return [
         (
             stage.name,
@@ -170,7 +171,7 @@ def _described(program):
             (*stage.result_size, stage.channels),
             _tiling(plan, batched.stages[number], batched, number),
             batched.graph.macs(stage),
-            array_cycles(batched, number, program.ops, host, n),
+            cycles[number],
         )
         for number, (stage, plan) in enumerate(zip(batched.graph.stages, program.plan))
     ]

@@ -10,6 +10,7 @@ from ..data.printable import printable, quoted
 from ..fusion.nodes import Input
 from ..fusion.origin import ModelInput
 from ..ir.errors import ModelError
+from .index.relayout import APART
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
 __all__ = ["NO_BATCH", "Inputs", "read_inputs"]
@@ -80,10 +81,12 @@ def read_inputs(graph, initializers, layouts, samples):
 
 
 def _nodes(inputs, layouts):
-    """Returns `(node, index)` of each input. Vectors of one type share a node, as its channels; so do images of one size."""
+    """Returns `(node, index)` of each input. Vectors of one type share a node, as its channels; so do images of one size. With
+    the layout `APART`, each input has a node of its own."""
     images = len(inputs) > 1 and all(len(one.shape) == 3 and one.shape[1:] == inputs[0].shape[1:] for one in inputs)
     if (
         len(inputs) == 1
+        or APART in layouts
         or not images
         and (
             any(one.element in INTEGERS or one.element != inputs[0].element for one in inputs)
@@ -97,7 +100,7 @@ def _nodes(inputs, layouts):
         shape = (*inputs[0].shape[1:], sum(one.shape[0] for one in inputs))
         places = places.reshape(shape[2], *shape[:2]).transpose(1, 2, 0).reshape(-1)
     title = f"input {', '.join(quoted(one.name) for one in inputs)}"
-    node = Input(name="inputs", title=title, sample=(size,), shape=shape, places=places)
+    node = Input(name="inputs", title=title, sample=(size,), shape=shape, places=places, joined=True)
     index = np.argsort(places)
     return [(node, index[one.place]) for one in inputs]
 

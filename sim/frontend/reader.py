@@ -27,8 +27,9 @@ from .batch import Repeated, Sizes, checked, fold_open_constants
 from .branches import chosen_branch, reads_of
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
+from .index.relayout import Relayout
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
-from .index.views import Relayout, everything
+from .index.views import everything
 from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import inline, title, unsupported

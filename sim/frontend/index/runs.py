@@ -7,7 +7,7 @@ from .values import limited
 
 __all__ = ["in_runs", "select"]
 
-_MOST_RUNS = 256
+_MOST_RUNS = 512
 
 
 def select(source, channels, **geometry):

@@ -15,11 +15,11 @@ from ...ir.errors import ModelError
 from ...ir.graph import Pool
 from .blocks import block_product, block_select
 from .fine import written_out
+from .relayout import Relayout, separated
 from .runs import in_runs, select
 from .values import limited, show, whole
 
 __all__ = [
-    "Relayout",
     "View",
     "view",
     "arranged",
@@ -46,15 +46,6 @@ _ROLES = (
     ((0, None, 1), (1, None, 0), (0, 1, None), (1, 0, None), (None, 0, 1), (None, 1, 0)),
     ((0, 1, 2), (2, 0, 1), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 1, 0)),
 )
-
-
-class Relayout(Exception):
-    """A restart of the reader with another layout of the input node `name`: `shape` (height, width, channels), and `order`, the
-    index into the input for each place."""
-
-    def __init__(self, name, shape, order):
-        super().__init__()
-        self.name, self.shape, self.order = name, shape, order
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +301,7 @@ def _gathered(step, source, index):
     whole source."""
     channels, height, width = index.shape
     if height * width > _MOST_GATHERS or index.max() < 0:
+        separated(source)
         raise ModelError(
             f"{step.title}: the arrangement of its input's values is not supported; "
             f"{height} x {width} positions would have to be gathered one by one; "

@@ -104,6 +104,20 @@ def test_magnitude_of_a_signal_with_mirrored_ends(rng, tmp_path):
     assert np.abs(model.predict(x) - reference(path, x)).max() < 0.02 * np.abs(reference(path, x)).max()
 
 
+def test_mirrored_signal_beside_another_input(rng, tmp_path):
+    """The inputs share a node until the signal needs a position for each value. Both ends are longer than 128 values."""
+    b = Builder([1, 200])
+    b.inputs.append(helper.make_tensor_value_info("state", TensorProto.FLOAT, [1, 4]))
+    b.node("Pad", ["x", np.array([0, 130, 0, 140])], mode="reflect")
+    b("Unsqueeze", np.array([1]))
+    b("Conv", integers(rng, 4, 1, 30, limit=1), strides=[40])
+    b("ReduceMax", axes=[2], keepdims=0)
+    b.node("Add", [b.last, "state"])
+    model, x = tpu.load(b.save(tmp_path)), integers(rng, 1, 204, limit=3)
+    ours, theirs = model.run(x), model.run(x, on="onnxruntime")
+    np.testing.assert_array_equal(*(next(iter(run.outputs.values())) for run in (ours, theirs)))
+
+
 def test_choices_among_results_are_named_as_the_work_of_the_host(rng, tmp_path):
     b = Builder(["n", 4])
     scores = b("MatMul", integers(rng, 4, 4))
