@@ -80,9 +80,11 @@ class _Run:
         self.blocks = [([], 0)] * UNITS  # per unit: the completions that its next operation waits for, and the number needed
         self.free = [0] * UNITS
         self.begin_at: float = 0  # no operation begins earlier; infinity: no operation waits for a time
-        self.flight, self.decode = [], decode_cycles(config)
+        self.flight, self.completed, self.decode = [], 0, decode_cycles(config)
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
+        self.full_until: float = 0  # no instruction is dispatched before; infinity: dispatch waits for a queue
         self.bus_free = _START + latency if ideal else 0
+        self.held_until: float = 0  # no burst is granted before, unless a unit starts or the array takes a tile
         self.data_free = 0
         self.bursts, self.load_bursts = deque(), deque()  # when the data of requested bursts has arrived; of loads, with beats
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
@@ -122,14 +124,15 @@ class _Run:
 
     def advance(self, now):
         """Advances all units in cycle `now`. Returns True if any event occurred."""
-        progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
+        ready = self.dispatched < len(self.ops) and now >= self.next_dispatch and now >= self.full_until
+        progress = ready and self.dispatch(now)
         if self.writing or self.storing or self.ringing:
             progress |= self.move(now)
         if now >= self.begin_at:
             progress |= self.begin(now)
         if self.matmul is not None and (self.pass_at is None or now >= self.pass_at[0]):
             progress |= self.array(self.matmul, now)
-        if now >= self.bus_free and (self.load is not None or self.tiles_asked < self.tiles_wanted):
+        if now >= self.bus_free and now >= self.held_until and (self.load is not None or self.tiles_asked < self.tiles_wanted):
             progress |= self.bus(now)
         return progress
 
@@ -138,7 +141,8 @@ class _Run:
         return True
 
     def complete(self, unit, time):
-        self.begin_at = 0
+        self.begin_at, self.completed = 0, self.completed + 1
+        self.full_until = min(self.full_until, time)
         self.done[unit].append(time)
         heappush(self.flight, time)
         self.at(time)
@@ -148,8 +152,12 @@ class _Run:
         if not self.ideal:
             while self.flight and self.flight[0] <= now:
                 heappop(self.flight)
-            flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
-            if flight >= self.config.in_flight or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
+            flight = self.dispatched - self.completed + len(self.flight)
+            if flight >= self.config.in_flight:
+                self.full_until = self.flight[0] if self.flight else inf
+                return False
+            if len(self.queues[op.unit]) >= Dispatcher.queue_depth:
+                self.full_until = inf
                 return False
             following = self.ops[min(self.dispatched + 1, len(self.ops) - 1)]
             self.next_dispatch = now + max(_DISPATCH + flight, self.decode[following.opcode])
@@ -194,6 +202,7 @@ class _Run:
                 self.begin_at = min(self.begin_at, until)
                 continue
             queue.popleft()
+            self.full_until = self.held_until = 0
             self.starts[index] = now
             self.start(unit, op, now)
             self.begin_at = now
@@ -271,7 +280,7 @@ class _Run:
         self.busy += op.rows
         if not op.keep:
             self.arrivals.popleft()
-            self.tiles_taken += 1
+            self.tiles_taken, self.held_until = self.tiles_taken + 1, 0
             self.shift_free = now + self.config.n
         self.recent.append((now, acc, op.rows))
         self.passes += 1
@@ -287,6 +296,7 @@ class _Run:
         while self.bursts and self.bursts[0] <= now:
             self.bursts.popleft()
         if len(self.bursts) >= OUTSTANDING_READS:
+            self.held_until = self.bursts[0]
             return False
         n, depth = self.config.n, self.config.weight_fifo_depth
         held = self.tiles_asked - self.tiles_taken
@@ -323,6 +333,7 @@ class _Run:
             if self.load is not None and room != self.room_at:
                 self.room_at = room
                 self.at(room)
+            self.held_until = inf if self.load is None else room
             return False
         self.bursts.append(self.data_free)
         self.at(self.data_free)
