@@ -15,6 +15,7 @@ from .header import with_header
 from .initial_values import with_initial_blocks
 from .module_names import TOP, check_name, with_prefix
 from .port_lists import with_port_lists
+from .quick_netlists import quick_netlists
 from .signal_names import names_from_source
 from .widths import WIDTHS_MAP
 
@@ -63,7 +64,7 @@ def component_to_rtlil(component, *, name, ports=None, clocked=True):
     the module also has the ports `clk` and `rst` of the domain `sync`.
     """
     hierarchy = Hierarchy()
-    with names_from_source():
+    with names_from_source(), quick_netlists():
         texts = [_convert(component, name, hierarchy, ports or _ports(component, "__"), clocked)]
         written = set()
         while waiting := [module for module in hierarchy.modules if module not in written]:
