@@ -13,6 +13,7 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..compiler.codegen.instructions import Ring
 from ..compiler.codegen.results import function_code, write_rows
+from ..compiler.codegen.tile_emitter import NOTHING, Tile
 from ..compiler.timing.model import turnaround
 from ..functions.derivatives import Derivative
 from ..functions.functions import NONE
@@ -21,7 +22,6 @@ from .flat_terms import flat_terms
 from .lowering import back_name, flat_name, slope_name
 from .parameters import MASTER
 from .step_emitter import FROM_ZERO
-from .tensors import NOTHING, Tile
 
 __all__ = ["Chunk", "ChunkCode", "kept_vectors"]
 

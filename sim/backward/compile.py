@@ -10,6 +10,8 @@ The fastest of several divisions of the batch is kept.
 
 from functools import partial
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.codegen.scheduling import completes, ordered
@@ -18,6 +20,7 @@ from ..compiler.memory.host_tensors import host_tensor
 from ..compiler.program import CompileError, check_ring, check_unit
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
+from ..golden.arithmetic import bfloat16
 from ..golden.training import slope_table
 from ..ir.optimizers import Adam
 from .candidates import StepCandidate
@@ -71,10 +74,16 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         return compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal)
     _check_functions(training.graph, config)
     check_ring(config, cores)
-    made, best, fault, simulated = lowered(cropped(reverse_graph(training)), config.n, cores), None, None, 0
+    made = lowered(cropped(reverse_graph(training)), config.n, cores)
     # Masks refer to the stages of the original network. After cropping, more stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
+    return _program(*_fastest(made, optimizer, config, batch, masked, sharded))
+
+
+def _fastest(made, optimizer, config, batch, masked, sharded):
+    """Returns `(StepCandidate, order of its instructions, Timeline)` of the fastest division of the batch."""
+    cores, best, fault, simulated = made.cores, None, None, 0
     # In a ring, gathered weights take much of the unified buffer. Chunks that leave room for all transposed gradients are tried
     # first.
     divisions = [
@@ -102,17 +111,26 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
             if timeline:
                 best = candidate, order, timeline
     if best is None:
-        stuck = f"{training.graph.name}: no order of its instructions comes to its end"
+        stuck = f"{made.training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
-    candidate, order, timeline = best
-    memory, constants = candidate.memory, candidate.emitter.constants
+    return best
+
+
+def _program(candidate, order, timeline):
+    memory, constants, config = candidate.memory, candidate.emitter.constants, candidate.config
     factors = {
-        factor(name): host_tensor(Region.MODEL, constants.vector(name), config.n, partial(constants.tile, name))
-        for name in constants.names
+        factor(name): host_tensor(Region.MODEL, constants.vector(name), config.n, partial(_factor_tile, config.n))
+        for name in memory.optimizer.factors(1, memory.batch * memory.cores, 1)
+        if name in constants.names
     }
-    macs, tensors = batch * useful_macs(candidate.training), memory.tensors | factors
-    others = {"batch": batch, "cores": cores, "useful_macs": macs, "memory": memory, "tensors": tensors}
+    macs, tensors = memory.batch * useful_macs(memory.training), memory.tensors | factors
+    others = {"batch": memory.batch, "cores": memory.cores, "useful_macs": macs, "memory": memory, "tensors": tensors}
     return assembled(order, timeline.cycles, constants.pack(), memory.sizes, config, **others)
+
+
+def _factor_tile(n, value):
+    """Returns the bytes of a factor of the optimizer, as a multiple of the identity."""
+    return (np.eye(n) * np.float32(value)).astype(np.float32).astype(bfloat16).tobytes()
 
 
 def _check_functions(graph, config):

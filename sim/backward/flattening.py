@@ -8,9 +8,9 @@ processed at a time.
 from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode, Region
 
 from ..compiler.codegen.results import write_rows
+from ..compiler.codegen.tile_emitter import Tile
 from ..compiler.program import CompileError
 from .lowering import back_name, flat_name
-from .tensors import Tile
 
 __all__ = ["Mover"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen.tile_emitter import NOTHING, Tile
 from ..compiler.program import CompileError
 from ..compiler.timing.model import turnaround
 from .memory import blocks_of, trained_terms
 from .parameters import Planes, Stacked, StackedBias
-from .tensors import NOTHING, Tile
 from .transposed_gradients import transposing
 
 __all__ = ["GradientBlock", "GradientCode"]

@@ -12,11 +12,11 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen.tile_emitter import Tile
 from ..compiler.memory.host_tensors import HostTensor, halves_of, whole_of
 from ..golden.arithmetic import bfloat16
 from ..ir.tiles import tiles_of
 from ..ir.training import Parameter
-from .tensors import Tile
 
 __all__ = ["Planes", "Stacked", "StackedBias", "IMAGE", "MASTER"]
 

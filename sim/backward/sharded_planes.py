@@ -14,11 +14,11 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..autodiff.rings import segment_outputs
+from ..compiler.codegen.tile_emitter import Tile
 from ..compiler.memory.host_tensors import halves_of, host_tensor, whole_of
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from .parameters import IMAGE, Planes
-from .tensors import Tile
 
 __all__ = ["ShardedPlanes"]
 

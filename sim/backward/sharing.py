@@ -16,10 +16,10 @@ from amaranth_tpu.hw.spec.isa import Format, Opcode, Region, RingMode
 from ..autodiff.rings import segment_outputs
 from ..compiler.codegen.instructions import Ring
 from ..compiler.codegen.ring_exchange import emit_ring
+from ..compiler.codegen.tile_emitter import NOTHING
 from .parameters import MASTER
 from .sharded_planes import ShardedPlanes
 from .step_emitter import from_rows
-from .tensors import NOTHING
 
 __all__ = ["SharedRule", "bucket_rows", "Gatherer", "GATHERED_TOGETHER"]
 

@@ -4,23 +4,16 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
-from ..compiler.codegen.emitter import Emitter
-from ..compiler.codegen.instructions import Ring
 from ..compiler.codegen.matmuls import Group
 from ..compiler.codegen.scheduling import STARTING
-from ..compiler.memory.layout import ZEROS
-from ..golden.arithmetic import bfloat16
-from ..golden.function_tables import table_of
+from ..compiler.codegen.tile_emitter import NOTHING, StepConstants, Tile, TileEmitter, runs_of
 from .parameters import MASTER
 from .step_results import StepResults
-from .tensors import NOTHING, Tile
 
-__all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows", "runs_of"]
+__all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows"]
 
 #: Fields with which sums start from +0.
 FROM_ZERO = {"start": 1}
-
-_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 
 
 def from_rows(bias):
@@ -28,16 +21,15 @@ def from_rows(bias):
     return {"start": 1, "bias_rows": 1, "bias": bias}
 
 
-class Constants:
-    """The constants of a training step, at the start of region MODEL: zeros, named tiles, function tables, and tiles of fixed
-    weights.
+class Constants(StepConstants):
+    """The constants of a training step, with tiles of fixed weights.
 
     Parameters
     ----------
     n : int
     values : dict of str to number or None
-        Factors of the named tiles, which are multiples of the identity. None: the optimizer determines the factor. All elements
-        of the tile `ones` are 1.
+        Factors of the named tiles, which are multiples of the identity. None: the optimizer determines the factor, which is 0 in
+        :meth:`pack`. All elements of the tile `ones` are 1.
     zeros : int
         Least number of vectors of zeros.
     functions : sequence of Function, Derivative or InverseRoot
@@ -45,49 +37,23 @@ class Constants:
 
     Members
     -------
-    tables : dict
-        {`key` of a function: (:class:`sim.golden.table_lookup.Table`, first vector of the table)}.
     fixed : dict of bytes to int
         Tiles of fixed weights, and the first vector of each tile.
     """
 
     def __init__(self, n, values, zeros, functions=()):
-        self.n, self.names, self.values, self.tables, self.fixed = n, tuple(values), values, {}, {}
-        self.zeros = -(-max(zeros, ZEROS) // n) * n
-        self.first_fixed = self.zeros + len(self.names) * n
-        for function in functions:
-            self.tables[function.key] = table_of(function), self.first_fixed
-            self.first_fixed += len(table_of(function).packed()) // (2 * n)
-
-    def vector(self, name):
-        """Returns the first vector, in region MODEL, of the named tile."""
-        return self.zeros + self.names.index(name) * self.n
+        tiles = {
+            name: np.ones((n, n)) if name == "ones" else np.eye(n) * np.float32(value or 0) for name, value in values.items()
+        }
+        super().__init__(n, zeros, tiles, functions)
+        self.fixed = {}
 
     def add(self, tile):
         """Adds a tile of fixed weights, given as bytes, unless it exists. Returns its first vector in region MODEL."""
-        return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
+        return self.fixed.setdefault(tile, self.first + len(self.fixed) * self.n)
 
     def pack(self):
-        """Returns all constants as bytes. The factors that the optimizer determines are 0."""
-        parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
-        parts += [table.packed() for table, _ in self.tables.values()]
-        return b"".join([*parts, *self.fixed])
-
-    def tile(self, name, value):
-        """Returns the bytes of the named tile for a given factor."""
-        values = np.ones((self.n, self.n)) if name == "ones" else np.eye(self.n) * np.float32(value)
-        return np.asarray(values, np.float32).astype(bfloat16).tobytes()
-
-
-def runs_of(tiles, n):
-    """Yields `(first tile, number of tiles)` for each sequence of tiles that are contiguous in memory."""
-    first = 0
-    while first < len(tiles):
-        one, size = tiles[first], 1
-        while first + size < len(tiles) and tiles[first + size] == one._replace(vector=one.vector + size * n):
-            size += 1
-        yield one, size
-        first += size
+        return b"".join([super().pack(), *self.fixed])
 
 
 class _Tiles:
@@ -110,7 +76,7 @@ class _Tiles:
         self.done += count
 
 
-class StepEmitter(Emitter):
+class StepEmitter(TileEmitter):
     """The emitter of a training step's instructions.
 
     Parameters
@@ -132,22 +98,17 @@ class StepEmitter(Emitter):
         Code generator that gathers the images of divided weights before they are read.
     flat_stages : int
         Number of the first dense stage, in the numbering of `stage`.
-    zero_rows : int
-        Number of bias rows, starting at row 0, that are zero. Sums of at most this number of column tiles can start from +0.
     table_ring : Ring or None
-        Circular buffer in the unified buffer through which function tables are loaded.
+        Circular buffer in the unified buffer through which function tables are loaded, by default.
     """
 
     #: Training is defined for finite numbers only, and a sum that underflows to -0 may lose its sign.
     skips_margins = True
 
     def __init__(self, config, scratch, constants, table_ring=None):
-        super().__init__(config, scratch)
+        super().__init__(config, scratch, constants)
         self.table_ring = table_ring
-        self.constants = constants
-        self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
-        self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
-        self.rows, self.bringing, self.images = {}, None, None
+        self.rows, self.images = {}, None
         self.weights, self.biases, self.flat_stages = {}, {}, 0
         self.zeroed, self.operands_loaded = False, 0
 
@@ -177,50 +138,16 @@ class StepEmitter(Emitter):
     # Sums
 
     def bring(self, tiles):
-        """Emits as few LOAD_WEIGHTS as possible for the tiles that the next MATMUL reads."""
         if self.images:
             self.images.reach(tiles)
-        for one, size in runs_of(tiles, self.n):
-            if not self._bring_more(one, size):
-                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
-                self.bringing = self.ops[-1]
-
-    def _bring_more(self, tile, size):
-        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
-        the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
-        op = self.bringing
-        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
-            return False
-        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
-        if (op.fields["region"], end) != (tile.region, tile.vector):
-            return False
-        if tile.region is Region.SCRATCH:
-            number = self.issued[op.unit]
-            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
-            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
-                return False
-        op.rows += size
-        op.fields["rows"] = op.rows
-        return True
+        super().bring(tiles)
 
     def store(self, region, vector, rows, buffer):
         """Stores vectors from the unified buffer to host memory."""
         self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
 
-    def transfer(self, opcode, region, vector, rows, **fields):
-        super().transfer(opcode, region, vector, rows, **fields)
-        if opcode is Opcode.STORE:
-            self.bringing = None
-
-    def lacks(self, function):
-        """Returns True if a function needs a function table that is not loaded."""
-        return function.is_table and function.key != self.slots.selected
-
     def load_table(self, function, operands=None):
-        """Loads the function table of a function, unless it is already loaded. The words pass through the circular buffer
-        `operands`. Default: `table_ring`."""
-        if self.lacks(function):
-            self.put_table(function.key, *self.constants.tables[function.key], operands or self.table_ring)
+        super().load_table(function, operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
         """Returns a :class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles with `rows` sums each. `tiles` are the

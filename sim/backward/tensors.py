@@ -1,32 +1,19 @@
-"""Layouts in host memory of tensors with one position per sample, and the weight tiles that are read from tensors."""
+"""Layouts in host memory of tensors with one position per sample."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen.tile_emitter import Tile
 from ..compiler.memory.host_tensors import host_tensor
 from ..compiler.memory.layout import packed
 from ..ir.graph import Tensor
 
-__all__ = ["Tile", "NOTHING", "Flat"]
-
-
-class Tile(NamedTuple):
-    """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile. If
-    `transpose` is True, the vectors are the rows of the tile."""
-
-    region: Region
-    vector: int
-    transpose: int = 0
-
-
-#: A tile of zeros.
-NOTHING = Tile(Region.MODEL, 0)
+__all__ = ["Flat"]
 
 
 @dataclass(frozen=True)

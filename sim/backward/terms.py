@@ -4,8 +4,8 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen.tile_emitter import Tile
 from ..compiler.image import dense_weights
-from .tensors import Tile
 
 __all__ = ["ParameterTiles", "FixedTiles"]
 

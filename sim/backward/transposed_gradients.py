@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from .step_emitter import runs_of
+from ..compiler.codegen.tile_emitter import runs_of
 
 __all__ = ["TransposedGradient", "transposing"]
 

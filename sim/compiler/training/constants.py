@@ -2,15 +2,13 @@
 
 import numpy as np
 
-from ...golden.arithmetic import bfloat16
-from ...golden.function_tables import table_of
-from ..memory.layout import ZEROS
+from ..codegen.tile_emitter import StepConstants
 
 __all__ = ["Constants"]
 
 
-class Constants:
-    """Zeros, function tables, and matrices of constants and factors.
+class Constants(StepConstants):
+    """Constants with matrices of constants and factors.
 
     Parameters
     ----------
@@ -24,24 +22,18 @@ class Constants:
 
     Members
     -------
-    tables : dict
-        {`key` of a function: first vector of its table}.
     first : int
         First vector of the matrices.
-    nothing, ones : int
-        First vectors of a tile of -0 and of a tile of ones.
+    nothing, identity : int
+        First vectors of a tile of -0 and of the identity.
     """
 
     def __init__(self, lowered, functions, resident, has_upper_rows):
-        self.lowered, self.functions, self.has_upper_rows = lowered, tuple(functions), has_upper_rows
-        self._n = n = lowered.geometry.n
+        n = lowered.geometry.n
+        super().__init__(n, 0, {"nothing": np.full((n, n), -0.0), "ones": np.ones((n, n)), "identity": np.eye(n)}, functions)
+        self.lowered, self.has_upper_rows = lowered, has_upper_rows
         self._resident = {matrix.name: matrix for matrix in resident}
-        self.zeros = -(-ZEROS // n) * n
-        self.nothing, self.ones, self.identity = self.zeros, self.zeros + n, self.zeros + 2 * n
-        self.tables, self.first = {}, self.zeros + 3 * n
-        for function in self.functions:
-            self.tables[function.key] = self.first
-            self.first += len(table_of(function).packed()) // (2 * n)
+        self.nothing, self.identity = super().vector("nothing"), super().vector("identity")
 
     @property
     def resident(self):
@@ -50,7 +42,7 @@ class Constants:
 
     def vector(self, name):
         """Returns the first vector of a resident tile."""
-        return {"ones": self.ones, "identity": self.identity}.get(name) or self.first + self._resident[name].vector
+        return self.first + self._resident[name].vector if name in self._resident else super().vector(name)
 
     def place(self, name):
         """Returns the first vector of the tile of a factor that the host writes."""
@@ -58,11 +50,7 @@ class Constants:
 
     def pack(self):
         """Returns all constants as bytes. Factors that the host writes are 0."""
-        n, step = self._n, self.lowered.step
-        tiles = [np.full((n, n), -0.0), np.ones((n, n)), np.eye(n)]
-        parts = [bytes(2 * n * self.zeros), *(tile.astype(bfloat16).tobytes() for tile in tiles)]
-        parts += [table_of(function).packed() for function in self.functions]
-        matrices = {}
+        n, step, matrices = self.n, self.lowered.step, {}
         for (name, _), matrix in self.lowered.matrices.items():
             if name in step.constants:
                 matrices[matrix.vector] = matrix.pack(step.constants[name])
@@ -71,4 +59,4 @@ class Constants:
         padded = (
             matrices[vector].ljust(-(-len(matrices[vector]) // (2 * n * n)) * 2 * n * n, b"\0") for vector in sorted(matrices)
         )
-        return b"".join([*parts, *padded])
+        return b"".join([super().pack(), *padded])

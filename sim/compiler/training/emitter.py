@@ -2,15 +2,13 @@
 
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
-from ...golden.function_tables import table_of
-from ..codegen.emitter import Emitter
 from ..codegen.instructions import Ring
+from ..codegen.tile_emitter import Tile, TileEmitter, runs_of
 from ..memory.layout import ZEROS
 from ..program import CompileError
 
 __all__ = ["MatrixEmitter", "Store"]
 
-_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _SHARES = 4  # one of this many parts of the unified buffer holds results
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
@@ -41,7 +39,7 @@ class Store:
         return place
 
 
-class MatrixEmitter(Emitter):
+class MatrixEmitter(TileEmitter):
     """Emits the instructions of a training step.
 
     Parameters
@@ -63,11 +61,9 @@ class MatrixEmitter(Emitter):
     """
 
     def __init__(self, config, scratch, constants, cores=1):
-        super().__init__(config, scratch)
-        self.cores = cores
-        self.constants, self.kept, self._rows, self._bringing = constants, {}, {}, None
+        super().__init__(config, scratch, constants)
+        self.cores, self.kept, self._rows = cores, {}, {}
         depth, n = config.unified_buffer_depth, self.n
-        self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
         left = config.bias_depth - self.zero_rows
         half = left // 2 if constants.has_upper_rows else left
         self.bias_ring = Ring(self.zero_rows, half)
@@ -139,7 +135,7 @@ class MatrixEmitter(Emitter):
         for first in range(0, count, most // n * n):
             rows = min(most // n * n, count - first)
             acc = self.turning.take(rows)
-            self.bring([(matrix.region, vector + first + k * n, 0) for k in range(rows // n)])
+            self.bring([Tile(matrix.region, vector + first + k * n) for k in range(rows // n)])
             self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles1=rows // n, tiles1_acc_stride=n)
             fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
             self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
@@ -149,11 +145,6 @@ class MatrixEmitter(Emitter):
         (rows1, rows1_stride), (rows0, rows0_stride) = loops
         rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
         self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
-
-    def transfer(self, opcode, region, vector, rows, **fields):
-        super().transfer(opcode, region, vector, rows, **fields)
-        if opcode is Opcode.STORE:
-            self._bringing = None
 
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves."""
@@ -189,53 +180,19 @@ class MatrixEmitter(Emitter):
     # Weight tiles
 
     def fit(self, tiles):
-        """Returns the number of the next weight tiles `(region, vector, transpose)` that one MATMUL may read: all tiles that are
-        contiguous in memory, or as many as fit half of the weight FIFO."""
-        size = 1
-        while size < len(tiles) and self._follows(tiles[size - 1], tiles[size]):
-            size += 1
+        """Returns the number of the next weight tiles that one MATMUL may read: all tiles that are contiguous in memory, or as
+        many as fit half of the weight FIFO."""
+        _, size = next(runs_of(tiles, self.n))
         return max(size, min(len(tiles), self.config.weight_fifo_depth // 2))
 
-    def _follows(self, one, other):
-        return other == (one[0], one[1] + self.n, one[2])
-
-    def bring(self, tiles):
-        """Emits as few LOAD_WEIGHTS as possible for the next weight tiles."""
-        first = 0
-        for end in range(1, len(tiles) + 1):
-            if end == len(tiles) or not self._follows(tiles[end - 1], tiles[end]):
-                region, vector, transpose = tiles[first]
-                if not self._bring_more(tiles[first], end - first):
-                    self.transfer(Opcode.LOAD_WEIGHTS, region, vector, end - first, transpose=transpose)
-                    self._bringing = self.ops[-1]
-                first = end
-
-    def _bring_more(self, tile, size):
-        """Extends the last LOAD_WEIGHTS by `size` tiles, if these follow in memory and need not wait. Returns True if it did."""
-        (region, vector, transpose), op = tile, self._bringing
-        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != transpose:
-            return False
-        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
-        if (op.fields["region"], end) != (region, vector):
-            return False
-        if region is Region.SCRATCH:
-            needs = self.places["scratch"].access(op.unit, self.issued[op.unit], vector, size * self.n, False)
-            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
-                return False
-        op.rows += size
-        op.fields["rows"] = op.rows
-        return True
-
     def tile(self, matrix, inputs, outputs, by_rows, row=0):
-        """Returns the weight tile `(region, vector, transpose)` for tile numbers of inputs and outputs. Rows are counted from
+        """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from
         `row`."""
         tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
-        return matrix.region, self.offset(matrix, tile, row + rows * self.n), int(by_rows)
+        return Tile(matrix.region, self.offset(matrix, tile, row + rows * self.n), int(by_rows))
 
-    def load_table(self, function):
-        """Loads the table of a function, unless it is loaded."""
-        if function.is_table and function.key != self.slots.selected:
-            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.operands)
+    def load_table(self, function, operands=None):
+        super().load_table(function, operands or self.operands)
 
     def load_only_table(self):
         """Loads the table of the step's only function by table. At the first results of a step, the activation unit is idle."""

@@ -3,6 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..codegen.results import function_code
+from ..codegen.tile_emitter import Tile
 from ..timing.model import turnaround
 
 __all__ = ["SumCode", "expand"]
@@ -76,7 +77,7 @@ class SumCode:
 
     def _nothing(self):
         """Emits a pass that leaves the initial sums unchanged."""
-        nothing = Region.MODEL, self.emitter.constants.nothing, 0
+        nothing = Tile(Region.MODEL, self.emitter.constants.nothing)
         self._begin(0, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
         self.started = True
 
@@ -171,7 +172,7 @@ class SumCode:
         if resident is not None and by_rows and self.rows % n == 0 and not near:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
-                emitter.bring([(source.region, vector + k * n, 1) for k in range(self.rows // n)])
+                emitter.bring([Tile(source.region, vector + k * n, 1) for k in range(self.rows // n)])
                 start = {} if self.started else {"start": 1, "bias": self.biases[c]}
                 self._matmul(resident, [(1, 0), (n, 1)], 0, c, tiles1=self.rows // n, tiles1_acc_stride=n, **start)
             self.started = True
@@ -180,7 +181,7 @@ class SumCode:
         for c in range(self.columns):
             (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.passing)
             number = 0 if weights.form == "number" else self.column + c
-            tile = weights.region, emitter.offset(weights, 0, number * n), 0
+            tile = Tile(weights.region, emitter.offset(weights, 0, number * n))
             if begun:
                 emitter.bring([tile])
                 self._matmul(place, [(1, 0), (self.rows, 1)], 0, c)
@@ -313,7 +314,7 @@ def expand(emitter, expansion):
     vector, diagonal, n = expansion.vector, expansion.diagonal, emitter.n
     for row in range(vector.rows):
         acc, bias = emitter.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
-        emitter.bring([(Region.MODEL, emitter.constants.nothing, 0)])
+        emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])
         emitter.matmul(acc, 0, [(1, 0), (n, 0)], start=1, bias=bias)
         place = emitter.results.take(n)
         emitter.multiply(n, n, acc, emitter.resident("identity"), place)

@@ -1,0 +1,150 @@
+"""The emitter of instructions of training steps: weight tiles on demand, and function tables among the constants."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+
+from ...golden.arithmetic import bfloat16
+from ...golden.function_tables import table_of
+from ..memory.layout import ZEROS
+from .emitter import Emitter
+from .instructions import Ring
+
+__all__ = ["NOTHING", "StepConstants", "Tile", "TileEmitter", "runs_of"]
+
+_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
+
+
+class Tile(NamedTuple):
+    """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile. If
+    `transpose` is True, the vectors are the rows of the tile."""
+
+    region: Region
+    vector: int
+    transpose: int = 0
+
+
+#: A tile of zeros.
+NOTHING = Tile(Region.MODEL, 0)
+
+
+def runs_of(tiles, n):
+    """Yields `(first tile, number of tiles)` for each sequence of tiles that are contiguous in memory."""
+    first = 0
+    while first < len(tiles):
+        one, size = tiles[first], 1
+        while first + size < len(tiles) and tiles[first + size] == one._replace(vector=one.vector + size * n):
+            size += 1
+        yield one, size
+        first += size
+
+
+class StepConstants:
+    """The constants of a training step, at the start of region MODEL: zeros, named tiles, and function tables.
+
+    Parameters
+    ----------
+    n : int
+    zeros : int
+        Least number of vectors of zeros.
+    tiles : dict of str to (n, n) array
+    functions : sequence of Function, Derivative or InverseRoot
+        Functions that need a function table.
+
+    Members
+    -------
+    tables : dict
+        {`key` of a function: first vector of its table}.
+    first : int
+        First vector after these constants.
+    """
+
+    def __init__(self, n, zeros, tiles, functions):
+        self.n, self._tiles, self.functions, self.tables = n, tiles, tuple(functions), {}
+        self.zeros = -(-max(zeros, ZEROS) // n) * n
+        self.first = self.zeros + len(tiles) * n
+        for function in self.functions:
+            self.tables[function.key] = self.first
+            self.first += len(table_of(function).packed()) // (2 * n)
+
+    @property
+    def names(self):
+        """Returns the names of the tiles."""
+        return tuple(self._tiles)
+
+    def vector(self, name):
+        """Returns the first vector, in region MODEL, of a named tile."""
+        return self.zeros + self.names.index(name) * self.n
+
+    def pack(self):
+        """Returns the constants as bytes."""
+        tiles = (np.asarray(tile, np.float32).astype(bfloat16).tobytes() for tile in self._tiles.values())
+        tables = (table_of(function).packed() for function in self.functions)
+        return b"".join([bytes(2 * self.n * self.zeros), *tiles, *tables])
+
+
+class TileEmitter(Emitter):
+    """The emitter of a training step's instructions.
+
+    Parameters
+    ----------
+    config : Config
+    scratch : int
+        Size of region SCRATCH, in vectors.
+    constants : StepConstants
+
+    Members
+    -------
+    zero_rows : int
+        Number of bias rows, starting at row 0, that are zero.
+    bringing : Op or None
+        The last LOAD_WEIGHTS, as long as more tiles may be added to it.
+    """
+
+    def __init__(self, config, scratch, constants):
+        super().__init__(config, scratch)
+        self.constants, self.bringing = constants, None
+        self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
+        self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
+
+    def transfer(self, opcode, region, vector, rows, **fields):
+        super().transfer(opcode, region, vector, rows, **fields)
+        if opcode is Opcode.STORE:
+            self.bringing = None
+
+    def bring(self, tiles):
+        """Emits as few LOAD_WEIGHTS as possible for the tiles that the next MATMUL reads."""
+        for one, size in runs_of(tiles, self.n):
+            if not self._bring_more(one, size):
+                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
+                self.bringing = self.ops[-1]
+
+    def _bring_more(self, tile, size):
+        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
+        the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
+        op = self.bringing
+        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
+            return False
+        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
+        if (op.fields["region"], end) != (tile.region, tile.vector):
+            return False
+        if tile.region is Region.SCRATCH:
+            number = self.issued[op.unit]
+            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
+                return False
+        op.rows += size
+        op.fields["rows"] = op.rows
+        return True
+
+    def lacks(self, function):
+        """Returns True if a function needs a function table that is not loaded."""
+        return function.is_table and function.key != self.slots.selected
+
+    def load_table(self, function, operands):
+        """Loads the function table of a function, unless it is already loaded. The words pass through the circular buffer
+        `operands`."""
+        if self.lacks(function):
+            self.put_table(function.key, table_of(function), self.constants.tables[function.key], operands)
