@@ -133,7 +133,7 @@ class Tpu(wiring.Component):
         buffer = block(
             lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer"
         )
-        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array", domain="array")
+        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array")
         accumulators = block(
             lambda: Accumulators(
                 n=config.n,
@@ -243,18 +243,17 @@ class Tpu(wiring.Component):
         return m
 
     def _clock(self, m):
-        """Defines the clock domains: `bus`; `sync`, in reset between runs; `array`, in reset one cycle later than `sync`.
+        """Defines the clock domains: `bus`; `sync`, in reset between runs.
 
-        The reset of `array` has its own register, since the array spreads over the whole FPGA. Nothing enters the array in the
-        first cycle of a run.
+        The reset of `sync` has its own register, since its readers are spread over the whole FPGA.
         """
         self._stopped = Signal()
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
-        m.domains.array = array = ClockDomain("array")
-        bus.clk = sync.clk = array.clk = self.aclk
-        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(self._stopped)]
-        m.d.bus += array.rst.eq(self._stopped)
+        bus.clk = sync.clk = self.aclk
+        sync.rst = Signal(init=1, name="rst")
+        m.d.comb += bus.rst.eq(~self.aresetn)
+        m.d.bus += sync.rst.eq(self._stopped)
 
     def _connect_ring(self, m, ring, guard, registers, run, dispatcher, decoder, port):
         """Connects the ring unit, and the guard that refuses RING."""

@@ -52,7 +52,7 @@ class AxiWriter(wiring.Component):
         bus.wvalid            0    0    1    1    0    1
         bus.wdata             -    -    a0   a1   -    b0
 
-    Each response makes `client.answered` 1 for one cycle, with `client.error` if the response is not OKAY. Up to `outstanding`
+    In the cycle after a response, `client.answered` is 1, with `client.error` if the response is not OKAY. Up to `outstanding`
     bursts are in flight.
 
     `control.flush` cancels all bursts. Bursts that AXI has accepted are completed, with `wstrb` 0, so that no byte is written.
@@ -145,12 +145,13 @@ class AxiWriter(wiring.Component):
             m.d.sync += [left.eq(client.burst.p.beats), active.eq(1)]
 
         m.d.comb += [
-            client.answered.eq(answer & ~draining),
-            client.error.eq(client.answered & (bus.bresp != OKAY)),
             control.quiet.eq(pending == 0),
             control.beat.eq(bus.wvalid & bus.wready),
             control.moves.eq((bus.awvalid & bus.awready) | control.beat | (bus.bvalid & bus.bready)),
         ]
+        # Registers, as the bus and the client may be far apart.
+        mine = answer & ~draining & ~control.flush
+        m.d.sync += [client.answered.eq(mine), client.error.eq(mine & (bus.bresp != OKAY))]
         # `full` may be one cycle old: bursts are never taken in successive cycles.
         m.d.sync += [pending.eq(pending + take - answer), full.eq(pending == self.outstanding)]
         with m.If(control.flush):

@@ -22,9 +22,9 @@ __all__ = ["Decoder", "decode_cycles"]
 
 
 def decode_cycles(config):
-    """Returns {opcode: cycles to decode it}: one cycle to fetch, the cycles of its spans, and one for the result of the
-    checks."""
-    return {opcode: 2 + extent_cycles(record) for opcode, record in records(config).items()}
+    """Returns {opcode: cycles to decode it}: one cycle to fetch, the cycles of its spans, one for the comparisons,
+    and one for the result of the checks."""
+    return {opcode: 3 + extent_cycles(record) for opcode, record in records(config).items()}
 
 
 class Decoder(wiring.Component):
@@ -94,6 +94,8 @@ class Decoder(wiring.Component):
             m.d.sync += self.o.valid.eq(0)
         if self.config.training:
             m.d.sync += extents.start.eq(0)
+        inside = Signal()  # all spans are inside the memories; valid in VERDICT, a cycle after the comparisons
+        m.d.sync += inside.eq(extents.inside & host_holds)
         unread = Signal(2)  # the instruction is outside region MODEL, or could not be read
         with m.FSM(name="decode"):
             with m.State("FETCH"):
@@ -112,7 +114,7 @@ class Decoder(wiring.Component):
                     m.d.comb += extents.start.eq(1)
                 m.d.sync += [checked.eq(word.one_of(opcode) & legal[opcode]) for opcode, checked in checked_legal.items()]
                 m.d.sync += [checked.eq(word.one_of(opcode) & counts[opcode]) for opcode, checked in checked_counts.items()]
-                m.next = "VERDICT"
+                m.next = "COMPARE"
                 with m.If(extents.more):
                     m.next = "EXTENTS"
                 with m.If(unread.any()):
@@ -121,7 +123,10 @@ class Decoder(wiring.Component):
 
             with m.State("EXTENTS"):
                 with m.If(extents.ends):
-                    m.next = "VERDICT"
+                    m.next = "COMPARE"
+
+            with m.State("COMPARE"):
+                m.next = "VERDICT"
 
             with m.State("VERDICT"):
                 with m.If(~self.o.valid):
@@ -134,7 +139,7 @@ class Decoder(wiring.Component):
                     if self.config.ring:
                         with m.Elif(word.one_of(Opcode.RING) & ~self.ring.ready):
                             m.d.sync += self.fault.cause.eq(Fault.RING)
-                    with m.Elif(~(extents.inside & host_holds)):
+                    with m.Elif(~inside):
                         m.d.sync += self.fault.cause.eq(Fault.ADDRESS)
                     with m.Else():
                         m.d.sync += self.o.valid.eq(1)

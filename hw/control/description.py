@@ -68,6 +68,8 @@ def describe(m, o, word, *, pc, base, host_end, extents):
         o.halt.eq(word.one_of(Opcode.HALT)),
         *(o.matmul[name].eq(matmul[name]) for name in word.records[Opcode.MATMUL].widths),
         o.matmul.rows.eq(extents.rows),
+        o.matmul.single0.eq(matmul.tiles0 == 1),
+        o.matmul.single1.eq(matmul.tiles1 == 1),
         o.pc.eq(pc),
     ]
     _describe_footprint(m, o.footprint, word, host_end, extents)

@@ -148,6 +148,9 @@ class RunControl(wiring.Component):
 
         # Registered too, because the comparison is wide.
         expired = Signal()
+        # A register, as the dispatcher may be far away. 0 outside a run, since the dispatcher is reset after `stopped`.
+        halted = Signal()
+        m.d.sync += halted.eq(self.halted & self.running)
         m.d.sync += [
             silent.eq(Mux(moved | ~registers.active, 0, silent + 1)),
             expired.eq(registers.active & (silent >= registers.timeout) & silent.any()),
@@ -171,7 +174,7 @@ class RunControl(wiring.Component):
             with m.Case(State.RUN):
                 with m.If(self.fault.valid | expired):
                     m.d.comb += fail.eq(1)
-                with m.Elif(self.halted):
+                with m.Elif(halted):
                     m.d.sync += [state.eq(State.IDLE), *self._run(0), registers.done.eq(1), registers.pending.eq(1)]
 
         with m.If(fail):

@@ -62,12 +62,19 @@ class BlockHierarchy:
 
     def block_of(self, cell):
         """Returns the name of the block to which a cell of the flat netlist belongs. `cell` is the path of the cell."""
+        path, _ = self.place_of(cell)
+        if path:
+            return self.blocks[path][0]
+        return CORE if cell.startswith(f"{self.chain[self.core]}.") else AROUND
+
+    def place_of(self, cell):
+        """Returns `(path of its block, submodule of the block)` of a cell of the flat netlist. Either is "" if there is none."""
         parts = cell.split(".")
         for count in range(1, len(parts)):
             path = ".".join(parts[:count])
             if path in self.blocks:
-                return self.blocks[path][0]
-        return CORE if cell.startswith(f"{self.chain[self.core]}.") else AROUND
+                return path, parts[count] if count + 1 < len(parts) else ""
+        return "", ""
 
     def count_flat(self, netlist, cells):
         """Counts the resources of a flat netlist. Returns {block: {resource: count}}.

@@ -6,6 +6,7 @@ from ..tools.run_tool import run_tool
 from .multiplier_registers import move_registers
 from .netlist import BlockHierarchy, registers_for_memories
 from .output_registers import take_in_output_registers
+from .register_copies import copy_registers
 
 __all__ = ["SynthesisError", "synthesize"]
 
@@ -109,9 +110,10 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register must have a clock")
     if flat:
         netlist = json.loads((folder / "netlist.json").read_text())
-        if take_in_output_registers(netlist["modules"][top]) + move_registers(netlist):
+        flattened = netlist["modules"][top]
+        if take_in_output_registers(flattened) + move_registers(netlist) + copy_registers(flattened, layout):
             (folder / "netlist.json").write_text(json.dumps(netlist))
-        blocks = layout.count_flat(netlist["modules"][top]["cells"], family.cells)
+        blocks = layout.count_flat(flattened["cells"], family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
         modules = {

@@ -34,7 +34,7 @@ class PassGenerator(wiring.Component):
         busy = Signal()
         outer_buffer, outer_acc, bias = Signal.like(op.buffer), Signal.like(op.acc), Signal.like(op.bias)
         left0 = Signal.like(op.tiles0)
-        last0, last1, single0 = Signal(), Signal(), Signal()
+        last0, last1 = Signal(), Signal()
         final = Signal()  # equals last0 & last1, without logic before `i.ready`
 
         # `op.buffer`, `op.acc` and `bias` are the addresses of the current pass, `outer_*` the addresses of the first pass of the
@@ -63,10 +63,10 @@ class PassGenerator(wiring.Component):
             with m.Else():
                 m.d.sync += [
                     left0.eq(op.tiles0),
-                    last0.eq(single0),
+                    last0.eq(op.single0),
                     op.tiles1.eq(op.tiles1 - 1),
                     last1.eq(op.tiles1 == 2),
-                    final.eq(single0 & (op.tiles1 == 2)),
+                    final.eq(op.single0 & (op.tiles1 == 2)),
                     op.buffer.eq(outer_buffer + op.tiles1_stride),
                     op.acc.eq(outer_acc + op.tiles1_acc_stride),
                     bias.eq(op.bias),
@@ -81,9 +81,8 @@ class PassGenerator(wiring.Component):
                 outer_acc.eq(self.i.p.acc),
                 bias.eq(self.i.p.bias),
                 left0.eq(self.i.p.tiles0),
-                last0.eq(self.i.p.tiles0 == 1),
-                single0.eq(self.i.p.tiles0 == 1),
-                last1.eq(self.i.p.tiles1 == 1),
-                final.eq((self.i.p.tiles0 == 1) & (self.i.p.tiles1 == 1)),
+                last0.eq(self.i.p.single0),
+                last1.eq(self.i.p.single1),
+                final.eq(self.i.p.single0 & self.i.p.single1),
             ]
         return m

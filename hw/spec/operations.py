@@ -62,7 +62,8 @@ def transfer_layout(config, unit=None):
 
 @cache
 def matmul_layout(config):
-    """Returns the layout of MATMUL. A pass has `rows` rows, `rows0 * rows1`. Only a core with attention has `bias_rows`."""
+    """Returns the layout of MATMUL. A pass has `rows` rows, `rows0 * rows1`. `single0` and `single1` are 1 if `tiles0` and
+    `tiles1` are 1. Only a core with attention has `bias_rows`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
 
     return data.StructLayout(
@@ -85,6 +86,8 @@ def matmul_layout(config):
             "tiles1": 16,
             "tiles1_stride": row,
             "tiles1_acc_stride": acc,
+            "single0": 1,
+            "single1": 1,
         }
     )
 

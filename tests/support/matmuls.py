@@ -1,6 +1,15 @@
 """Random MATMULs, and the passes and rows that the instruction set defines for them, for tests of the matrix multiply unit."""
 
-__all__ = ["random_matmul", "passes", "rows", "bias_rows"]
+from amaranth_tpu.hw.spec.operations import matmul_layout
+from amaranth_tpu.sim.rtl.ports import pack
+
+__all__ = ["offer", "random_matmul", "passes", "rows", "bias_rows"]
+
+
+def offer(config, operation):
+    """Returns the bits of a MATMUL with the given fields, and with the fields that the decoder adds."""
+    single = {"single0": operation["tiles0"] == 1, "single1": operation["tiles1"] == 1}
+    return pack(matmul_layout(config), **operation, **single)
 
 
 def random_matmul(rng, config, *, loops=None, **fixed):

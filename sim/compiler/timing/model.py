@@ -46,10 +46,10 @@ LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
 UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
 
 _DISPATCH = 6  # cycles per instruction, plus one for each in flight
-_START, _END = 12, 8  # cycles around a run: start until fetch and decode, last completion until interrupt
+_START, _END = 13, 9  # cycles around a run: start until fetch and decode, last completion until interrupt
 # Cycles from the last vector or tile to the start of a dependent operation. Results: with and without dispatch between the two;
 # stores: after the memory's response; loads; tiles: from arrival to use by the array; ring exchanges.
-_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 9, 2, 2, 4
 
 
 def turnaround(config):

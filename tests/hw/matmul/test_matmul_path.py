@@ -19,8 +19,8 @@ from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
 from amaranth_tpu.hw.spec.unit_ports import unit_port
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, pack, simulate
-from matmuls import bias_rows, passes, random_matmul, rows
+from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, simulate
+from matmuls import bias_rows, offer, passes, random_matmul, rows
 from seeds import seed
 from suites import slow
 
@@ -139,7 +139,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
             ports.set(weights__vector=joined([tiles[tile][r][column] for r in range(n)], 16))
         if offered is None and todo and written >= n * min(len(tiles), config.weight_fifo_depth):
             offered = todo.pop(0)
-            ports.set(port__op__payload=pack(matmul_layout(config), **offered))
+            ports.set(port__op__payload=offer(config, offered))
         ports.set(weights__write=write, port__op__valid=offered is not None)
         await ports.settle()
         written, freed = written + write, freed + ports.get("freed")

@@ -9,8 +9,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
 from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
-from amaranth_tpu.sim.rtl.ports import pack, simulate
-from matmuls import bias_rows, passes, random_matmul, rows
+from amaranth_tpu.sim.rtl.ports import simulate
+from matmuls import bias_rows, offer, passes, random_matmul, rows
 from seeds import seed
 from suites import slow
 
@@ -26,7 +26,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
     n, lead = config.n, config.lead
     read_after = 1 + lead - config.read_latency
     way = 1 + lead + n * config.latency
-    layout, todo = matmul_layout(config), list(todo)
+    todo = list(todo)
     due = []  # expected rows: (buffer, acc, bias or None, operation to end or None, needs a new tile)
     reads, writes, written, ends = {}, {}, {}, []
     offered, loaded_at, switched, quiet = None, 0, False, 0
@@ -35,7 +35,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         now = ports.cycle
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
-            ports.set(port__op__payload=pack(layout, **offered))
+            ports.set(port__op__payload=offer(config, offered))
         ports.set(port__op__valid=offered is not None, tiles__coming=loaded_at <= now + 1)
         await ports.settle()
 
@@ -105,7 +105,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
 async def runs(ports, rng, *, config, todo, offers, tile):
     """Runs the operations, resets the unit during the first operation, and runs them again. Returns the cycles of issued rows."""
     await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
-    ports.set(port__op__valid=1, port__op__payload=pack(matmul_layout(config), **todo[0]), tiles__coming=1)
+    ports.set(port__op__valid=1, port__op__payload=offer(config, todo[0]), tiles__coming=1)
     for _ in range(rng.randrange(8, 20)):
         await ports.tick()
     ports.set(port__op__valid=0, tiles__coming=0)

@@ -7,8 +7,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.matmul.pass_generator import PassGenerator
 from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
-from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
-from matmuls import passes, random_matmul
+from amaranth_tpu.sim.rtl.ports import simulate, unpack
+from matmuls import offer, passes, random_matmul
 from seeds import seed
 from suites import slow
 
@@ -27,7 +27,7 @@ async def traffic(ports, rng, *, config, offers, takes, count):
     while pending or offered or due:
         if offered is None and pending and rng.random() < offers:
             offered = pending.pop(0)
-            ports.set(i__payload=pack(matmul_layout(config), **offered))
+            ports.set(i__payload=offer(config, offered))
         ports.set(i__valid=offered is not None, o__ready=rng.random() < takes)
         ready = ports.get("o__ready")
         await ports.settle()
