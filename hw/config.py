@@ -165,9 +165,15 @@ class Config:
 
     @property
     def read_latency(self):
-        """Returns the read latency of the accumulators in cycles: 2 if the lead leaves a cycle for a register after the memory,
-        and 1 otherwise."""
-        return min(2, 1 + self.lead)
+        """Returns the read latency of the accumulators in cycles: 3 if the lead leaves a cycle for a second register after the
+        memory, and 2 otherwise."""
+        return min(3, 1 + self.array_lead)
+
+    @property
+    def array_lead(self):
+        """Returns the number of cycles from an operand's entry into the register before the array to the entry of the sum to
+        which its product is added."""
+        return self.lead + 1
 
     @property
     def vector_width(self):

@@ -57,7 +57,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
 
 def in_array(config):
     """Returns the number of cycles from the issue of a row until its sum in column 0 leaves the array."""
-    return 1 + config.lead + config.n * config.latency
+    return 1 + config.array_lead + config.n * config.latency
 
 
 def pass_cycles(config, rows, keep):
@@ -151,11 +151,11 @@ def cycle_texts(config):
         Opcode.STORE: ("`b` a vector", "with the response to its last burst; 1 cycle more between two bursts"),
         Opcode.MATMUL: (
             (
-                "R a pass of R rows, at least n if it takes a tile; with `keep`, at least 2 and (R + `lead` + n `latency`) / "
+                "R a pass of R rows, at least n if it takes a tile; with `keep`, at least 2 and (R + 1 + `lead` + n `latency`) / "
                 f"{PASSES}, as at most {PASSES} passes are in the array"
             ),
             (
-                f"1 + `lead` + n `latency` ({in_array(config)}) cycles after the issue of a row "
+                f"2 + `lead` + n `latency` ({in_array(config)}) cycles after the issue of a row "
                 "in column 0; one cycle later in each further column"
             ),
         ),

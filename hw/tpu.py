@@ -117,7 +117,7 @@ class Tpu(wiring.Component):
         m.submodules.store = store = StoreUnit(transfer=stores, **moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n,
-            lead=config.lead,
+            lead=config.array_lead,
             latency=config.latency,
             read_latency=config.read_latency,
             matmul=matmul,

@@ -71,8 +71,11 @@ class AccumulatorColumn(wiring.Component):
             bias_write.en.eq(self.bias_write),
             bias_write.data.eq(Cat(self.bias_data, self.bias_data) if self.bias_halves else self.bias_data),
         ]
+        # Registers next to the memories, whose data arrives late in the cycle.
+        start, bias, sum_ = Signal(reset_less=True), Signal(32, reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [start.eq(self.start_o), bias.eq(bias_read.data), sum_.eq(read.data)]
         top = Signal(32, reset_less=True)
-        m.d["sync" if self.latency == 2 else "comb"] += top.eq(Mux(self.start_o, bias_read.data, read.data))
+        m.d["sync" if self.latency == 3 else "comb"] += top.eq(Mux(start, bias, sum_))
         m.d.comb += self.top.eq(top)
         return m
 
@@ -93,7 +96,7 @@ class Accumulators(wiring.Component):
     bias_depth : int
         Rows of biases.
     latency : int
-        Read latency in cycles: 1, or 2 with a register between the memory and the array.
+        Read latency in cycles: 2, or 3 with a second register between the memory and the array.
     bias_halves : bool
         True to write biases in halves of 16 bits.
 
@@ -110,8 +113,8 @@ class Accumulators(wiring.Component):
     """
 
     def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):
-        if latency not in (1, 2):
-            raise ValueError(f"latency must be 1 or 2, not {latency!r}")
+        if latency not in (2, 3):
+            raise ValueError(f"latency must be 2 or 3, not {latency!r}")
         self.n = n
         self.latency = latency
         self.depth = depth

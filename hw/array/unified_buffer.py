@@ -28,7 +28,7 @@ class UnifiedBufferLane(wiring.Component):
     address_i, address_o : row
         Operand addresses of this lane and of the next one.
     x : 16, out
-        The operand, one cycle after `address_i`.
+        The operand, two cycles after `address_i`: a register separates the memory from the array, which may be far away.
     port_address : row, in
     port_write, port_read : 1, in
     port_i, port_o : 16
@@ -60,7 +60,6 @@ class UnifiedBufferLane(wiring.Component):
         m.d.comb += [
             operand.en.eq(1),
             operand.addr.eq(self.address_i),
-            self.x.eq(operand.data),
             # One physical port: it writes or it reads, at one address.
             write.addr.eq(self.port_address),
             write.en.eq(self.port_write),
@@ -69,6 +68,9 @@ class UnifiedBufferLane(wiring.Component):
             read.en.eq(self.port_read),
             self.port_o.eq(read.data),
         ]
+        x = Signal(16, reset_less=True)
+        m.d.sync += x.eq(operand.data)
+        m.d.comb += self.x.eq(x)
         previous = self.address_i
         for stage in range(self.skew):
             delayed = Signal(len(self.address_i), name=f"address_{stage}", reset_less=True)
@@ -82,7 +84,7 @@ class UnifiedBuffer(wiring.Component):
     """`depth` rows of `n` bfloat16, with two ports.
 
     The operand port feeds the systolic array. The *address* is skewed, not the data: lane r reads r * `skew` cycles after
-    lane 0. This costs `skew` address registers a lane instead of a triangle of data registers. `x[0]` appears one cycle after
+    lane 0. This costs `skew` address registers a lane instead of a triangle of data registers. `x[0]` appears two cycles after
     `address`. The vector port moves whole vectors.
 
     Parameters
@@ -98,7 +100,7 @@ class UnifiedBuffer(wiring.Component):
     -------
     address : row, in
     x : 16 n, out
-        Operands, lane 0 lowest; `x[r]` appears 1 + r `skew` cycles after `address`.
+        Operands, lane 0 lowest; `x[r]` appears 2 + r `skew` cycles after `address`.
     vectors : memory port, in
         The vector port; see :func:`hw.spec.memory_ports.memory_port`.
     """

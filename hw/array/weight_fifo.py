@@ -18,8 +18,8 @@ class WeightFifoLane(wiring.Component):
     """One lane of the FIFO: the weights of one row of the array, and the registers that delay the control signals for the next
     lane.
 
-    A `step` reads the next word. The lane has its own read pointer. `w`, `mark` and `switch` appear one cycle after `step_i`,
-    `mark_i` and `switch_i`. `step_o`, `mark_o`, `switch_o` and `last_o` follow their inputs by `skew` cycles.
+    A `step` reads the next word. The lane has its own read pointer. `w`, `mark` and `switch` appear two cycles after `step_i`,
+    `mark_i` and `switch_i`: a register separates the memory from the array, which may be far away. `step_o`, `mark_o`, `switch_o` and `last_o` follow their inputs by `skew` cycles.
 
     Parameters
     ----------
@@ -74,15 +74,24 @@ class WeightFifoLane(wiring.Component):
         write, read = memory.write_port(), memory.read_port()
         # A step advances the address one cycle later, in time to read the next word.
         position, stepped = Signal(range(self.depth)), Signal()
+        w, marked, switched = Signal(16, reset_less=True), Signal(), Signal()
         m.d.comb += [
             write.addr.eq(self.write_address),
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position + stepped),
             read.en.eq(1),  # cells ignore words without a mark
-            self.w.eq(read.data),
+            self.w.eq(w),
         ]
-        m.d.sync += [stepped.eq(self.step_i), position.eq(read.addr), self.mark.eq(self.mark_i), self.switch.eq(self.switch_i)]
+        m.d.sync += [
+            stepped.eq(self.step_i),
+            position.eq(read.addr),
+            w.eq(read.data),
+            marked.eq(self.mark_i),
+            self.mark.eq(marked),
+            switched.eq(self.switch_i),
+            self.switch.eq(switched),
+        ]
         for name in ("step", "mark", "switch", "last"):
             chain = Signal(self.skew, name=f"{name}_chain")
             m.d.sync += chain.eq((chain << 1) | getattr(self, f"{name}_i"))

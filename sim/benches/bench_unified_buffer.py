@@ -17,7 +17,7 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
     """
     rows = [[None] * n for _ in range(depth)]
     addresses = []
-    expected, vector = [None] * n, None
+    reading, expected, vector = [None] * n, [None] * n, None
     compared = 0
     for cycle in range(cycles):
         address, port_address = rng.randrange(depth), rng.randrange(depth)
@@ -39,9 +39,10 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
             assert found == vector, f"cycle {cycle}: vectors.operand is {found}"
             compared += 1
 
+        expected = list(reading)
         for r in range(n):
             seen = addresses[cycle - r * skew] if cycle >= r * skew else None
-            expected[r] = None if seen is None or write and seen == port_address else rows[seen][r]
+            reading[r] = None if seen is None or write and seen == port_address else rows[seen][r]
         if read:
             vector = list(rows[port_address])
         if write:

@@ -72,7 +72,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
 
         marks, now = ports.lanes("edge__mark", n), ports.lanes("edge__switch", n)
         for r in range(n):
-            right = int(cycle - 1 - r * skew in switches)
+            right = int(cycle - 2 - r * skew in switches)
             assert now[r] == right, f"cycle {cycle}: switch of row {r} is {now[r]}, not {right}"
         for r, c in cells.step(ports.lanes("edge__w", n), marks, now):
             tile = done[r][c]
@@ -80,7 +80,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
             assert found == right, f"cycle {cycle}: weight {r}, {c} of tile {tile} is {found}, not {right:#06x}"
             done[r][c] += 1
         if marks[-1]:
-            last_read.append(cycle - 1 + n - 1)
+            last_read.append(cycle - 2 + n - 1)
         if ports.get("freed"):
             assert freed < len(last_read) and cycle >= last_read[freed], f"cycle {cycle}: freed while lane {n - 1} still reads"
             freed += 1

@@ -100,7 +100,7 @@ def _by_cycle(rows):
 def _wave(result, config, x, weights, bias):
     rows = [row for row in _by_cycle(result.seen["array"]) if row["run"]]
     lead, latency = split_stages(config.cell_stages)
-    issued = [index + 1 for index, row in enumerate(rows) if row["row"]]  # the operands arrive one cycle later
+    issued = [index + 2 for index, row in enumerate(rows) if row["row"]]  # the operands arrive two cycles later
     begin = next(index for index, row in enumerate(rows) if row["mark 0 0"]) - 1
     end = issued[-1] + lead + _N * (latency + 1) + 1
 

@@ -33,7 +33,7 @@ class MatmulPath(wiring.Component):
         n = config.n
         self.unit = MatmulUnit(
             n=n,
-            lead=config.lead,
+            lead=config.array_lead,
             latency=config.latency,
             read_latency=config.read_latency,
             matmul=matmul_layout(config),
@@ -213,7 +213,7 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
     accumulates on the preceding sums if it has enough rows for these sums to be written in time. Otherwise it starts new sums."""
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
     length = max(1, n * factor // 2)
-    way = 1 + config.lead + n * config.latency
+    way = 1 + config.array_lead + n * config.latency
     matmul = random_matmul(random.Random(seed()), config, keep=0)
     matmul.update(
         start=int(length < way + 3),

@@ -23,7 +23,7 @@ def configuration(n, stages, **changes):
 async def operations(ports, rng, *, config, todo, offers, tile):
     """Offers operations with probability `offers` per cycle, and checks them. A tile is ready `tile(rng)` cycles after each
     switch. Returns the cycles of issued rows."""
-    n, lead = config.n, config.lead
+    n, lead = config.n, config.array_lead
     read_after = 1 + lead - config.read_latency
     way = 1 + lead + n * config.latency
     todo = list(todo)
@@ -116,7 +116,7 @@ async def runs(ports, rng, *, config, todo, offers, tile):
 def unit(config):
     return MatmulUnit(
         n=config.n,
-        lead=config.lead,
+        lead=config.array_lead,
         latency=config.latency,
         read_latency=config.read_latency,
         matmul=matmul_layout(config),
