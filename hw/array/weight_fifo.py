@@ -19,7 +19,8 @@ class WeightFifoLane(wiring.Component):
     lane.
 
     A `step` reads the next word. The lane has its own read pointer. `w`, `mark` and `switch` appear two cycles after `step_i`,
-    `mark_i` and `switch_i`: a register separates the memory from the array, which may be far away. `step_o`, `mark_o`, `switch_o` and `last_o` follow their inputs by `skew` cycles.
+    `mark_i` and `switch_i`: a register separates the memory from the array, which may be far away. `step_o`, `mark_o`,
+    `switch_o` and `last_o` follow their inputs by `skew` cycles.
 
     Parameters
     ----------

@@ -57,7 +57,9 @@ def test_each_block_reads_its_own_copy():
     assert copy_registers(module, LAYOUT) == 0
 
 
-@pytest.mark.parametrize("counts", [{"system__core__array__row_0": 40, "system__core__memory": 40}, {"system__core__memory": 200}])
+@pytest.mark.parametrize(
+    "counts", [{"system__core__array__row_0": 40, "system__core__memory": 40}, {"system__core__memory": 200}]
+)
 def test_other_registers_are_left_alone(counts):
     """A register with few readers, or with readers in one block, gets no copy."""
     module = design(**counts)
