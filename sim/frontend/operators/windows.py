@@ -11,7 +11,7 @@ from ..index.phases import phased_convolution
 from ..index.values import LOWEST, SymbolicTensor, limited, reduction, show, whole
 from ..index.views import arranged, arrangement, copied, in_place, product_in_blocks, slide, tap, view
 from ..registry import LINEAR, MICROSOFT, POOLS, operator
-from .elementwise import apply_operator
+from .elementwise import affine, apply_operator
 from .expressions import unknown
 
 
@@ -369,21 +369,36 @@ def _pieces(at, counts):
             )
 
 
-@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS, attributes=("axes", "keepdims", "noop_with_empty_axes"))
+_REDUCE = ("axes", "keepdims", "noop_with_empty_axes")
+
+
+@operator("ReduceMin", group=POOLS, attributes=_REDUCE)
+def smallest(step, tensor):
+    """Handles ReduceMin over height and width: the negative of the maximum of the negative values."""
+    return affine(step, reduce(step, affine(step, tensor, scale=np.array(-1.0))), scale=np.array(-1.0))
+
+
+@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS, attributes=_REDUCE)
 def reduce(step, tensor):
-    """Handles ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
+    """Handles ReduceMean, ReduceSum and ReduceMax over axes of a sample; see :func:`smallest` for ReduceMin."""
     if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
         return tensor
     axes, dims, batch = reduction(step, tensor)
-    if step.operator != "ReduceMax" and (found := _block_total(step, tensor, sorted(axes))):
+    largest = step.operator in ("ReduceMax", "ReduceMin")
+    if not largest and (found := _block_total(step, tensor, sorted(axes))):
         return replace(tensor.of(found[0], found[1].reshape(dims)), batch=batch)
-    tensor, seen, roles = arrangement(step, tensor, None if step.operator == "ReduceMax" else _features(tensor, axes))
+    tensor, seen, roles = arrangement(step, tensor, None if largest else _features(tensor, axes))
     gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
     kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
     at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
-    if step.operator == "ReduceMax":
+    if largest:
         if gone[0] and seen.source.shape[2] > 1:
+            if step.operator == "ReduceMin":
+                raise ModelError(
+                    f"{step.title}: the minimum over channels is not supported, only the minimum over height and width; "
+                    f"cut the model before it"
+                )
             return unknown(step, "the maximum over channels is not supported, only the maximum over height and width")
         node, channels = _largest(step, seen.source, at), seen.channels
     else:

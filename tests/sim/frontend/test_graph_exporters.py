@@ -371,16 +371,16 @@ def test_mean_image(rng, tmp_path):
 
 
 def test_global_pools_of_keras(rng, tmp_path):
-    """ReduceMean and ReduceMax over height and width of NHWC, as Keras writes global pools, give the same results as
+    """ReduceMean, ReduceMax and ReduceMin over height and width of NHWC, as Keras writes global pools, give the same results as
     onnxruntime."""
-    for operator in ("ReduceMean", "ReduceMax"):
+    for operator, stages in (("ReduceMean", 3), ("ReduceMax", 2), ("ReduceMin", 3)):
         b = Builder(["n", 1, 9, 9])
         b("Conv", weights(rng, 4, 1, 3, 3))
         b("Relu")
         b("Transpose", perm=[0, 2, 3, 1])
         b(operator, axes=[1, 2], keepdims=0)
         b("MatMul", weights(rng, 4, 3))
-        check_graph(b.save(tmp_path), images(rng, size=9), stages=2 if operator == "ReduceMax" else 3)
+        check_graph(b.save(tmp_path), images(rng, size=9), stages=stages)
 
 
 def test_average_pool_of_borders(rng, tmp_path):
