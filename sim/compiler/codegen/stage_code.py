@@ -51,7 +51,7 @@ class StageCode:
         self.besides, self.zeroed, self.forms = self._besides(), set(), {}
         self.shared, self.shares = {}, False
         self.results = emitter.results(self.stage, batched.is_wide(self.stage))
-        self.passes = count_passes(self.stage, self.n)
+        self.passes, self.lists = count_passes(self.stage, self.n), {}
 
     def _besides(self):
         """Returns the allocator for the tensor that `select` reads. Returns None if the stage has no select. Its rows are
@@ -336,7 +336,7 @@ class StageCode:
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """Emits all passes of a group of column tiles, (first, count). Returns `{source: Placed}` with the operands of the last
         block."""
-        passes = passes_of(self.stage, self.n, columns[0])
+        passes = self._passes(columns[0])
         tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
         count = len(passes) + ends_with_zeros(self.stage, self.n)
         whole = self._whole(count, sums, parts)
@@ -350,11 +350,10 @@ class StageCode:
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)
-            for index, ky, end_ky, tile, end_tile in block:
-                term = self.stage.terms[index]
+            for part in block:
+                term = self.stage.terms[part[0]]
                 operand = operands[term.source]
-                mine = [p for p in passes if p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile]
-                for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
+                for some in _cut(self._passes(columns[0], part), self._ends(term.source, columns[0], cuts)):
                     self._load(term.source, operand, some[-1][3] + 1)
                     for these, rows in self._trimmed(term, rectangle, some, group.done):
                         places, loops = self._operands(term, rectangle, these, operand, rows)
@@ -363,6 +362,18 @@ class StageCode:
             yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
         assert group.done == count
         return operands
+
+    def _passes(self, column, part=None):
+        """Returns the passes of a column tile. `part` selects a part of a block: (term, first and end row of the kernel, first
+        and end channel tile)."""
+        key = 0 if self.stage.is_uniform else column, part
+        if key not in self.lists:
+            passes = passes_of(self.stage, self.n, column) if part is None else self._passes(column)
+            if part is not None:
+                index, ky, end_ky, tile, end_tile = part
+                passes = [p for p in passes if p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile]
+            self.lists[key] = passes
+        return self.lists[key]
 
     def _ends(self, source, column, cuts):
         """Returns the channel tiles at which the passes over a source are split for column tile `column`. They are split in the

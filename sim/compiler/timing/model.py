@@ -87,6 +87,7 @@ class _Run:
         self.held_until: float = 0  # no burst is granted before, unless a unit starts or the array takes a tile
         self.data_free = 0
         self.bursts, self.load_bursts = deque(), deque()  # when the data of requested bursts has arrived; of loads, with beats
+        self.load_beats = 0  # in `load_bursts`
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
         self.room_at = 0  # the last cycle for which a load was to wait for room
         self.load, self.load_bias = None, False  # vectors that the current load has yet to request
@@ -272,7 +273,7 @@ class _Run:
                 if base < acc + op.rows and acc < base + rows:
                     start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
             self.pass_at = start, acc
-            return self.at(start)
+            return True if start == now else self.at(start)
         _, acc = self.pass_at
         self.pass_at = None
         self.array_free = now + max(2, op.rows)
@@ -323,6 +324,7 @@ class _Run:
             if not self.load_bias:
                 self.port.load(arrival - vectors * self.beats + later, arrival + later)
             self.load_bursts.append((arrival, vectors * self.beats))
+            self.load_beats += vectors * self.beats
             self.load -= vectors
             if self.load_transposed:
                 self.transposed_end = arrival + later
@@ -343,8 +345,8 @@ class _Run:
     def room_for_load(self, now):
         """Returns the cycle from which there is room for another burst of a load."""
         while self.load_bursts and self.load_bursts[0][0] <= now:
-            self.load_bursts.popleft()
-        excess = sum(beats for _, beats in self.load_bursts) - LOAD_LIMIT + MAX_BURST
+            self.load_beats -= self.load_bursts.popleft()[1]
+        excess = self.load_beats - LOAD_LIMIT + MAX_BURST
         for arrival, beats in self.load_bursts:
             if 0 < excess <= beats:
                 return arrival - beats + excess
