@@ -46,12 +46,7 @@ def test_programs_of_the_first_layers(program):
         part = first_stages(program, count)
         machine = Machine(
             program.config,
-            {
-                Region.MODEL: bytearray(part.model),
-                Region.INPUT: bytearray(part.input_bytes),
-                Region.OUTPUT: bytearray(part.output_bytes),
-                Region.SCRATCH: bytearray(part.scratch_bytes),
-            },
+            {region: bytearray(size) for region, size in part.sizes.items()} | {Region.MODEL: bytearray(part.model)},
         )
         machine.run()
         tiles = sum(op.rows for op in part.ops if op.opcode.name == "LOAD_WEIGHTS")
