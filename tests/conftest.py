@@ -15,6 +15,8 @@ from command import write_idx
 own_home.enter()
 #: Tests patch the compiler, so a program cached by another test must not be reused. Child processes inherit this setting.
 os.environ["TPU_PROGRAMS_MB"] = "0"
+#: On a loaded machine, lines of progress would appear in tests that compare the whole standard error.
+os.environ["TPU_PROGRESS"] = "0"
 
 
 def pytest_addoption(parser):

@@ -9,10 +9,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from amaranth_tpu.hw.fpga.targets import RESOURCES
 from amaranth_tpu.sim.data.printable import printable
+from amaranth_tpu.sim.data.progress_lines import ProgressLine
 
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["compiling", "plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
+__all__ = ["compiling", "lines", "plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
 
 
 _PATIENCE = 2  # seconds
@@ -25,19 +26,36 @@ def plain(text):
 
 
 @contextlib.contextmanager
+def lines(console, text):
+    """Shows lines of progress during the `with` block if the console is not a terminal. `text` is the first. Yields a function to
+    call with the present text."""
+    with ProgressLine(not console.is_terminal, console.file) as line:
+        line(text)
+        yield line
+
+
+@contextlib.contextmanager
 def spinner(console, text):
-    """Shows a spinner with the elapsed time during the `with` block. Yields a function to call with the name of the current
-    step."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    """Shows a spinner with the elapsed time during the `with` block, or lines without a terminal. Yields a function to call with
+    the name of the current step."""
+    with (
+        Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as progress,
+        lines(console, text) as line,
+    ):
         task = progress.add_task(text, total=None)
-        yield lambda detail: progress.update(task, description=f"{text}: {detail}")
+
+        def show(detail):
+            progress.update(task, description=f"{text}: {detail}")
+            line(f"{text}: {detail}")
+
+        yield show
 
 
 def _bar(console):
@@ -55,28 +73,36 @@ def _bar(console):
 
 @contextlib.contextmanager
 def progress_bar(console, text):
-    """Shows a progress bar during the `with` block. Yields a function to call with `(done, total)`."""
-    with _bar(console) as progress:
+    """Shows a progress bar during the `with` block, or lines without a terminal. Yields a function to call with
+    `(done, total)`."""
+    with _bar(console) as progress, lines(console, text) as line:
         task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def advance(done, total):
+            progress.update(task, completed=done, total=total)
+            line(f"{text}: {done:,} of {total:,}")
+
+        yield advance
 
 
 @contextlib.contextmanager
 def compiling(console):
     """Shows a progress bar for the compiler if compiling takes more than 2 s. Yields a function to call with `(done, total)`
     schedules of the compiler's search."""
-    started, progress = time.monotonic(), _bar(console)
-    task = progress.add_task("compiling (schedules tried)", total=None)
+    started, progress, text = time.monotonic(), _bar(console), "compiling (schedules tried)"
+    task = progress.add_task(text, total=None)
 
     def advance(done, total):
         progress.update(task, completed=done, total=total)
+        line(f"{text}: {done:,} of {total:,}")
         if time.monotonic() - started > _PATIENCE:
             progress.start()
 
-    try:
-        yield advance
-    finally:
-        progress.stop()
+    with lines(console, text) as line:
+        try:
+            yield advance
+        finally:
+            progress.stop()
 
 
 _PLACES = {"model": "on the instruction-level model", "golden": "by the golden model alone"}

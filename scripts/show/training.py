@@ -1,15 +1,18 @@
 """Terminal output of `tpu train`."""
 
+from contextlib import ExitStack
+
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from .terminal import plain, show_cycles
+from .terminal import lines, plain, show_cycles
 from .terminal_tables import figure_table, print_table
 
 __all__ = ["TrainingBar", "epoch_line", "show_training"]
 
 
 class TrainingBar:
-    """A progress line that is updated after each training step. It is shown during a `with` block."""
+    """A progress line that is updated after each training step. It is shown during a `with` block. Without a terminal, lines are
+    printed."""
 
     def __init__(self, console):
         self._bar = Progress(
@@ -25,12 +28,15 @@ class TrainingBar:
         )
         self._steps = self._bar.add_task("training", total=None, figures="")
         self._core = self._bar.add_task("", total=None, figures="", visible=False)
+        self._lines, self._core_text = ExitStack(), ""
 
     def __enter__(self):
         self._bar.start()
+        self._line = self._lines.enter_context(lines(self._bar.console, "training"))
         return self
 
     def __exit__(self, *_):
+        self._lines.close()
         self._bar.stop()
 
     def step(self, epoch, epochs, step, steps, score):
@@ -39,15 +45,18 @@ class TrainingBar:
         figures = f"loss {score.loss:.4f}" + ("" if score.accuracy is None else f", accuracy {score.accuracy:.2%}")
         self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
         self._bar.update(self._core, visible=False)
+        self._line(f"epoch {epoch} of {epochs}, step {step:,} of {steps:,}: {figures}")
 
     def core(self, first, last):
         """Shows that steps `first` to `last`, counted from 1, have started on the core."""
-        text = f"steps {first:,} to {last:,} on the core"
+        text = self._core_text = f"steps {first:,} to {last:,} on the core"
         self._bar.reset(self._core, total=last - first + 1, description=text, visible=True)
+        self._line(text)
 
     def core_step(self, done, total):
         """Shows the number of steps that have finished on the core."""
         self._bar.update(self._core, completed=done, total=total)
+        self._line(f"{self._core_text}: {done:,} of {total:,}")
 
 
 def epoch_line(figures, training, measured):

@@ -1,1 +1,1 @@
-"""External data: digits, samples, array files, checkpoints, and safe display of foreign text."""
+"""External data: digits, samples, array files, checkpoints; text for terminals: progress, foreign text."""

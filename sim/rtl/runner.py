@@ -19,7 +19,7 @@ from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once,
 
 from .cocotb_runners import cocotb_runners, own_environment
 from .probes import probe_module
-from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
+from .simulators import BUILD_LIMIT, build_limit, find_python_library, find_verilator, has_fst_headers, simulator_version
 from .verilog_names import VerilogNames
 from .wave_view import WaveView, gtkwave_save, surfer_commands
 
@@ -215,9 +215,10 @@ class Simulation:
         ]
         return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
-    def build(self, timeout=900):
+    def build(self):
         """Builds the simulation if it is not cached, and returns the folder of the build. Several processes may call it at the
         same time."""
+        timeout = build_limit()
         find_python_library()
         version = self.version  # reports a missing simulator first
         place = build_directory() / "sim"
@@ -270,7 +271,10 @@ class Simulation:
         try:
             status = runner.perform()
         except TimeoutError as error:
-            raise ToolError(f"build with {self.simulator}: {error}; see {runner.log_path}") from None
+            raise ToolError(
+                f"build with {self.simulator}: {error}; set {BUILD_LIMIT} to more seconds, or take native cells (verilator only) "
+                f"or a core with a smaller n (log: {runner.log_path})"
+            ) from None
         if status:
             failed = place.with_suffix(".failed.log")
             shutil.copy(runner.log_path, failed)
@@ -292,19 +296,7 @@ class Simulation:
         """Returns the duration of the build, in seconds."""
         return json.loads((self.build() / "build.json").read_text())["seconds"]
 
-    def run(
-        self,
-        module,
-        *,
-        testcase=None,
-        arguments=None,
-        plusargs=None,
-        seed=None,
-        timeout=600,
-        progress=None,
-        directory=None,
-        build_timeout=900,
-    ):
+    def run(self, module, *, testcase=None, arguments=None, plusargs=None, seed=None, timeout=600, progress=None, directory=None):
         """Runs a cocotb bench in a separate process, and returns the bench's report (:func:`sim.rtl.bench_side.report`).
 
         Parameters
@@ -320,8 +312,8 @@ class Simulation:
             non-ASCII letters.
         seed : int
             cocotb's random seed. Default: random; the message of a failure names it.
-        timeout, build_timeout : float
-            Time limits, in seconds.
+        timeout : float
+            Time limit of the bench, in seconds.
         progress : callable
             Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
         directory : path
@@ -332,7 +324,7 @@ class Simulation:
         dict
             The bench's report. If there is a trace, `waves` is its path.
         """
-        place = self.build(build_timeout)
+        place = self.build()
         seed = random.getrandbits(31) if seed is None else seed
         run = _run_folder(module, directory)
         (run / "arguments.json").write_text(json.dumps(arguments or {}))

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -13,9 +14,33 @@ from pathlib import Path
 
 from amaranth_tpu.hw.tools.process import ToolError
 
-__all__ = ["find_verilator", "icarus_version", "simulator_version", "run_icarus", "find_python_library", "has_fst_headers"]
+__all__ = [
+    "BUILD_LIMIT",
+    "build_limit",
+    "find_verilator",
+    "icarus_version",
+    "simulator_version",
+    "run_icarus",
+    "find_python_library",
+    "has_fst_headers",
+]
 
 _MINIMUM_VERILATOR = (5, 36)
+#: Environment variable with the time limit of a build, in seconds.
+BUILD_LIMIT = "TPU_BUILD_SECONDS"
+_BUILD_SECONDS = 900
+
+
+def build_limit():
+    """Returns the time limit of a build in seconds. Raises ToolError if the environment variable is not a number above 0."""
+    text = os.environ.get(BUILD_LIMIT) or str(_BUILD_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ToolError(f"{BUILD_LIMIT} must be a number of seconds above 0, not {text!r}")
+    return seconds
 
 
 def _need(program, package):

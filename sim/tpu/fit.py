@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..autodiff.initialize import initialize
+from ..data.progress_lines import ProgressLine
 from ..export.writer import ModelWriter
 from ..golden.compiled_sums import fastest_sums
 from ..golden.training import initial_state
@@ -35,25 +36,18 @@ def fit(
     x,
     y,
     *,
-    epochs,
-    steps,
-    evaluate_every,
-    batch_size,
     validation_split,
     validation_data,
-    optimizer,
-    learning_rate,
-    schedule,
     loss,
-    dropout,
     callbacks,
-    cores,
     check_steps,
     on,
     core,
     initialized,
     seed,
+    verbose,
     check_form,
+    **hyperparameters,
 ):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, history)`: the trained
     onnx.ModelProto, and its :class:`.History`. `check_form` is called with True if the trained model will have the graph and the
@@ -68,35 +62,66 @@ def fit(
     early = callbacks.early_stopping
     if early and measured is None:
         raise ArgumentError("EarlyStopping needs `validation_split` or `validation_data`")
-    if epochs is not None and steps is not None:
-        raise ArgumentError("`epochs` and `steps` exclude each other; give one")
-    plan = make_plan(
-        network,
-        _optimizer(optimizer),
-        learning_rate=learning_rate,
-        schedule=schedule,
-        batch_size=_whole("batch_size", batch_size),
-        epochs=1 if epochs is None else _whole("epochs", epochs),
-        steps=None if steps is None else _whole("steps", steps),
-        measure_every=None if evaluate_every is None else _whole("evaluate_every", evaluate_every),
-        seed=_whole("seed", seed, 0),
-        dropout=dropout,
-        patience=early and early.patience,
-        keep_best=bool(early),
-        cores=_whole("cores", cores),
-    )
+    plan = _plan(network, early, seed=seed, **hyperparameters)
     state = initial_state(trained, plan.optimizer, initialize(trained, seed) if initialized else None)
     training = Training(trained, plan, samples, measured, state, fastest_sums())
-    run = TrainingRun(training=training, on_epoch=callbacks.on_epoch)
-    compared = _compared(training, check_steps, on, core)
-    _open(run, callbacks)
-    run.comparison = compared and compared[1]
-    run()
+    with ProgressLine(verbose) as line:
+        line("compiling a training step for the core" if check_steps else "training")
+        compared = _compared(training, check_steps, on, core)
+        run = _run(training, callbacks, compared and compared[1], line)
+        run()
     if run.failure:
         raise RunError(run.failure)
     check_finite(training.position.state, training.step_number)
     model, own = writer.model(training.learnt)
     return model, _history(training, compared, own)
+
+
+def _plan(network, early, *, optimizer, epochs, steps, evaluate_every, batch_size, cores, seed, **rest):
+    """Returns the :class:`.Plan` for the hyperparameters of `fit`. `early` is the callback :class:`EarlyStopping` or None."""
+    if epochs is not None and steps is not None:
+        raise ArgumentError("`epochs` and `steps` exclude each other; give one")
+    return make_plan(
+        network,
+        _optimizer(optimizer),
+        batch_size=_whole("batch_size", batch_size),
+        epochs=1 if epochs is None else _whole("epochs", epochs),
+        steps=None if steps is None else _whole("steps", steps),
+        measure_every=None if evaluate_every is None else _whole("evaluate_every", evaluate_every),
+        seed=_whole("seed", seed, 0),
+        patience=early and early.patience,
+        keep_best=bool(early),
+        cores=_whole("cores", cores),
+        **rest,
+    )
+
+
+def _run(training, callbacks, comparison, line):
+    """Returns the :class:`.TrainingRun` with its callbacks, and with progress on a :class:`.ProgressLine`."""
+
+    def on_epoch(figures):
+        line.clear()
+        return callbacks.on_epoch(figures)
+
+    def on_step(batch):
+        history, done = training.position.history, training.step_number
+        if not history or history[-1].steps < done:
+            score = training.score_so_far(done)
+            figures = f"loss {score.loss:.4f}" + ("" if score.accuracy is None else f", accuracy {score.accuracy:.2%}")
+            line(f"epoch {batch.epoch + 1} of {training.epochs}, step {batch.number + 1} of {training.steps}: {figures}")
+
+    run = TrainingRun(training=training, comparison=comparison, on_step=on_step, on_epoch=on_epoch)
+    _open(run, callbacks)
+    if comparison:
+        text = ""
+
+        def on_run(first, last):
+            nonlocal text
+            text = f"steps {first} to {last} on the core (the first run builds the simulator)"
+            line(text)
+
+        comparison.on_run, comparison.on_progress = on_run, lambda done, total: line(f"{text}: {done} of {total}")
+    return run
 
 
 def _optimizer(given):

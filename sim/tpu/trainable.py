@@ -36,6 +36,7 @@ class TrainableModel:
         core=None,
         initialize=False,
         seed=1,
+        verbose=True,
     ):
         """Trains the model. Returns a :class:`History`.
 
@@ -93,6 +94,9 @@ class TrainableModel:
             Start from new random weights. Default: start from the model's weights.
         seed : int
             Seed of new weights, the order of samples, the validation split and dropout.
+        verbose : bool
+            Show the progress of a fit of more than two seconds on standard error: a line on a terminal, else a line every ten
+            seconds. `callbacks=[print]` prints the statistics of each epoch.
 
         Raises
         ------
@@ -147,6 +151,7 @@ class TrainableModel:
             core=core,
             seed=seed,
             initialized=initialize,
+            verbose=verbose,
             check_form=source.check if source else lambda own_form: None,
         )
         file, network = TemporaryFile(trained, self.network.name), self.network

@@ -206,6 +206,21 @@ def test_bad_verilog(tmp_path, monkeypatch, simulator):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_a_build_over_the_limit_names_the_remedy(tmp_path, monkeypatch, simulator):
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    simulation = runner.Simulation(simulator=simulator, verilog="module tpu(input a);\nendmodule", top="tpu")
+    monkeypatch.setenv("TPU_BUILD_SECONDS", "0.001")
+    words = r"did not end within 0 s; set TPU_BUILD_SECONDS to more seconds, or take native cells .* smaller n \(log: "
+    with pytest.raises(process.ToolError, match=words) as caught:
+        simulation.build()
+    assert "\n" not in str(caught.value)
+    for text in ("soon", "0", "inf"):
+        monkeypatch.setenv("TPU_BUILD_SECONDS", text)
+        with pytest.raises(process.ToolError, match=f"TPU_BUILD_SECONDS must be a number of seconds above 0, not '{text}'"):
+            simulation.build()
+
+
 # --- Missing tools ------------------------------------------------------------------------------------------------
 
 

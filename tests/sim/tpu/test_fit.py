@@ -1,6 +1,8 @@
 """Tests of training by the Python API: `fit` with its history, callbacks and refusals, `evaluate`, and the weights in a file."""
 
 import json
+import re
+import time
 import warnings
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.data import progress_lines
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.trainer.loop import TrainingRun
@@ -332,3 +335,18 @@ def test_bytes_are_trained_unscaled_with_a_warning(path, data):
         bits = (x > 0).astype(np.uint8)
         tpu.load(path).fit(bits, y)  # 0 and 1 need no scaling
     assert same(model, other)
+
+
+def test_progress(path, data, monkeypatch, capsys):
+    """A long fit shows its steps before the end of the first epoch, and its steps on a core. `verbose=False` shows nothing."""
+    monkeypatch.delenv("TPU_PROGRESS")
+    monkeypatch.setattr(progress_lines, "_LINES", 0.001)
+    step = TrainingRun._step
+    monkeypatch.setattr(TrainingRun, "_step", lambda self: (step(self), time.sleep(0.1))[0])
+    x, y = data
+    tpu.load(path).fit(x, y, batch_size=16, check_steps=2, core=CORE)
+    out, shown = capsys.readouterr()
+    assert "compiling a training step for the core (0 s)\n" in shown and not out
+    assert re.search(r"^epoch 1 of 1, step 1 of 4: loss [0-9.]+, accuracy [0-9.]+% \(\d s\)$", shown, re.MULTILINE)
+    tpu.load(path).fit(x, y, batch_size=16, verbose=False)
+    assert capsys.readouterr() == ("", "")
