@@ -14,9 +14,9 @@ _LINES = 10  # seconds before each line in a file or a pipe
 
 
 class ProgressLine:
-    """Shows the progress of a `with` block: one line that is redrawn on a terminal, else a line every ten seconds. Blocks that are
-    shorter than two seconds (ten, without a terminal) show nothing. The environment variable `TPU_PROGRESS=0` suppresses all
-    lines.
+    """Shows the progress of a `with` block: one line that is redrawn on a terminal, else a line every ten seconds, and fewer while
+    the text stays the same. Blocks that are shorter than two seconds (ten, without a terminal) show nothing. The environment
+    variable `TPU_PROGRESS=0` suppresses all lines.
 
     The object is called with the present text. A thread writes, so that a long step without calls shows the elapsed time.
 
@@ -58,13 +58,14 @@ class ProgressLine:
     def _write(self):
         with contextlib.suppress(OSError, ValueError):  # the stream is closed or full: the work goes on
             terminal = self._stream.isatty()
-            pause = _FIRST if terminal else _LINES
+            pause, last = _FIRST if terminal else _LINES, None
             while not self._ended.wait(pause):
-                text = f"{self._text} ({time.monotonic() - self._started:.0f} s)"
+                pause = _REDRAWN if terminal else _LINES if self._text != last else 2 * pause
+                last = self._text
+                text = f"{last} ({time.monotonic() - self._started:.0f} s)"
                 with self._lock:
                     self._put(f"\r\x1b[K{text[: _width() - 1]}" if terminal else f"{text}\n")
                     self._shown = terminal
-                pause = _REDRAWN if terminal else _LINES
 
     def _put(self, text):
         self._stream.write(text)

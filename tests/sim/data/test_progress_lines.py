@@ -36,6 +36,13 @@ def test_a_pipe_gets_whole_lines():
     assert text.endswith("\n") and set(text.splitlines()) == {"step 1 (0 s)"}
 
 
+def test_a_pipe_gets_fewer_lines_of_the_same_text():
+    with ProgressLine(stream=(stream := io.StringIO())) as line:
+        line("step 1")
+        time.sleep(0.5)
+    assert 1 <= stream.getvalue().count("\n") <= 6  # at 0.02, 0.04, 0.08, 0.16, 0.32, not 25
+
+
 def test_a_terminal_line_is_redrawn_and_removed():
     text = shown(Screen())
     assert "\n" not in text and text.startswith("\r\x1b[Kstep 1 (0 s)") and text.endswith("\r\x1b[K")
