@@ -14,8 +14,8 @@ _LINES = 10  # seconds before each line in a file or a pipe
 
 
 class ProgressLine:
-    """Shows the progress of a `with` block: one line that is redrawn on a terminal, else a line every ten seconds, and fewer while
-    the text stays the same. Blocks that are shorter than two seconds (ten, without a terminal) show nothing. The environment
+    """Shows the progress of a `with` block: one line that is redrawn on a terminal, else a line every ten seconds, or fewer while
+    the text is the same. Blocks that are shorter than two seconds (ten, without a terminal) show nothing. The environment
     variable `TPU_PROGRESS=0` suppresses all lines.
 
     The object is called with the present text. A thread writes, so that a long step without calls shows the elapsed time.

@@ -28,6 +28,7 @@ from .training_data import training_sets
 __all__ = ["fit"]
 
 _OPTIMIZERS = {"adam": Adam(), "adamw": Adam(weight_decay=0.01), "sgd": Sgd()}
+_BUILDS = " (the first run builds the simulator)"
 _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
 
@@ -68,7 +69,7 @@ def fit(
     with ProgressLine(verbose) as line:
         line("compiling a training step for the core" if check_steps else "training")
         compared = _compared(training, check_steps, on, core)
-        run = _run(training, callbacks, compared and compared[1], line)
+        run = _run(training, callbacks, compared and compared[1], line, "" if on == "model" else _BUILDS)
         run()
     if run.failure:
         raise RunError(run.failure)
@@ -96,8 +97,9 @@ def _plan(network, early, *, optimizer, epochs, steps, evaluate_every, batch_siz
     )
 
 
-def _run(training, callbacks, comparison, line):
-    """Returns the :class:`.TrainingRun` with its callbacks, and with progress on a :class:`.ProgressLine`."""
+def _run(training, callbacks, comparison, line, note):
+    """Returns the :class:`.TrainingRun` with its callbacks, and with progress on a :class:`.ProgressLine`. `note` is
+    added to the text about the steps on the core."""
 
     def on_epoch(figures):
         line.clear()
@@ -117,7 +119,7 @@ def _run(training, callbacks, comparison, line):
 
         def on_run(first, last):
             nonlocal text
-            text = f"steps {first} to {last} on the core (the first run builds the simulator)"
+            text = f"steps {first} to {last} on the core{note}"
             line(text)
 
         comparison.on_run, comparison.on_progress = on_run, lambda done, total: line(f"{text}: {done} of {total}")
