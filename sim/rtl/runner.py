@@ -176,8 +176,8 @@ class Simulation:
 
     @property
     def _opt_global(self):
-        # For the object files of Verilator's run-time library, which all builds share.
-        return "OPT_GLOBAL=-O1"
+        # For the object files of Verilator's run-time library, which builds share. Without optimization it takes half the time.
+        return "OPT_GLOBAL=-O0" if self.quick or not self.public else "OPT_GLOBAL=-O1"
 
     @property
     def _control(self):
@@ -228,21 +228,30 @@ class Simulation:
         def make(partial):
             partial.mkdir(parents=True)
             started = time.monotonic()
-            self._build_in(partial, timeout)
+            self._build_in(partial, timeout, self._library(timeout) if self.simulator == "verilator" else None)
             (partial / "build.json").write_text(json.dumps({"simulator": version, "seconds": time.monotonic() - started}))
 
         return made_once(place / self._key, make, timeout)
 
-    @property
-    def _library(self):
-        """Returns the cache folder of Verilator's run-time library.
+    def _library(self, timeout):
+        """Returns the folder with the object files of Verilator's run-time library, which is in the cache.
 
-        All models share the library, which takes most of the build time of a small model. A trace needs one more object file.
+        All models share the library, because it takes most of the build time of a small model. One process compiles it with an
+        empty design, and others wait for it. A trace needs one more object file.
         """
+        design = "module top(input a);\nendmodule\n"
+        public = ("*",) if self.public else ()
+        empty = Simulation(simulator="verilator", verilog=design, top="top", public=public, quick=self.quick)
         content = [self.version, self._opt_global]
-        return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
-    def _build_in(self, place, timeout):
+        def make(partial):
+            partial.mkdir(parents=True)
+            empty._build_in(partial, timeout)
+
+        name = "library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
+        return made_once(build_directory() / "sim" / name, make, timeout)
+
+    def _build_in(self, place, timeout, library=None):
         design = place / "design.sv"
         design.write_text(self.verilog)
         sources = [design, *self.sources]
@@ -254,7 +263,7 @@ class Simulation:
             control.write_text(self._control)
             sources.insert(0, control)
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
-            for path in self._library.glob("*.o"):
+            for path in library.glob("verilated*.o") if library else ():
                 shutil.copyfile(path, place / path.name)
                 runner.make_arguments += ("-o", path.name)  # make then treats the file as up to date
         with own_environment():
@@ -288,8 +297,8 @@ class Simulation:
             ).replace(str(place) + "/", "")
             raise ToolError(f"build with {self.simulator} failed: {reason} (log: {failed})")
 
-        for path in place.glob("verilated*.o"):
-            made_once(self._library / path.name, functools.partial(shutil.copyfile, path), timeout)
+        for path in place.glob("verilated*.o") if library else ():
+            made_once(library / path.name, functools.partial(shutil.copyfile, path), timeout)
 
     @property
     def build_seconds(self):

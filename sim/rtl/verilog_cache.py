@@ -9,9 +9,9 @@ from pathlib import Path
 import amaranth_tpu.hw as hw
 from amaranth_tpu.hw.tools.process import build_directory, made_once
 from amaranth_tpu.hw.tools.run_tool import YOSYS
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
 
-__all__ = ["verilog_of"]
+__all__ = ["verilog_of", "pod_verilog_of"]
 
 
 @functools.cache
@@ -25,10 +25,21 @@ def _source():
     return digest.hexdigest()
 
 
+def _cached(content, write):
+    """Returns the text from `write()`. It is cached for all processes in the folder `verilog/` of the build directory, under the
+    key `content`."""
+    key = hashlib.sha256(f"{_source()} {content}".encode()).hexdigest()[:20]
+    path = build_directory() / "verilog" / f"{key}.v"
+    return made_once(path, lambda partial: partial.write_text(write()), 600).read_text()
+
+
 @functools.cache
 def verilog_of(config):
-    """Returns the text from :func:`hw.verilog.export.to_verilog` for a configuration. It is cached for all processes in the
-    folder `verilog/` of the build directory."""
-    key = hashlib.sha256(f"{_source()} {astuple(config)}".encode()).hexdigest()[:20]
-    path = build_directory() / "verilog" / f"{key}.v"
-    return made_once(path, lambda partial: partial.write_text(to_verilog(config)), 600).read_text()
+    """Returns the text from :func:`hw.verilog.export.to_verilog` for a configuration, from the cache if it is there."""
+    return _cached(astuple(config), lambda: to_verilog(config))
+
+
+@functools.cache
+def pod_verilog_of(config, cores, link_latency=0):
+    """Returns the text from :func:`hw.verilog.export.pod_to_verilog`, from the cache if it is there."""
+    return _cached((astuple(config), cores, link_latency), lambda: pod_to_verilog(config, cores=cores, link_latency=link_latency))

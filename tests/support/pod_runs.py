@@ -6,10 +6,10 @@ import numpy as np
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
-from amaranth_tpu.hw.verilog.export import pod_to_verilog
 from amaranth_tpu.sim.golden.isa_model import MachineFault
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import pod_verilog_of
 from machine_programs import program
 from seeds import seed
 
@@ -24,8 +24,7 @@ _SIZE = 0x4000
 
 @functools.cache
 def _simulation(config, cores, link_latency):
-    verilog = pod_to_verilog(config, cores=cores, link_latency=link_latency)
-    return Simulation(simulator="icarus", verilog=verilog, top="tpu_pod")
+    return Simulation(simulator="icarus", verilog=pod_verilog_of(config, cores, link_latency), top="tpu_pod")
 
 
 def ring_program(rng, size, count):

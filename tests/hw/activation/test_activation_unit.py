@@ -135,7 +135,7 @@ def results(rows, **changes):
     return {"rows": rows, "single": ones(rows), **changes}
 
 
-@pytest.mark.parametrize("table_lanes, grants", [(0, 1), (2, 0.6)])
+@pytest.mark.parametrize("table_lanes, grants", [(0, 1), *slow((2, 0.6))])
 def test_cycles_per_row_of_select(table_lanes, grants):
     """SELECT takes 2 cycles per row after a latency of 5 cycles. A row takes 6 cycles if its operand is the preceding result. A
     SELECT takes 4 more cycles after a SELECT, and 3 more after another operation. Each cycle without a buffer grant adds one
@@ -199,7 +199,7 @@ def test_cycles_per_row_of_multiply(features, table_lanes, grants):
     assert found == [cycles for _, cycles in cases]
 
 
-@pytest.mark.parametrize("grants", [1, 0.6])
+@pytest.mark.parametrize("grants", [1, *slow(0.6)])
 def test_cycles_per_vector_of_formats(grants):
     """Each output format sustains a vector a cycle. Windows of four rows take four cycles per vector. A binary32 result takes
     one more cycle."""

@@ -170,7 +170,7 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
 
 @pytest.mark.parametrize("size, width", [(4096, 32), *slow((8192, 64)), (8192, 256)])
 @pytest.mark.parametrize(
-    "asks, takes, always_ready", [*slow((1, 1, False), (0.3, 1, True), (1, 0.3, False)), (0.5, 0.5, False), (0.7, 0.5, True)]
+    "asks, takes, always_ready", [*slow((1, 1, False), (0.3, 1, True), (1, 0.3, False), (0.7, 0.5, True)), (0.5, 0.5, False)]
 )
 def test_random(size, width, asks, takes, always_ready):
     memory = BoardMemory(size=size, address_width=32, data_width=width, always_ready=always_ready)

@@ -14,6 +14,7 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.boards.ecp5_pll import pll_settings
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError
 from amaranth_tpu.sim.rtl.simulators import find_verilator
+from suites import slow
 
 SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16, **PLAIN)
 
@@ -59,7 +60,7 @@ def test_impossible():
         replace(board, baud=40_000_000).to_verilog(SMALL)
 
 
-@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("simulator", [*slow("icarus"), "verilator"])
 def test_verilog_has_no_warnings(simulator, tmp_path):
     """Neither Icarus Verilog nor Verilator warns about a board's Verilog."""
     (tmp_path / "top.v").write_text(verilog("ulx3s-25f"))

@@ -5,10 +5,10 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
-from amaranth_tpu.hw.verilog.export import pod_to_verilog
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import pod_verilog_of
 from core_programs import Case, Hazards, with_known_table
 from core_runs import FULL, TINY, image_of
 from seeds import seed
@@ -21,7 +21,7 @@ _MODEL = 0x2000
 def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_latency=0):
     """Runs the same random programs on all cores with different data, and compares them with machine models that start from the
     same function table."""
-    verilog, ring = pod_to_verilog(config, cores=size, link_latency=link_latency), MachineRing(config, [{}] * size)
+    verilog, ring = pod_verilog_of(config, size, link_latency), MachineRing(config, [{}] * size)
     if config.table_lanes:
         tabled = [with_known_table(verilog, machine) for machine in ring.machines]
         verilog = tabled[0]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,8 @@ from amaranth_tpu.hw.verilog.header import with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
-from core_runs import FEW_SIZES, MIXED, TINY
+from core_runs import FEW_SIZES, FULL, MIXED, TINY
 from suites import slow
-
-EVERYTHING = {"n": 4, "table_lanes": 2, "training": True, "ring": True, "transpose": True}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def verilog():
 
 @pytest.fixture(scope="module")
 def everything():
-    return verilog_of(Config(**EVERYTHING))
+    return verilog_of(FULL)
 
 
 @pytest.mark.slow
@@ -106,12 +105,12 @@ def test_yosys_accepts_the_verilog(n, request):
     run_yosys(script, {"design.v": text}, "done", timeout=300)
 
 
-def test_all_processes_are_clocked(verilog):
+def test_all_processes_are_clocked(everything):
     """All processes are clocked, because Icarus Verilog never runs an `always @*` whose inputs do not change. Initial values are
     in separate blocks."""
-    assert set(re.findall(r"\balways\w*[^\n;]*?\)", verilog)) == {"always @(posedge aclk)", "always @(posedge clk)"}
-    assert not re.search(r"^ *(output +)?(reg|wire|logic)\b.* = ", verilog, re.MULTILINE)
-    assert "  initial begin\n" in verilog
+    assert set(re.findall(r"\balways\w*[^\n;]*?\)", everything)) == {"always @(posedge aclk)", "always @(posedge clk)"}
+    assert not re.search(r"^ *(output +)?(reg|wire|logic)\b.* = ", everything, re.MULTILINE)
+    assert "  initial begin\n" in everything
 
 
 @pytest.mark.slow
@@ -132,11 +131,11 @@ def test_verilator_lint_of_the_largest(largest, tmp_path):
     assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
 
 
-def test_slang(verilog, tmp_path, capfd):
+def test_slang(everything, tmp_path, capfd):
     from pyslang import driver
 
     path = tmp_path / "tpu.v"
-    path.write_text(verilog)
+    path.write_text(everything)
     slang = driver.Driver()
     slang.addStandardArgs()
     assert slang.parseCommandLine(f"slang {path} --top tpu")
@@ -162,7 +161,7 @@ def written_by(python, seed):
         "import sys; from amaranth import tracer; from amaranth_tpu.hw.config import Config; "
         "from amaranth_tpu.hw.verilog.export import to_verilog; "
         "tracer.get_var_name = lambda depth=2, default='$nothing': default; "
-        f"sys.stdout.write(to_verilog(Config(**{EVERYTHING})))"
+        f"sys.stdout.write(to_verilog(Config(**{asdict(FULL)})))"
     )
     paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
     return subprocess.run(

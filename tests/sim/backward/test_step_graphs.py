@@ -17,6 +17,7 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from graphs import random_values
+from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import convolutions, run_steps, selections, with_function
 
@@ -64,7 +65,7 @@ def test_results_named_as_their_stage(rng):
     check(replace(graph, stages=(first, second, scale, dense, *rest), tensors=tensors), rng)
 
 
-@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
+@pytest.mark.parametrize("kind", ["plain", "pool", *slow("average"), "residual", *slow("shortcut")])
 def test_steps_with_table_functions(rng, kind):
     """A training step matches the golden model with a table function after each kind of stage. The gradients, multiplied by the
     derivative, are operands of windows and of tensors with inserted zeros."""

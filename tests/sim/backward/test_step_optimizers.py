@@ -11,6 +11,7 @@ from amaranth_tpu.sim.backward.step_program import with_rate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, run_steps
 
@@ -26,7 +27,7 @@ def check(graph, rng, optimizer, n=4, batch=6, dropout=None, steps=2):
 
 
 @pytest.mark.parametrize("n, batch", [(4, 7), (8, 12)])
-@pytest.mark.parametrize("decay", [0, 0.01])
+@pytest.mark.parametrize("decay", [*slow(0), 0.01])
 def test_adam(rng, n, batch, decay):
     check(chain(rng, (9, 2 * n + 3, n, 5)), rng, Adam(weight_decay=decay), n, batch)
 

@@ -18,6 +18,7 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler import compile, program_cache, search
 from graphs import check, random_graph
 from onnx_models import Builder, weights
+from suites import slow
 
 CORE = tpu.Config(n=4)
 
@@ -132,7 +133,7 @@ def test_changed_models_and_options_are_other_programs(path, tmp_path, folder, m
     assert len([*folder.iterdir()]) == 6
 
 
-@pytest.mark.parametrize("damage", ["truncated", "changed", "empty", "other program's", "folder"])
+@pytest.mark.parametrize("damage", ["truncated", "changed", *slow("empty", "other program's"), "folder"])
 def test_damaged_entry_is_compiled_again(path, folder, no_search, damage):
     program = compiled(path)
     (entry,) = folder.iterdir()

@@ -12,6 +12,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from graphs import check, random_values
 from onnx_models import Builder, check_graph, close, integers, reference, refused, weights
+from suites import slow
 
 pytest.importorskip("onnxruntime")
 CORE = Config(n=4)
@@ -38,7 +39,7 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
     return Graph("product", tensors, "x", "y", (*made, last))
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
 def test_products_give_the_golden_bits(rng, n):
     """Products of two tensors match the golden model bit for bit on the instruction-level model, with and without padding, and
     for results that underflow."""

@@ -53,7 +53,7 @@ def attended(b, rng, tensor, shares, values):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("batch", ["n", 2])
+@pytest.mark.parametrize("batch", ["n", *slow(2)])
 def test_vision_transformer(rng, tmp_path, place, batch):
     """Patches by a convolution, in one sequence with a class token, and positions; the result is the token's."""
     b = Builder([batch, 3, 6, 6], opset=17)

@@ -18,6 +18,7 @@ from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graphs import random_values
+from suites import slow
 from trainable_graphs import TABLES, random_trainable_graph
 
 pytest.importorskip("numba")
@@ -25,7 +26,7 @@ pytest.importorskip("numba")
 KINDS = ["normal", "small", "tiny", "large", "any", "zeros"]
 
 
-@pytest.fixture(scope="module", params=[1, 3])
+@pytest.fixture(scope="module", params=[*slow(1), 3])
 def compiled(request):
     return fastest_sums(request.param)
 

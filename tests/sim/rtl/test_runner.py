@@ -1,5 +1,6 @@
 """Tests of the simulation runner on a small stand-in for the core, covering builds, runs, caching and failures."""
 
+import concurrent.futures
 import multiprocessing
 import os
 import re
@@ -184,6 +185,23 @@ def test_parallel_builds_are_made_once(tmp_path):
     assert [path.name for path in Path(places[0]).parent.iterdir() if path.is_dir()] == [Path(places[0]).name]
 
 
+def test_library_is_compiled_once(tmp_path, monkeypatch):
+    """Two builds at the same time wait for one compilation of Verilator's run-time library, and both use it."""
+    libraries = []
+
+    def build_in(simulation, place, timeout, library=None):
+        libraries.append(library)
+        time.sleep(0.2)
+        (place / "verilated.o").write_text("compiled")
+
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    monkeypatch.setattr(runner.Simulation, "_build_in", build_in)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        places = [*pool.map(lambda text: core("verilator", text).build(), ["// one", "// two"])]
+    assert places[0] != places[1] and len(libraries) == 3 and libraries[0] is None
+    assert libraries[1] == libraries[2] and (libraries[1] / "verilated.o").read_text() == "compiled"
+
+
 def test_interrupted_build_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
     simulation = runner.Simulation(simulator="icarus", verilog=stand_in(CONFIG), top="tpu")
@@ -201,6 +219,7 @@ def test_lock_has_a_limit(tmp_path):
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_bad_verilog(tmp_path, monkeypatch, simulator):
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    monkeypatch.setattr(runner.Simulation, "_library", lambda *_: None)  # its compilation takes half a minute
     with pytest.raises(process.ToolError, match=f"build with {simulator} failed.*log: ") as caught:
         runner.Simulation(simulator=simulator, verilog="module tpu(input a); nonsense\nendmodule", top="tpu").build()
     assert "\n" not in str(caught.value)
