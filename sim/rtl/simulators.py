@@ -28,7 +28,7 @@ __all__ = [
 _MINIMUM_VERILATOR = (5, 36)
 #: Environment variable with the time limit of a build, in seconds.
 BUILD_LIMIT = "TPU_BUILD_SECONDS"
-_BUILD_SECONDS = 900
+_BUILD_SECONDS = 3600  # a guard against builds that hang: on a loaded machine a build takes half an hour
 
 
 def build_limit():
