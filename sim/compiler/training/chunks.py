@@ -15,7 +15,7 @@ _WAIT = 160  # cycles that the array waits for a job of earlier samples
 _LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
 
 
-def chunked(sums, n):
+def chunked(sums, n, begins_early=True):
     """Returns the sums in which each sum of samples is divided into parts: the last n samples, and chunks of 3 n samples before.
     Returns the same sums if samples have several positions, or if there are few samples."""
     plain = [one for one in sums if isinstance(one, MatrixSum)]
@@ -26,13 +26,16 @@ def chunked(sums, n):
         rows = one.shape.rows
         starts = [*range(0, rows - last, 3 * last), rows - last] if one.shape.form == "samples" and rows > last else [0]
         ends = [*starts[1:], rows]
-        parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)] if len(starts) > 1 else [one]
+        if one.shape.form == "samples":
+            parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)] if len(starts) > 1 else [one]
+        else:
+            parts.append(replace(one, early=max(0, one.shape.geometry.rows - last) // n if begins_early else 0))
     return parts
 
 
 def in_time(items, dependencies, config):
-    """Returns `(number of a sum, job)` pairs in an order in which the array waits little. The next job is always the one that can
-    start first. Of several such jobs, the first samples come first.
+    """Returns `(number of a sum, job, cycles that the array waits before it)` in an order in which the array waits little. The
+    next job is always the one that can start first. Of several such jobs, the first samples come first.
 
     Parameters
     ----------
@@ -50,8 +53,9 @@ def in_time(items, dependencies, config):
     while left:
         number = min((one for one in left if dependencies[one] <= ends.keys()), key=key)
         job, (one, _) = left[number].pop(0), items[number]
-        order.append((number, job))
-        clock = max([clock, *(ends[other] for other in dependencies[number])]) + _array_cycles(one, job, config)
+        start = max([clock, *(ends[other] for other in dependencies[number])])
+        order.append((number, job, start - clock))
+        clock = start + _array_cycles(one, job, config)
         if not left[number]:
             del left[number]
             ends[number] = clock + _LATENCY + _result_cycles(one, job, config)

@@ -8,8 +8,6 @@
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 """
 
-from dataclasses import replace
-
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..codegen.scheduling import completes, ordered
@@ -20,14 +18,13 @@ from .constants import Constants
 from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
 from .forms import NotMatrices
-from .jobs import SumCode, expand
 from .lowering import lower
-from .ordering import is_update, weaves, woven
+from .ordering import woven
 from .products import with_products_apart
 from .program import make_step_program
-from .ring import AllReduce, reduce_all
 from .sums import Expansion, MatrixSum
 from .tiling import plan_sum
+from .writing import JobWriter
 
 __all__ = ["compile_graph", "NotMatrices"]
 
@@ -60,15 +57,24 @@ def compile_graph(step, config, batch, cores=1):
     """
     _check(step, config, cores)
     lowered = lower(with_products_apart(step), config.n, batch)
-    emitter = _emitted(lowered, config, cores)
-    ops, best = without_dead_stores(emitter.ops, lowered, config), None
+    best = None
+    for begins_early in (True, False):
+        emitter, has_begun = _emitted(lowered, config, cores, begins_early)
+        best = _fastest(without_dead_stores(emitter.ops, lowered, config), config, cores, best)
+        if not has_begun:
+            break
+    if best is None:
+        raise CompileError("no order of the instructions of this step comes to its end")
+    return make_step_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
+
+
+def _fastest(ops, config, cores, best):
+    """Returns the fastest order of instructions and its timeline, or `best` if that is not slower."""
     ideal = simulate(ops, config, ideal=True, cores=cores)
     for order in (ops, *(ordered(ops, ideal, eager, late) for eager, late in _ORDERS[: max(1, _SIMULATED // len(ops))])):
         timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[1].cycles, cores=cores)
         best = (order, timeline) if timeline else best
-    if best is None:
-        raise CompileError("no order of the instructions of this step comes to its end")
-    return make_step_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
+    return best
 
 
 def _check(step, config, cores):
@@ -79,8 +85,9 @@ def _check(step, config, cores):
     check_ring(config, cores)
 
 
-def _emitted(lowered, config, cores):
-    """Returns the emitter with all instructions of a step."""
+def _emitted(lowered, config, cores, begins_early):
+    """Returns the emitter with all instructions of a step, and True if sums of a gradient begin before those of the last samples
+    are known. They do only if `begins_early`."""
     sums = [one for one in lowered.sums if isinstance(one, MatrixSum)]
     functions = {result.function.key: result.function for one in sums for result in one.results if result.function.is_table}
     numbers = {
@@ -93,31 +100,11 @@ def _emitted(lowered, config, cores):
     upper = expands or any(one.start is not None and not one.start.wide for one in sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
-    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n)
-    numbers, plans, begun = {id(one): number for number, one in enumerate(split)}, {}, {}
-    divides = not weaves(split)
-
-    def jobs(run):
-        """Returns the jobs of a run, whose sums all have the same jobs."""
-        nonlocal divides
-        if divides and is_update(run):
-            divides = emitter.divide()
-        if not isinstance(run[0], MatrixSum):
-            return [None]
-        made = [plan_sum(one, emitter) for one in run]
-        plan = replace(made[0], rows=min(one.rows for one in made), columns=min(one.columns for one in made))
-        plans.update({id(one): plan for one in run})
-        return [*plan.jobs(run[0])]
-
-    for one, job in woven(split, jobs, config):
-        emitter.stage = numbers[id(one)]
-        if isinstance(one, MatrixSum):
-            steps = begun.pop((id(one), job), None) or SumCode(emitter, one, plans[id(one)]).steps(*job)
-            if next(steps, True) is None:
-                begun[id(one), job] = steps
-        else:
-            {Expansion: expand, AllReduce: reduce_all}[type(one)](emitter, one)
-    return emitter
+    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, begins_early)
+    writer = JobWriter(emitter, split)
+    for one, job in woven(split, writer, config):
+        writer.write(one, job)
+    return emitter, writer.has_held
 
 
 def _split(one, emitter):

@@ -92,9 +92,16 @@ class MatrixEmitter(TileEmitter):
         rows = self.sums.size // _HELD
         self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
 
-    def sums_of(self, sums):
+    def hold(self, rows):
+        """Divides the rows for sums: the first `rows` rows are for jobs that begin early. :meth:`release` undoes this."""
+        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
+
+    def release(self):
+        self._held, self.sums = None, Ring(0, self.sums.base + self.sums.size)
+
+    def sums_of(self, sums, early=False):
         """Returns the rows of the accumulators for a :class:`.MatrixSum`."""
-        return self._held if self._held and sums.steps > 1 else self.sums
+        return self._held if self._held and (early or sums.steps > 1) else self.sums
 
     def _begin(self):
         """Loads the zeros that stay on the chip: a row, and bias rows."""

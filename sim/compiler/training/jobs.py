@@ -17,22 +17,27 @@ class SumCode:
     emitter : MatrixEmitter
     sums : MatrixSum
     plan : SumPlan
+    early : bool
+        True: the first step ends before the gradients of the last samples are read.
     """
 
-    def __init__(self, emitter, sums, plan):
+    def __init__(self, emitter, sums, plan, early=False):
         self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
-        self.geometry = sums.shape.geometry
+        self.geometry, self.early = sums.shape.geometry, early
 
     def steps(self, row, rows, column, columns):
         """Emits the instructions of one job, which computes these rows and column tiles. Yields between its steps."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
-        self.acc = self.emitter.sums_of(self.sums).take(rows * columns)
+        self.acc = self.emitter.sums_of(self.sums, self.early).take(rows * columns)
         self.started, self.biases = False, self._biases()
         for number, phase in enumerate(self.sums.phases):
             if number and self.sums.phases[number - 1].results:
                 yield
             for product in phase.products:
-                {"matrix": self._matrix, "diagonal": self._diagonal, "total": self._total}[product.kind](product)
+                if product.kind == "matrix":
+                    yield from self._matrix(product)
+                else:
+                    {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
             if phase.results and not self.started:
                 self._nothing()
             self._write(phase.results)
@@ -101,15 +106,21 @@ class SumCode:
             places, tiles = places[together:], tiles[together:]
 
     def _matrix(self, product):
-        """Adds a product of matrices."""
+        """Adds a product of matrices. If the job is early, yields after the first operands, and before the inputs of the last
+        samples."""
         emitter, period = self.emitter, self.geometry.period
         samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
         size = period if product.own else self.rows
         step = max(1, self.plan.piece // self.rows)
-        begun = self.started
-        for first in range(0, product.inputs, step):
-            inputs = range(first, min(first + step, product.inputs))
+        begun, early = self.started, self.sums.early if product.turned and not product.own else 0
+        starts = [*range(0, early, step), *range(early, product.inputs, step)]
+        for first, end in zip(starts, [*starts[1:], product.inputs]):
+            if self.early and first == early:
+                yield
+            inputs = range(first, end)
             operands = self._operands(product, inputs)
+            if self.early and not first:
+                yield
             for row in samples:
                 self.started = begun or first > 0
                 places, loops = self._places(product, operands, row, size, inputs)

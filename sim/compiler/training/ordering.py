@@ -15,6 +15,7 @@ __all__ = ["in_turns", "is_update", "runs_of", "weaves", "woven"]
 
 _WINDOW = 32  # sums among which the next one is chosen
 _IN_FLIGHT = 3  # jobs of updates in flight
+_WORTH = 300  # cycles that the array waits, from which updates begin early
 _LAG = 4  # sums from a sum to its reader, if possible
 
 
@@ -76,22 +77,21 @@ def weaves(sums):
     return not any(_table(one) or one.steps > 1 for one in updates)
 
 
-def woven(sums, jobs, config):
+def woven(sums, writer, config):
     """Yields `(sum, job)` in the order in which the jobs of a step are emitted, once for each step of the job.
 
     Parameters
     ----------
     sums : list of MatrixSum, Expansion or AllReduce
-    jobs : callable
-        Returns the list of the jobs of a run.
+    writer : JobWriter
+        Plans the jobs of a run.
     config : Config
     """
     runs = runs_of(sums)
     updates = _last_layers_first([run for run in runs if is_update(run)])
-    main = _main([one for run in runs if not is_update(run) for one in run], jobs, config)
-    left = Counter(id(one) for one, _ in main)
-    depth, items, begun, done = max((len(_steps(run)) for run in updates), default=0), [], 0, set()
-    ways, early = min(depth, _IN_FLIGHT), weaves(sums)
+    main = _main([one for run in runs if not is_update(run) for one in run], writer.jobs, config)
+    left = Counter(id(one) for one, _, _ in main)
+    pipeline, weaving, done = _Pipeline(updates), weaves(sums), set()
     dependencies = dict(zip(map(id, sums), _dependencies(sums)))
     numbers = {id(one): number for number, one in enumerate(sums)}
 
@@ -99,18 +99,22 @@ def woven(sums, jobs, config):
         own = {numbers[id(one)] for one in run}
         return all(read | before <= done | own for read, before in (dependencies[id(one)] for one in run))
 
-    def advanced(steps):
-        """Yields the jobs of the next steps of the pipeline."""
-        nonlocal begun
-        share = -(-depth // max(ways, 1))
-        for _ in range(steps):
-            for first, place in product(range(share), range(ways)):
-                if 0 <= begun - place < len(items):
-                    run, job = items[begun - place]
-                    yield from ((one, job) for one in _steps(run)[first + place * share :][:1])
-            begun += 1
+    def early():
+        """Returns the largest update of which all operands but the last samples' gradients are computed. Else returns None."""
+        last = max(one.span[0] for one, *_ in main if one.span)
+        missing = {numbers[id(one)] for one, *_ in main if one.span and one.span[0] == last}
+        ready = [run for run in updates if _may_begin(run) and set.union(*dependencies[id(run[0])]) <= done | missing]
+        return max(ready, key=lambda run: run[0].shape.size, default=None)
 
-    for one, job in main:
+    before, gap = _longest_wait(main) if weaving else (None, None)
+    held = []
+    for number, (one, job, _) in enumerate(main):
+        if number == before and not pipeline.items and (run := early()):
+            held = [(run[0], job) for job in writer.hold(run, main[gap][2], [(one, job) for one, job, _ in main[number:]])]
+            yield from held[:1]
+        if number == gap:
+            yield from held[:1]
+            yield from (item for item in held[1:] for _ in range(2))
         yield from repeat((one, job), getattr(one, "steps", 1))
         left[id(one)] -= 1
         if left[id(one)]:
@@ -118,25 +122,81 @@ def woven(sums, jobs, config):
         done.add(numbers[id(one)])
         ready = []
         for run in updates:
-            if early and is_ready(run):
+            if weaving and is_ready(run):
                 ready.append(run)
                 done |= {numbers[id(one)] for one in run if len(run) == 1}  # its jobs precede those of the next runs
-        items += [(run, job) for run in ready for job in jobs(run)]
+        pipeline.items += [(run, job) for run in ready for job in writer.jobs(run)]
         updates = [run for run in updates if run not in ready]
-        steps = (len(items) - begun) // len(+left + Counter([None]))
-        while steps and begun + steps < len(items) and items[begun + steps][0] is items[begun + steps - 1][0]:
-            steps += 1  # jobs of a sum share transposed operands
-        yield from advanced(steps)
-    items += [(run, job) for run in updates for job in jobs(run)]
-    yield from advanced(len(items) - begun + depth)
+        yield from pipeline.advanced(pipeline.steps(len(+left + Counter([None]))))
+    pipeline.items += [(run, job) for run in updates for job in writer.jobs(run)]
+    yield from pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth)
+
+
+class _Pipeline:
+    """Jobs of updates, of which several are in flight.
+
+    Parameters
+    ----------
+    updates : list of list of MatrixSum or AllReduce
+        All runs of updates.
+
+    Members
+    -------
+    items : list of (run, job)
+    begun : int
+        Number of items that have begun.
+    """
+
+    def __init__(self, updates):
+        self.depth = max((len(_steps(run)) for run in updates), default=0)
+        self.ways = min(self.depth, _IN_FLIGHT)
+        self.items, self.begun = [], 0
+
+    def steps(self, parts):
+        """Returns one of `parts` parts of the steps that are left."""
+        count, items = (len(self.items) - self.begun) // parts, self.items[self.begun :]
+        while count and count < len(items) and items[count][0] is items[count - 1][0]:
+            count += 1  # jobs of a sum share transposed operands
+        return count
+
+    def advanced(self, steps):
+        """Yields `(sum, job)` of the next steps."""
+        share = -(-self.depth // max(self.ways, 1))
+        for _ in range(steps):
+            for first, place in product(range(share), range(self.ways)):
+                if 0 <= self.begun - place < len(self.items):
+                    run, job = self.items[self.begun - place]
+                    yield from ((one, job) for one in _steps(run)[first + place * share :][:1])
+            self.begun += 1
+
+
+def _may_begin(run):
+    """Returns True if an update begins with sums over samples, of which the last chunk is apart."""
+    one = run[0]
+    if not isinstance(one, MatrixSum) or not one.early or one.start:
+        return False
+    first = one.products[0]
+    return first.kind == "matrix" and first.turned and not first.own
+
+
+def _longest_wait(main):
+    """Returns the place of the Softmax for which the array waits longest, and the place of the job that waits. Returns (None,
+    None) if the wait is short."""
+    gap = max(range(len(main)), key=lambda number: main[number][2], default=None)
+    if gap is None or main[gap][2] < _WORTH:
+        return None, None
+    found = [number for number in range(gap) if any(result.softmax for result in getattr(main[number][0], "results", ()))]
+    return (found[-1], gap) if found else (None, None)
 
 
 def _main(sums, jobs, config):
-    """Returns the jobs of the sums of samples, `(sum, job)`, in order."""
+    """Returns the jobs of the sums of samples, `(sum, job, cycles that the array waits before it)`, in order."""
     if not any(getattr(one, "span", None) for one in sums):
-        return [(one, job) for one in in_turns(sums) for job in jobs([one])]
+        return [(one, job, 0) for one in in_turns(sums) for job in jobs([one])]
     dependencies = [read | before for read, before in _dependencies(sums)]
-    return [(sums[number], job) for number, job in in_time([(one, jobs([one])) for one in sums], dependencies, config)]
+    return [
+        (sums[number], job, wait) for number, job, wait in in_time([(one, jobs([one])) for one in sums], dependencies, config)
+    ]
 
 
 def _last_layers_first(updates):

@@ -86,6 +86,8 @@ class MatrixSum:
         Has the rows and channels of the sums.
     span : (int, int) or None
         First row, and number of rows, of a part of the sums. None: all rows.
+    early : int
+        Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
     """
 
     name: str
@@ -93,6 +95,7 @@ class MatrixSum:
     phases: list
     shape: Matrix
     span: tuple | None = None
+    early: int = 0
 
     @property
     def rows(self):

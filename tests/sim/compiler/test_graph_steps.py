@@ -62,7 +62,7 @@ def test_chunks_of_the_batch_save_cycles(rng, monkeypatch):
     """The Softmax of a chunk overlaps with products of the next chunk."""
     step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
     together = compile_graph(step, Config(n=4, training=True), 21)
-    monkeypatch.setattr(compile_module, "chunked", lambda sums, n: sums)
+    monkeypatch.setattr(compile_module, "chunked", lambda sums, *_: sums)
     apart = compile_graph(step, Config(n=4, training=True), 21)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     assert together.useful_macs == apart.useful_macs
@@ -159,7 +159,7 @@ def test_products_overwrite_operands_that_are_read_once(rng):
     products = [op.fields for op in program.ops if op.opcode is Opcode.MULTIPLY]
     assert products and all(fields["operand"] == fields["buffer"] for fields in products)
     loaded = {op.fields["offset"] for op in program.ops if op.opcode is Opcode.LOAD and op.fields["region"] is Region.SCRATCH}
-    size, matrices = program.config.vector_bytes, program.lowered.matrices.values()
+    size, matrices = program.config.vector_bytes, program.memory.matrices.values()
     for matrix in matrices:
         if matrix.name.endswith((", square", ", root", ", root beyond", ", step")):
             assert not loaded & {(matrix.vector + row) * size for row in range(matrix.size)}, matrix.name
@@ -173,3 +173,15 @@ def test_updates_of_several_steps_overlap(rng, monkeypatch):
     apart = compile_graph(step, Config(n=8, training=True), 8)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     run_on_model(together, Adam(), rng, steps=2)
+
+
+def test_gradients_of_early_samples_are_summed_during_the_last_softmax(rng, monkeypatch):
+    """Sums of a gradient begin with the samples before the last chunk, and stay in the accumulators until its gradients are
+    known."""
+    step = make_step(dense_network(rng, (200, 32, 10)), Sgd())
+    early = compile_graph(step, Config(n=8, training=True), 40)
+    run_on_model(early, Sgd(), rng, steps=2)
+    monkeypatch.setattr(ordering, "_WORTH", 10**6)
+    late = compile_graph(step, Config(n=8, training=True), 40)
+    assert early.predicted_cycles < late.predicted_cycles
+    assert sum(op.unit == STORE for op in early.ops) == sum(op.unit == STORE for op in late.ops)

@@ -1,0 +1,71 @@
+"""Writing of jobs: the plans of sums, and jobs whose instructions are emitted in several steps."""
+
+from dataclasses import replace
+
+from .jobs import SumCode, expand
+from .ordering import is_update, weaves
+from .ring import AllReduce, reduce_all
+from .sums import Expansion, MatrixSum
+from .tiling import plan_sum
+
+__all__ = ["JobWriter"]
+
+
+class JobWriter:
+    """Emits jobs in an order that :func:`sim.compiler.training.ordering.woven` decides.
+
+    Parameters
+    ----------
+    emitter : MatrixEmitter
+    sums : list of MatrixSum, Expansion or AllReduce
+
+    Members
+    -------
+    has_held : bool
+        True if jobs have begun early.
+    """
+
+    def __init__(self, emitter, sums):
+        self.emitter, self.divides = emitter, not weaves(sums)
+        self.numbers = {id(one): number for number, one in enumerate(sums)}
+        self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
+
+    def jobs(self, run):
+        """Returns the jobs of a run, whose sums all have the same jobs."""
+        if self.divides and is_update(run):
+            self.emitter.divide()
+            self.divides = False
+        if not isinstance(run[0], MatrixSum):
+            return [None]
+        if id(run[0]) not in self.plans:
+            made = [plan_sum(one, self.emitter) for one in run]
+            plan = replace(made[0], rows=min(one.rows for one in made), columns=min(one.columns for one in made))
+            self.plans.update({id(one): plan for one in run})
+        return [*self.plans[id(run[0])].jobs(run[0])]
+
+    def hold(self, run, cycles, left):
+        """Returns the jobs of an update that begin before the gradients of the last samples are known, while the array would
+        wait for `cycles` cycles. Their sums stay in accumulators. The jobs that are `left`, `(sum, job)`, need other ones."""
+        (one, *_), jobs = run, self.jobs(run)
+        size = max(rows * columns for _, rows, _, columns in jobs)
+        needed = max(2 * self.emitter.n, *(rows * columns for _, (_, rows, _, columns) in left))
+        count = min(len(jobs) - 1, (self.emitter.sums.size - needed) // size, -(-cycles // (one.early * size)))
+        if count > 0:
+            self.emitter.hold(count * size)
+            self.has_held, self.early = True, {(id(one), job) for job in jobs[:count]}
+        return jobs[: max(count, 0)]
+
+    def write(self, one, job):
+        """Emits the next step of a job."""
+        key = id(one), job
+        self.emitter.stage = self.numbers[id(one)]
+        if not isinstance(one, MatrixSum):
+            {Expansion: expand, AllReduce: reduce_all}[type(one)](self.emitter, one)
+            return
+        steps = self.begun.pop(key, None) or SumCode(self.emitter, one, self.plans[id(one)], key in self.early).steps(*job)
+        if next(steps, True) is None:
+            self.begun[key] = steps
+        elif key in self.early:
+            self.early.remove(key)
+            if not self.early:
+                self.emitter.release()
