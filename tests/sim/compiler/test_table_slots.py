@@ -7,7 +7,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.codegen.instructions import Ring
-from amaranth_tpu.sim.compiler.image import encoded
+from amaranth_tpu.sim.compiler.image import assembled
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.isa_model import Machine
@@ -18,6 +18,9 @@ from graphs import check, random_values
 CONFIG = Config(n=8, unified_buffer_depth=256)
 BINADE = 256 // CONFIG.n  # vectors for one sign
 FUNCTIONS = [Function("gelu"), Function("inverse_root"), Function("reciprocal"), Function("leaky_relu"), Function("tanh")]
+
+#: Parts of a program that does not compute a network.
+NOTHING = {"batch": 1, "useful_macs": 0, "tensors": {}, "memory": None}
 
 
 def loads(sequence, sums):
@@ -31,8 +34,7 @@ def loads(sequence, sums):
         begin = len(emitter.ops)
         emitter.put_table(number, tables[number], int(firsts[number]), Ring(0, 48))
         new = [op.fields for op in emitter.ops[begin:] if op.opcode is Opcode.LOAD_TABLE]
-        size = (len(emitter.ops) - begin + 1) * CONFIG.instruction_bytes
-        machine.regions[Region.MODEL] = b"".join(encoded(emitter.ops[begin:], CONFIG, size)) + model
+        machine.regions[Region.MODEL] = assembled(emitter.ops[begin:], 0, model, {}, CONFIG, **NOTHING).model
         machine.run()
         assert (lookup(sums, machine.table) == lookup(sums, tables[number])).all()
         loaded.append(sum(fields["rows"] for fields in new))
