@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from math import log2
+from math import log2, sqrt
 
 from .place_and_route import design_name
 
@@ -15,8 +15,11 @@ FAMILY = "ecp5"
 _LUT, _CLOCK_TO_Q = 0.24, 0.53
 _INTO_CARRY, _ALONG_CARRY, _OUT_OF_CARRY, _THROUGH_SUM = 0.45, 0.08, 0.45, 0.45
 _RAM, _RAM_REGISTER, _PRODUCT, _PRODUCT_REGISTER = 5.73, 0.57, 3.93, 0.61
-#: An estimate of a wire in ns: for one reader, and more for each doubling of the readers. Carries have wires of their own.
-_WIRE, _WIRE_PER_DOUBLING = 0.6, 0.15
+#: An estimate of a wire in ns: for one reader, and more for each doubling of the readers. Carries have wires of their own. The
+#: constants fit the wires on the longest paths of a routed `ulx3s-25f`.
+_WIRE, _WIRE_PER_DOUBLING = 0.7, 0.1
+#: More for a wire between two blocks, in ns, in a design of `_CELLS` cells. It grows with the side of the placed design.
+_BETWEEN_BLOCKS, _CELLS = 0.4, 17_000
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,22 @@ class _Netlist:
     arcs : list of _Arc
     captures : list of (cell, net)
         Nets that end in a register.
+    readers, drivers : dict
+        {net: number of cells that read it}, {net: cell that drives it}.
     """
 
     def __init__(self, module):
         self.launches, self.arcs, self.captures = [], [], []
-        self.readers = Counter()
+        self.readers, self.drivers = Counter(), {}
         for name, cell in module["cells"].items():
             inputs, outputs = defaultdict(list), defaultdict(list)
             for port, bits in cell["connections"].items():
                 nets = list(filter(_is_net, bits))
-                (outputs if cell["port_directions"][port] == "output" else inputs)[port] += nets
-                if cell["port_directions"][port] != "output":
+                if cell["port_directions"][port] == "output":
+                    outputs[port] += nets
+                    self.drivers.update(dict.fromkeys(nets, name))
+                else:
+                    inputs[port] += nets
                     self.readers.update(nets)
             add = getattr(self, f"_add_{cell['type'].lower()}", None)
             if add:
@@ -135,7 +143,8 @@ def _in_order(arcs):
 
 
 def _arrivals(netlist, block_of, wire):
-    """Returns {net: {block: _Arrival}}: the latest arrival from the registers of each block. `wire` maps a net to its delay."""
+    """Returns {net: {block: _Arrival}}: the latest arrival from the registers of each block. `wire` maps a net and a
+    cell that reads it to the delay between them."""
     arrivals = defaultdict(dict)
 
     def arrive(net, block, arrival):
@@ -146,7 +155,7 @@ def _arrivals(netlist, block_of, wire):
     for cell, net, delay in netlist.launches:
         arrive(net, block_of(cell), _Arrival(delay, None, cell))
     for arc in _in_order(netlist.arcs):
-        delay = arc.delay + (0 if arc.carried else wire(arc.source))
+        delay = arc.delay + (0 if arc.carried else wire(arc.source, arc.cell))
         for block, before in arrivals[arc.source].items():
             arrive(arc.sink, block, _Arrival(before.time + delay, arc, before.register))
     return arrivals
@@ -164,7 +173,8 @@ def _steps(arrivals, net, block):
 def worst_paths(module, layout, *, most=10):
     """Returns the slowest path between registers for each pair of a first and a last block, the slowest pair first.
 
-    The delays of cells are nextpnr's. A wire's delay is an estimate from its number of readers. Clock skew and setup are ignored.
+    The delays of cells are nextpnr's. A wire's delay is an estimate from its number of readers; it
+    is longer between two blocks. Clock skew and setup are ignored.
 
     Parameters
     ----------
@@ -182,15 +192,19 @@ def worst_paths(module, layout, *, most=10):
     """
     netlist = _Netlist(module)
 
-    def wire(net):
-        return _WIRE + _WIRE_PER_DOUBLING * log2(netlist.readers[net])
+    blocks = {name: layout.block_of(name) for name in module["cells"]}
+    border = _BETWEEN_BLOCKS * sqrt(len(blocks) / _CELLS)
+
+    def wire(net, reader):
+        inside = net not in netlist.drivers or blocks[netlist.drivers[net]] == blocks[reader]
+        return _WIRE + _WIRE_PER_DOUBLING * log2(netlist.readers[net]) + (0 if inside else border)
 
     types = {name: cell["type"] for name, cell in module["cells"].items()}
     arrivals, worst = _arrivals(netlist, layout.block_of, wire), {}
     for cell, net in netlist.captures:
         end = layout.block_of(cell)
         for block, arrival in arrivals[net].items():
-            time = arrival.time + wire(net)
+            time = arrival.time + wire(net, cell)
             if (block, end) not in worst or worst[block, end][0] < time:
                 worst[block, end] = time, cell, net
     slowest = sorted(worst.items(), key=lambda entry: -entry[1][0])[:most]
