@@ -82,11 +82,11 @@ class MatrixEmitter(TileEmitter):
         self._readers, self._held = constants.lowered.readers, None
         self._begin()
 
-    def divide(self):
-        """Divides the memories for updates of several steps: half of the unified buffer is for their results, and sums that are
-        needed for several steps have their own rows."""
+    def divide(self, needed):
+        """Divides the memories for updates of several steps: half of the unified buffer is for their results, or less if operands
+        need `needed` rows. Sums that are needed for several steps have their own rows."""
         depth, base = self.config.unified_buffer_depth, self.operands.ring.base
-        size = (depth - base) // 2
+        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - needed))
         self.operands = Store(base, depth - base - size, self.kept)
         self.results = self.passing = Store(depth - size, size, self.kept)
         rows = self.sums.size // _HELD

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from ..program import CompileError
 
-__all__ = ["SumPlan", "plan_sum"]
+__all__ = ["LEAST_ROWS", "SumPlan", "plan_sum"]
 
-_LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
+LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
 _DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
@@ -73,7 +73,7 @@ def plan_sum(sums, emitter):
     most_rows = len(sums.rows)
     counts = range(-(-most_rows // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
-    while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(_LEAST_ROWS, unit):
+    while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     parts = -(-most_rows // rows)
     rows = -(-most_rows // (parts * unit)) * unit

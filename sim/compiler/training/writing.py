@@ -6,7 +6,7 @@ from .jobs import SumCode, expand
 from .ordering import is_update, weaves
 from .ring import AllReduce, reduce_all
 from .sums import Expansion, MatrixSum
-from .tiling import plan_sum
+from .tiling import LEAST_ROWS, plan_sum
 
 __all__ = ["JobWriter"]
 
@@ -28,12 +28,15 @@ class JobWriter:
     def __init__(self, emitter, sums):
         self.emitter, self.divides = emitter, not weaves(sums)
         self.numbers = {id(one): number for number, one in enumerate(sums)}
+        updates = [one for one in sums if isinstance(one, MatrixSum) and one.shape.form != "samples"]
+        tiles = max((product.inputs for one in updates for product in one.products), default=0)
+        self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
 
     def jobs(self, run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
         if self.divides and is_update(run):
-            self.emitter.divide()
+            self.emitter.divide(self.rows)
             self.divides = False
         if not isinstance(run[0], MatrixSum):
             return [None]
