@@ -36,7 +36,7 @@ def check_silence(rng, programs, latency, config=DEEP):
 def test_timeout_covers_latency_of_a_row_and_of_syncs(rng):
     row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
     way = [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.array_lead
-    line = [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25
+    line = [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 30
     check_silence(rng, [way, line], 1)
 
 
