@@ -18,6 +18,7 @@ from .chunks import Chunk, ChunkCode, kept_vectors
 from .flattening import Mover
 from .gradients import GradientCode
 from .memory import StepMemory, blocks_of, trained_terms
+from .pacing import Pace
 from .sharded_planes import ShardedPlanes
 from .sharing import GATHERED_TOGETHER, Gatherer, bucket_rows
 from .step_emitter import Constants, StepEmitter
@@ -46,6 +47,10 @@ class StepCandidate:
         Divide the updates of weights among the cores of a ring; see :class:`sim.backward.memory.StepMemory`.
     resident : bool
         Keep all transposed gradients in the unified buffer, even if updates must then be computed in smaller blocks.
+    paces : (Pace, Pace)
+        How the spatial stages overlap, in the forward pass and in the backward pass.
+    only : bool or None
+        None: emit the whole step. Otherwise emit only the spatial stages, of the backward pass if True.
 
     Members
     -------
@@ -59,7 +64,8 @@ class StepCandidate:
         If the configuration is too small for this candidate.
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False):
+    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False, paces=(Pace(), Pace()), only=None):
+        self.paces = paces
         self.resident, self.lowered, self.training, self.optimizer = resident, lowered, lowered.training, optimizer
         self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, masked, sharded)
@@ -89,14 +95,21 @@ class StepCandidate:
         self._enter_stages()
         if memory.sharded:
             self.emitter.images = Gatherer(self.emitter, self._shared, self.gathered)
+        if only is None:
+            self._emit()
+        else:
+            self._spatial(only)
+
+    def _emit(self):
+        """Emits the whole step, phase by phase."""
         self._spatial(False)
         mover = self._mover()
-        for name in lowered.flattened:
+        for name in self.lowered.flattened:
             mover.flatten(name)
         self._forward_and_back()
         self._load_factors()
         self._flat_gradients()
-        for name in lowered.returned:
+        for name in self.lowered.returned:
             mover.put_back(name)
         self._spatial(True)
         self._spatial_gradients()
@@ -144,8 +157,11 @@ class StepCandidate:
             return
         batched, first = self.lowered.batched(self.batch), self.constant_rows
         config = replace(self.config, bias_depth=2 * self.emitter.zero_rows)
-        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, config.accumulator_depth, True)
+        pace = self.paces[backward]
+        depth = config.accumulator_depth // pace.share
+        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, depth, True)
         for index, run in enumerate(runs):
+            run = replace(run, apart=pace.apart)
             Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
 
     def _mover(self):

@@ -28,6 +28,7 @@ from .cropping import cropped
 from .graph_program import compile_step_graph
 from .lowering import check_masks, lowered
 from .memory import Masked
+from .pacing import FEW, Pace, fastest_paces
 from .refusals import check_compilable
 from .reverse_graph import reverse_graph
 from .step_program import factor, useful_macs
@@ -89,11 +90,12 @@ def _fastest(made, optimizer, config, batch, masked, sharded):
     divisions = [
         (starts, resident) for resident in ((True, False) if cores > 1 else (False,)) for starts in chunk_starts(config, batch)
     ]
+    paces = _paces(made, optimizer, config, batch, masked, sharded)
     for starts, resident in divisions:
         if best and cores > 1 and not resident:
             break
         try:
-            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded, resident)
+            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded, resident, paces)
         except NothingFits as error:
             fault = error
             continue
@@ -131,6 +133,19 @@ def _program(candidate, order, timeline):
 def _factor_tile(n, value):
     """Returns the bytes of a factor of the optimizer, as a multiple of the identity."""
     return (np.eye(n) * np.float32(value)).astype(np.float32).astype(bfloat16).tobytes()
+
+
+def _paces(made, optimizer, config, batch, masked, sharded):
+    """Returns the fastest way in which the spatial stages of a step overlap, forward and backward."""
+    if not made.stages:
+        return Pace(), Pace()
+    few = min(batch, FEW)
+
+    def emitted(backward, pace):
+        paces = (pace, pace)
+        return StepCandidate(made, optimizer, config, few, (0, few), masked, sharded, paces=paces, only=backward).emitter.ops
+
+    return fastest_paces(emitted, config, made.cores)
 
 
 def _check_functions(graph, config):

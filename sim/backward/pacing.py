@@ -1,0 +1,56 @@
+"""How the spatial stages of a training step overlap: the fastest of several ways, by the timing model and a few samples."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..compiler.codegen.scheduling import ordered
+from ..compiler.tiling.overlap import APART, FAR_APART
+from ..compiler.tiling.stage_tiling import NothingFits
+from ..compiler.timing.model import simulate
+
+__all__ = ["FEW", "Pace", "fastest_paces"]
+
+FEW = 8  # samples of the comparison
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How spatial stages overlap.
+
+    Parameters
+    ----------
+    apart : float
+        Lead of a stage over its readers; see :func:`sim.compiler.tiling.overlap.take_turns`.
+    share : int
+        Each stage may use 1 / `share` of the accumulators. With smaller jobs, later stages begin earlier.
+    """
+
+    apart: float = APART
+    share: int = 1
+
+
+_PACES = (Pace(), Pace(FAR_APART), Pace(APART, 2), Pace(FAR_APART, 2))
+
+
+def fastest_paces(emitted, config, cores):
+    """Returns the fastest :class:`Pace` of the forward pass and of the backward pass. Both are the default if the first does not
+    fit the core.
+
+    Parameters
+    ----------
+    emitted : callable
+        Returns the instructions of one pass alone, for a few samples: `emitted(backward, pace)`. Raises NothingFits.
+    """
+
+    def cycles(backward, pace):
+        ops = emitted(backward, pace)
+        return simulate(ordered(ops, simulate(ops, config, ideal=True, cores=cores), 1), config, cores=cores).cycles
+
+    paces = []
+    for backward in (False, True):
+        tried = []
+        for pace in _PACES:
+            with suppress(NothingFits):
+                tried.append((cycles(backward, pace), len(tried), pace))
+        paces.append(min(tried)[-1] if tried else Pace())
+    return tuple(paces)
