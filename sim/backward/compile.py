@@ -28,7 +28,7 @@ from .cropping import cropped
 from .graph_program import compile_step_graph
 from .lowering import check_masks, lowered
 from .memory import Masked
-from .pacing import FEW, Pace, fastest_paces
+from .pacing import FEW, fastest_paces
 from .refusals import check_compilable
 from .reverse_graph import reverse_graph
 from .step_program import factor, useful_macs
@@ -137,15 +137,14 @@ def _factor_tile(n, value):
 
 def _paces(made, optimizer, config, batch, masked, sharded):
     """Returns the fastest way in which the spatial stages of a step overlap, forward and backward."""
-    if not made.stages:
-        return Pace(), Pace()
     few = min(batch, FEW)
 
     def emitted(backward, pace):
         paces = (pace, pace)
         return StepCandidate(made, optimizer, config, few, (0, few), masked, sharded, paces=paces, only=backward).emitter.ops
 
-    return fastest_paces(emitted, config, made.cores)
+    backward = sum(one[2] for one in made.stages)
+    return fastest_paces((len(made.stages) - backward, backward), emitted, config, made.cores)
 
 
 def _check_functions(graph, config):

@@ -32,12 +32,14 @@ class Pace:
 _PACES = (Pace(), Pace(FAR_APART), Pace(APART, 2), Pace(FAR_APART, 2))
 
 
-def fastest_paces(emitted, config, cores):
-    """Returns the fastest :class:`Pace` of the forward pass and of the backward pass. Both are the default if the first does not
-    fit the core.
+def fastest_paces(stages, emitted, config, cores):
+    """Returns the fastest :class:`Pace` of the forward pass and of the backward pass. Passes of one stage, and passes that do not
+    fit the core, have the default.
 
     Parameters
     ----------
+    stages : (int, int)
+        Number of spatial stages of the two passes.
     emitted : callable
         Returns the instructions of one pass alone, for a few samples: `emitted(backward, pace)`. Raises NothingFits.
     """
@@ -49,7 +51,7 @@ def fastest_paces(emitted, config, cores):
     paces = []
     for backward in (False, True):
         tried = []
-        for pace in _PACES:
+        for pace in _PACES if stages[backward] > 1 else ():
             with suppress(NothingFits):
                 tried.append((cycles(backward, pace), len(tried), pace))
         paces.append(min(tried)[-1] if tried else Pace())
