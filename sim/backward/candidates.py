@@ -18,7 +18,7 @@ from .chunks import Chunk, ChunkCode, kept_vectors
 from .flattening import Mover
 from .gradients import GradientCode
 from .memory import StepMemory, blocks_of, trained_terms
-from .pacing import Pace
+from .pacing import USUAL
 from .sharded_planes import ShardedPlanes
 from .sharing import GATHERED_TOGETHER, Gatherer, bucket_rows
 from .step_emitter import Constants, StepEmitter
@@ -64,7 +64,9 @@ class StepCandidate:
         If the configuration is too small for this candidate.
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False, paces=(Pace(), Pace()), only=None):
+    def __init__(
+        self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False, paces=USUAL, only=None
+    ):
         self.paces = paces
         self.resident, self.lowered, self.training, self.optimizer = resident, lowered, lowered.training, optimizer
         self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores

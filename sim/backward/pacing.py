@@ -8,7 +8,7 @@ from ..compiler.tiling.overlap import APART, FAR_APART
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
 
-__all__ = ["FEW", "Pace", "fastest_paces"]
+__all__ = ["FEW", "USUAL", "Pace", "fastest_paces"]
 
 FEW = 8  # samples of the comparison
 
@@ -28,6 +28,9 @@ class Pace:
     apart: float = APART
     share: int = 1
 
+
+#: The default, forward and backward.
+USUAL = Pace(), Pace()
 
 _PACES = (Pace(), Pace(FAR_APART), Pace(APART, 2), Pace(FAR_APART, 2))
 
