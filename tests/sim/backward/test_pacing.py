@@ -1,6 +1,7 @@
 """The choice of how spatial stages of a training step overlap."""
 
 import pytest
+
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward import compile as compiler
