@@ -48,7 +48,7 @@ class StepCandidate:
     resident : bool
         Keep all transposed gradients in the unified buffer, even if updates must then be computed in smaller blocks.
     paces : (Pace, Pace)
-        How the spatial stages overlap, in the forward pass and in the backward pass.
+        Ways in which the spatial stages overlap, in the forward pass and in the backward pass.
     only : bool or None
         None: emit the whole step. Otherwise emit only the spatial stages, of the backward pass if True.
 

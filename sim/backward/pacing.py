@@ -1,4 +1,4 @@
-"""How the spatial stages of a training step overlap: the fastest of several ways, by the timing model and a few samples."""
+"""Ways in which the spatial stages of a training step overlap, and the fastest of them, by the timing model and a few samples."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FEW = 8  # samples of the comparison
 
 @dataclass(frozen=True)
 class Pace:
-    """How spatial stages overlap.
+    """A way in which spatial stages overlap.
 
     Parameters
     ----------

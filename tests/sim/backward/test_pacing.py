@@ -1,4 +1,4 @@
-"""The choice of how spatial stages of a training step overlap."""
+"""Tests of the ways in which spatial stages of a training step overlap."""
 
 import pytest
 
