@@ -89,6 +89,11 @@ class Config:
         "Add the hardware that `tpu train --rtl-steps` needs: the instruction SELECT, binary32 operands in two halves, and "
         "indices of maxima. Needs `pooling`, `softmax` and `attention`.",
     )
+    update_lanes: int = _parameter(
+        0,
+        "Values a cycle that UPDATE computes: stochastic gradient descent with momentum, beside the array. A power of two up to "
+        "n; 0 leaves out UPDATE, and the array updates parameters. Needs `training`.",
+    )
     transpose: bool = _parameter(
         False,
         "Let LOAD transpose tiles of n x n, so that convolutions with few channels fill the array "
@@ -138,6 +143,10 @@ class Config:
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
         if not (_is_power_of_two(self.softmax_lanes) and self.softmax_lanes <= self.n):
             raise ConfigError(f"softmax_lanes must be a power of two up to n = {self.n}, not {self.softmax_lanes}")
+        if self.update_lanes != 0 and not (_is_power_of_two(self.update_lanes) and self.update_lanes <= self.n):
+            raise ConfigError(f"update_lanes must be 0 or a power of two up to n = {self.n}, not {self.update_lanes}")
+        if self.update_lanes and not self.training:
+            raise ConfigError("update_lanes needs training; switch on training, or set update_lanes to 0")
         missing = [name for name in ("pooling", "softmax", "attention") if self.training and not getattr(self, name)]
         if missing:
             raise ConfigError(f"training needs {' and '.join(missing)}; switch on what is missing, or training off")
@@ -174,6 +183,11 @@ class Config:
         """Returns the number of cycles from an operand's entry into the register before the array to the entry of the sum to
         which its product is added."""
         return self.lead + 1
+
+    @property
+    def update_depth(self):
+        """Returns the rows of the update memory: as many as there are bias rows."""
+        return self.bias_depth
 
     @property
     def vector_width(self):

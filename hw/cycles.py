@@ -6,12 +6,13 @@ from .activation.function_table import FunctionTable
 from .activation.function_unit import product_cycles
 from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
+from .activation.update_unit import update_cycles, update_times
 from .array.transposer import Transposer
 from .softmax.lanes_unit import SoftmaxLanesUnit
 from .spec.instruction import Unit
 from .spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, RingMode
 
-__all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "result_cycles", "ring_cycles", "cycle_texts"]
+__all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "update_latency", "result_cycles", "ring_cycles", "cycle_texts"]
 
 #: Passes whose rows can be in the array, of :class:`hw.matmul.row_issuer.RowIssuer`.
 PASSES = 8
@@ -51,6 +52,8 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
         return product_cycles(config.n, config.table_lanes)
     if opcode is Opcode.LOAD_TABLE:
         return config.n // 2 + _ENTRIES_WAIT
+    if opcode is Opcode.UPDATE:
+        return update_cycles(config.n, config.update_lanes)
     vector = config.n // config.table_lanes if table else 1
     return max(window, vector) + (vector if wide else 0)
 
@@ -65,6 +68,12 @@ def pass_cycles(config, rows, keep):
     be a fraction: a mean over several passes. `keep` is True if the pass keeps the array's weights. If it is False, the pass
     takes at least n cycles, in which the next tile of weights shifts in."""
     return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
+
+
+def update_latency(config):
+    """Returns the number of cycles from the last group of lanes of UPDATE to the write of its results, beyond those from the last
+    row of ACTIVATE."""
+    return update_times(config.n, config.update_lanes, config.lead, config.latency).result + 1
 
 
 def result_cycles(config, opcode, fields):
@@ -85,6 +94,8 @@ def result_cycles(config, opcode, fields):
     if opcode is Opcode.MULTIPLY:
         cycles = fields["rows"] * row_cycles(config, opcode)
         return cycles + FunctionTable.latency + 1 + _OPERAND_START, 2 * fields["rows"]
+    if opcode is Opcode.UPDATE:
+        return fields["rows"] * row_cycles(config, opcode), 0
     if opcode is Opcode.SOFTMAX:
         rows, tiles = fields["rows"], fields["tiles"]
         return _softmax_cycles(config, rows, tiles, fields["lanes"], height), rows * tiles * height
@@ -182,6 +193,11 @@ def cycle_texts(config):
             f"{4 + FunctionTable.latency + 1} cycles later; 3 more after another instruction of its unit",
         ),
         Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
+        Opcode.UPDATE: (
+            "n / `update_lanes` a row, at least 2",
+            "5 + 2 `lead` + 2 `latency` cycles later, or 1 more; a row begins in every n / `update_lanes`-th cycle",
+        ),
+        Opcode.STORE_UPDATE: ("`b` a vector", "with the response to its last burst; 1 cycle more between two bursts"),
         Opcode.RING: ("see [Ring](#ring)", "with it"),
         Opcode.SELECT: (
             "2 a row; 6 if its operand is the result of the previous row",

@@ -10,6 +10,7 @@ from .array.bias_port import BiasPort
 from .array.buffer_port import BufferPort
 from .array.systolic_array import SystolicArray
 from .array.unified_buffer import UnifiedBuffer
+from .array.update_memory import UpdateMemory
 from .array.weight_fifo import WeightFifo
 from .array.weight_port import WeightPort
 from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_stream_signature, axi4_write_signature
@@ -141,6 +142,7 @@ class Tpu(wiring.Component):
                 bias_depth=config.bias_depth,
                 latency=config.read_latency,
                 bias_halves=config.training,
+                bias_reads=bool(config.update_lanes),
             ),
             "accumulators",
         )
@@ -190,6 +192,12 @@ class Tpu(wiring.Component):
         connect(m, accumulators.edge, array.sums)
         connect(m, activation.sums, accumulators.results)
         connect(m, bias_port.biases, accumulators.biases)
+        if config.update_lanes:
+            sizes = {"n": config.n, "depth": config.update_depth, "groups": config.n // config.update_lanes}
+            updates = block(lambda: UpdateMemory(**sizes, transfer=stores), "update_memory")
+            connect(m, activation.biases, accumulators.updates)
+            connect(m, activation.updates, updates.updates)
+            connect(m, store.updates, updates.stored)
 
         # The vector port of the unified buffer: loads, results and stores.
         if config.transpose:

@@ -8,7 +8,7 @@ from amaranth.utils import bits_for
 
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
-from ..spec.memory_ports import bias_port, pass_port, sums_edge, sums_port
+from ..spec.memory_ports import bias_port, bias_rows_port, pass_port, sums_edge, sums_port
 
 __all__ = ["AccumulatorColumn", "Accumulators"]
 
@@ -25,7 +25,8 @@ class AccumulatorColumn(wiring.Component):
     Parameters and members are the same as in :class:`Accumulators`, for one lane: `top`, `bottom` and `out` have 32 bits.
     """
 
-    def __init__(self, *, depth, bias_depth, latency, bias_halves):
+    def __init__(self, *, depth, bias_depth, latency, bias_halves, bias_reads=False):
+        self.bias_reads = bias_reads
         self.depth = depth
         self.bias_depth = bias_depth
         self.latency = latency
@@ -43,6 +44,11 @@ class AccumulatorColumn(wiring.Component):
                 "bias_write": In(2 if bias_halves else 1),
                 "bias_write_row": In(bits_for(bias_depth - 1)),
                 "bias_data": In(16 if bias_halves else 32),
+                **(
+                    {"bias_out_row": In(bits_for(bias_depth - 1)), "bias_out_read": In(1), "bias_out": Out(32)}
+                    if bias_reads
+                    else {}
+                ),
             }
         )
 
@@ -74,6 +80,9 @@ class AccumulatorColumn(wiring.Component):
         # Registers next to the memories, whose data arrives late in the cycle.
         start, bias, sum_ = Signal(reset_less=True), Signal(32, reset_less=True), Signal(32, reset_less=True)
         m.d.sync += [start.eq(self.start_o), bias.eq(bias_read.data), sum_.eq(read.data)]
+        if self.bias_reads:
+            bias_out = biases.read_port()
+            m.d.comb += [bias_out.addr.eq(self.bias_out_row), bias_out.en.eq(self.bias_out_read), self.bias_out.eq(bias_out.data)]
         top = Signal(32, reset_less=True)
         m.d["sync" if self.latency == 3 else "comb"] += top.eq(Mux(start, bias, sum_))
         m.d.comb += self.top.eq(top)
@@ -99,6 +108,8 @@ class Accumulators(wiring.Component):
         Read latency in cycles: 2, or 3 with a second register between the memory and the array.
     bias_halves : bool
         True to write biases in halves of 16 bits.
+    bias_reads : bool
+        True to add the port `updates`.
 
     Members
     -------
@@ -110,9 +121,11 @@ class Accumulators(wiring.Component):
         The third port; see :func:`hw.spec.memory_ports.sums_port`.
     biases : bias port, in
         See :func:`hw.spec.memory_ports.bias_port`.
+    updates : bias rows port, in
+        See :func:`hw.spec.memory_ports.bias_rows_port`.
     """
 
-    def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):
+    def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False, bias_reads=False):
         if latency not in (2, 3):
             raise ValueError(f"latency must be 2 or 3, not {latency!r}")
         self.n = n
@@ -120,24 +133,30 @@ class Accumulators(wiring.Component):
         self.depth = depth
         self.bias_depth = bias_depth
         self.bias_halves = bias_halves
+        self.bias_reads = bias_reads
         super().__init__(
             {
                 "passes": In(pass_port(bits_for(depth - 1), bits_for(bias_depth - 1))),
                 "edge": Out(sums_edge(n)),
                 "results": In(sums_port(bits_for(depth - 1), n)),
                 "biases": In(bias_port(bits_for(bias_depth - 1), n, halves=bias_halves)),
+                **({"updates": In(bias_rows_port(bits_for(bias_depth - 1), n))} if bias_reads else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         control = {name: getattr(self.passes, name) for name in _control(self.depth, self.bias_depth)}
-        sizes = {name: getattr(self, name) for name in ("depth", "bias_depth", "latency", "bias_halves")}
+        sizes = {name: getattr(self, name) for name in ("depth", "bias_depth", "latency", "bias_halves", "bias_reads")}
         results, biases = self.results, self.biases
         bias_rows = [biases.row] * 2
         if self.bias_halves:
             bias_rows = [biases.row.word_select(side, len(biases.row) // 2) for side in range(2)]
         for c in range(self.n):
+            reads = {}
+            if self.bias_reads:
+                updates = self.updates
+                reads = {"bias_out_row": updates.row, "bias_out_read": updates.read, "bias_out": updates.data.word_select(c, 32)}
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
             instantiate(
                 m,
@@ -155,6 +174,7 @@ class Accumulators(wiring.Component):
                 bias_write=biases.write.word_select(c, 2) if self.bias_halves else biases.write,
                 bias_write_row=bias_rows[2 * c // self.n],
                 bias_data=biases.data.word_select(c, 16 if self.bias_halves else 32),
+                **reads,
             )
             control = right
         return m

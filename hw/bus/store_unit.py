@@ -7,7 +7,7 @@ from amaranth.utils import exact_log2
 
 from ..lib.short_fifo import ShortFifo
 from ..spec.isa import Fault
-from ..spec.memory_ports import client_port
+from ..spec.memory_ports import client_port, part_port
 from ..spec.unit_ports import unit_fault_port, unit_port
 from .axi_writer import write_client
 from .burst_splitter import BurstSplitter
@@ -16,7 +16,8 @@ __all__ = ["StoreUnit"]
 
 
 class StoreUnit(wiring.Component):
-    """The unit that executes STORE operations, in order. An operation is `done` with the response to its last burst.
+    """The unit that executes STORE and STORE_UPDATE operations, in order. An operation is `done` with the response to its last
+    burst.
 
     `read` with `row` requests a vector from the unified buffer; `vector` is valid one cycle after `grant`. At most `prefetch`
     vectors wait for the bus. The slot of a vector is free again `prefetch` cycles after the read. Throughput is therefore one
@@ -37,6 +38,8 @@ class StoreUnit(wiring.Component):
         See :func:`hw.spec.unit_ports.unit_port`.
     buffer : client port without writes, out
         To the vector port of the unified buffer; see :func:`hw.spec.memory_ports.client_port`.
+    updates : part port, out
+        To the update memory; see :func:`hw.spec.memory_ports.part_port`. Only if the layout has `part`. A read is always granted.
     host : write client, out
         See :func:`hw.bus.axi_writer.write_client`.
     fault : unit fault port, out
@@ -51,10 +54,13 @@ class StoreUnit(wiring.Component):
         self.vector_width = vector_width
         self.outstanding = outstanding
         self._address_width = transfer["address"].width
+        self._has_parts = "part" in transfer.members
+        row, n = transfer["row"].shape, vector_width // 16
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
-                "buffer": Out(client_port(transfer["row"].shape, vector_width // 16, writes=False)),
+                "buffer": Out(client_port(row, n, writes=False)),
+                **({"updates": Out(part_port(row, n))} if self._has_parts else {}),
                 "host": Out(write_client(self._address_width, bus_width)),
                 "fault": Out(unit_fault_port(transfer)),
             }
@@ -91,13 +97,17 @@ class StoreUnit(wiring.Component):
         # `taken` arrives late in the cycle, so both next states are computed beforehand.
         places, final = Signal(range(self.prefetch + 1), init=self.prefetch), Signal()
         taken, coming, come, leaves, left = Signal(), Signal(), Signal(), Signal(), Signal()
-        m.d.comb += taken.eq(self.buffer.read & self.buffer.grant)
+        read, granted, operand = self.buffer.read, self.buffer.grant, self.buffer.operand
+        if self._has_parts:
+            read = Signal()
+            granted, operand = self._read_parts(m, op, accept, read)
+        m.d.comb += taken.eq(read & granted)
         m.d.sync += [coming.eq(taken), come.eq(coming), left.eq(leaves)]
         with m.If(taken):
             m.d.sync += [
                 places.eq(places - 1 + left),
                 reading.eq(~final),
-                self.buffer.read.eq(~final & ((places != 1) | left)),
+                read.eq(~final & ((places != 1) | left)),
                 rows_left.eq(rows_left - 1),
                 final.eq(rows_left == 2),
                 self.buffer.row.eq(self.buffer.row + 1),
@@ -106,7 +116,7 @@ class StoreUnit(wiring.Component):
             m.d.sync += [
                 places.eq(places + left),
                 reading.eq(accept | reading),
-                self.buffer.read.eq((accept | reading) & ((places != 0) | left)),
+                read.eq((accept | reading) & ((places != 0) | left)),
             ]
         with m.If(accept):
             m.d.sync += [rows_left.eq(op.p.vectors), final.eq(op.p.vectors == 1), self.buffer.row.eq(op.p.row)]
@@ -116,7 +126,7 @@ class StoreUnit(wiring.Component):
         # queue and is dropped there.
         beat, held = Signal(range(max(2, ratio))), Signal(self.vector_width, reset_less=True)
         stale, waits = Signal(), Signal()
-        m.d.sync += [held.eq(self.buffer.operand), stale.eq(come & ~waits & leaves)]
+        m.d.sync += [held.eq(operand), stale.eq(come & ~waits & leaves)]
         m.d.comb += [
             waits.eq(vectors.r_rdy & ~stale),
             host.data.valid.eq(waits | come),
@@ -148,3 +158,18 @@ class StoreUnit(wiring.Component):
             self.fault.slot.eq(oldest.tag.slot),
         ]
         return m
+
+    def _read_parts(self, m, op, accept, read):
+        """Divides the requests `read` between the unified buffer and the update memory. Returns the grant, and the vector."""
+        updates, buffer, part, was_part = self.updates, self.buffer, Signal(2), Signal()
+        is_part = part.any()
+        with m.If(accept):
+            m.d.sync += part.eq(op.p.part)
+        m.d.sync += was_part.eq(is_part)
+        m.d.comb += [
+            buffer.read.eq(read & ~is_part),
+            updates.read.eq(read & is_part),
+            updates.row.eq(buffer.row),
+            updates.part.eq(part),
+        ]
+        return is_part | buffer.grant, Mux(was_part, updates.vector, buffer.operand)

@@ -40,6 +40,7 @@ def _constants(config):
             ring=config.ring,
             transpose=config.transpose,
             table_lanes=config.table_lanes,
+            update_lanes=config.update_lanes,
         ),
         "ring_depth": config.ring_depth,
     }

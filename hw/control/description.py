@@ -8,13 +8,10 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import TABLE_SETTINGS, Condition, Format, FunctionCode, Opcode, Region, Task, space_depth
+from ..spec.isa import TABLE_SETTINGS, Condition, Format, FunctionCode, Opcode, Region, Task, space_depth, spaces_of
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
-
-#: On-chip memories that instructions share.
-_SPACES = ("buffer", "acc", "bias")
 
 
 @cache
@@ -25,7 +22,7 @@ def footprint_layout(config):
     def span(width):
         return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
 
-    depths = {space: bits_for(space_depth(config, space) - 1) for space in _SPACES}
+    depths = {space: bits_for(space_depth(config, space) - 1) for space in spaces_of(config)}
     return data.StructLayout(
         {"unit": Unit, "region": Region, "host": span(32), **{space: span(width) for space, width in depths.items()}}
     )
@@ -91,9 +88,10 @@ def _describe_footprint(m, footprint, word, host_end, extents):
         footprint.buffer.last.eq(extents.last_buffer),
         footprint.acc.last.eq(extents.last_acc),
         footprint.bias.last.eq(extents.last_bias),
+        *([footprint.update.last.eq(extents.last_update)] if word.config.update_lanes else []),
         footprint.unit.eq(word.choose({opcode: record.unit.value for opcode, record in word.records.items()})),
     ]
-    for space in _SPACES:
+    for space in spaces_of(word.config):
         _describe_use(m, footprint[space], word, space, extents.behind)
 
 
@@ -144,6 +142,9 @@ def _describe_transfer(m, operation, word, base):
         m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]
         if word.config.training:
             m.d.comb += operation.half.eq(word[Opcode.LOAD_BIAS].half)
+    if word.config.update_lanes:
+        with m.If(word.one_of(Opcode.STORE_UPDATE)):
+            m.d.comb += operation.part.eq(word[Opcode.STORE_UPDATE].part)
     if word.config.transpose:  # the same bit in LOAD and LOAD_WEIGHTS; in LOAD_BIAS it is `half`
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD].transpose & ~word.one_of(Opcode.LOAD_BIAS))
     elif word.config.attention:
@@ -207,6 +208,13 @@ def _describe_activate(m, operation, word):
                     m.d.comb += operation.task.eq(record.task)
     if config.training:
         _describe_select(m, operation, word)
+    if config.update_lanes:
+        update = word[Opcode.UPDATE]
+        m.d.comb += [
+            operation.update.eq(word.one_of(Opcode.UPDATE)),
+            operation.update_row.eq(update.update),
+            *(operation[name].eq(update[name]) for name in ("bias", "momentum", "rate")),
+        ]
 
 
 def _describe_select(m, operation, word):

@@ -9,6 +9,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
+from ..spec.isa import spaces_of
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 from ..spec.unit_ports import dispatch_port, interlock_port, placed_port, unit_port
 from .description import decoded_layout, footprint_layout
@@ -27,10 +28,6 @@ def units_of(config):
     The order is the order of :class:`hw.spec.instruction.Unit`.
     """
     return {**_UNITS, "ring": "ring"} if config.ring else _UNITS
-
-
-#: Memories that instructions share.
-_SPACES = ("host", "buffer", "acc", "bias")
 
 
 class Dispatcher(wiring.Component):
@@ -122,8 +119,9 @@ class Dispatcher(wiring.Component):
             judged_slot.eq(compared_slot),
             other.eq(read.data),
         ]
-        conflict = Signal(len(_SPACES))
-        for i, space in enumerate(_SPACES):
+        spaces = ("host", *spaces_of(self.config))
+        conflict = Signal(len(spaces))
+        for i, space in enumerate(spaces):
             a, b = footprint[space], other[space]
             relevant = (footprint.unit != other.unit) & ((a.writes & (b.reads | b.writes)) | (a.reads & b.writes))
             if space == "host":

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
-from ..spec.isa import Format, space_depth
+from ..spec.isa import Format, space_depth, spaces_of
 from ..spec.operations import matmul_layout
 from ..spec.registers import MOST_CORES
 from .instruction_word import InstructionWord, match_layout
@@ -29,9 +29,8 @@ _PLAIN_WIDTH = 18
 #: Factor of a product: number of cores in the ring.
 _CORES = "cores of the ring"
 
-#: On-chip memories that instructions share, as spans name them.
+#: On-chip memories that instructions share, in all cores.
 _SPACES = ("buffer", "acc", "bias")
-
 
 #: Register for the second of two spans that are not alike. No instruction with such spans accesses bias rows.
 _SPARE = "bias"
@@ -52,7 +51,7 @@ def _are_alike(one, other):
 def _places(record):
     """Yields `(name, span)` for each span whose last row must be computed from its fields. If a memory has two spans that are
     alike, both are excluded."""
-    for space in _SPACES:
+    for space in (*_SPACES, "update"):
         spans = record.spans_of(space)
         if len(spans) == 1 or spans and not _are_alike(*spans):
             yield from zip((space, _SPARE), spans)
@@ -107,7 +106,7 @@ class SpanExtents(wiring.Component):
     ends : 1, out
         This is the last of these cycles.
     last_<space> : 16, out
-        Last row accessed in the buffer, the accumulators (acc) and the biases; 0 without an access.
+        Last row accessed in each memory of :func:`hw.spec.isa.spaces_of`; 0 without an access.
     behind : 1, out
         The second of two spans in the unified buffer begins after the first.
     rows : out
@@ -126,7 +125,7 @@ class SpanExtents(wiring.Component):
                 **({"cores": In(range(MOST_CORES + 1))} if config.ring else {}),
                 "more": Out(1),
                 "ends": Out(1),
-                **{f"last_{space}": Out(16) for space in _SPACES},
+                **{f"last_{space}": Out(16) for space in spaces_of(config)},
                 "behind": Out(1),
                 "rows": Out(matmul_layout(config)["rows"].shape),
                 "inside": Out(1),
@@ -140,10 +139,10 @@ class SpanExtents(wiring.Component):
         ranked = [  # their spans are compared in the last cycle
             opcode for opcode, spans in places.items() if any(span.space != name for name, span in spans.items())
         ]
-        last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
-        m.d.comb += [getattr(self, f"last_{space}").eq(last[space]) for space in _SPACES]
+        last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in spaces_of(self.config)}
+        m.d.comb += [getattr(self, f"last_{space}").eq(row) for space, row in last.items()]
         m.d.comb += self.inside.eq(
-            Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word)
+            Cat(row < space_depth(self.config, space) for space, row in last.items()).all() & self._table_holds(m, word)
         )
 
         products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
@@ -215,7 +214,7 @@ class SpanExtents(wiring.Component):
         groups = {}
         for opcode, span in spans.items():
             bits = {field.name: field.first for field in word.records[opcode].fields}
-            key = bits[span.base], *(bits[name] for name in span.rows), span.only_if
+            key = bits[span.base], *(bits[name] for name in span.rows), span.only_if, span.times
             groups.setdefault(key, {})[opcode] = span
         for group in groups.values():
             opcode, span = next(iter(group.items()))
@@ -237,6 +236,8 @@ class SpanExtents(wiring.Component):
         is the number of rows of the first result."""
         opcode, span = next(iter(group.items()))
         rows = word[opcode][span.rows[0]]
+        if span.times == 2:
+            return rows << 1
         stepped = [code for code, other in group.items() if other.step in word.records[code].widths]
         tall = [code for code, other in group.items() if other.tall]
         if stepped and self.config.training:

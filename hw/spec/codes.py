@@ -2,7 +2,7 @@
 
 from amaranth.lib import enum
 
-__all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
+__all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "UpdatePart", "Region", "REGION_WRITABLE", "Fault"]
 
 
 class FunctionCode(enum.Enum, shape=4):
@@ -52,6 +52,14 @@ class RingMode(enum.Enum, shape=2):
     ALL_REDUCE = 0
     REDUCE_SCATTER = 1
     ALL_GATHER = 2
+
+
+class UpdatePart(enum.Enum, shape=2):
+    """The parts of a row of the update memory: V' in bfloat16, and the upper or the lower half of each W'."""
+
+    MOMENTUM = 1
+    UPPER = 2
+    LOWER = 3
 
 
 class Region(enum.Enum, shape=2):

@@ -84,6 +84,8 @@ class Span:
         Fields whose product is the number of rows.
     loops : tuple of (str, str)
         Fields with the iterations of a loop, and with its stride in rows.
+    times : int
+        Number of rows for each one that `rows` counts; 1 or 2.
     tall : bool
         True if `rows` counts results. The format then defines the number of rows per result.
     step : str or None
@@ -103,6 +105,7 @@ class Span:
     base: str
     rows: tuple = ()
     loops: tuple = ()
+    times: int = 1
     tall: bool = False
     step: str | None = None
     slide: tuple | None = None
@@ -116,7 +119,7 @@ class Span:
     def length(self, values, cores=1):
         """Returns the number of rows from the first to the last, both included. `values` has the fields of the instruction, by
         name; `cores` is the number of cores in the ring."""
-        height, rows = values["format"].height if self.tall else 1, prod(values[name] for name in self.rows)
+        height, rows = values["format"].height if self.tall else self.times, prod(values[name] for name in self.rows)
         together = height + (rows - 1) * (values.get(self.step) or height)
         if self.slide and values.get(self.slide[0]):
             together += prod(values[name] for name in self.slide[1]) - 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from amaranth.lib import data
 
-from .codes import REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode
+from .codes import REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode, UpdatePart
 from .instruction import INSTRUCTION_WIDTH
 from .opcodes import INSTRUCTIONS, Opcode, Task
 
@@ -20,6 +20,7 @@ __all__ = [
     "Half",
     "Condition",
     "RingMode",
+    "UpdatePart",
     "Region",
     "REGION_WRITABLE",
     "TABLE_ENTRIES",
@@ -27,6 +28,7 @@ __all__ = [
     "TABLE_SETTINGS",
     "INSTRUCTIONS",
     "layout",
+    "spaces_of",
     "space_depth",
     "Fault",
     "exists",
@@ -48,6 +50,11 @@ TABLE_SETTINGS = {
 _NEEDS = {FunctionCode.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}
 
 
+def spaces_of(config):
+    """Returns the names of the memories on the chip that instructions of several units share."""
+    return ("buffer", "acc", "bias", *(("update",) if config.update_lanes else ()))
+
+
 def space_depth(config, space):
     """Returns the number of rows of the memory `space`, a name in a :class:`Span`."""
     return {
@@ -55,6 +62,7 @@ def space_depth(config, space):
         "acc": config.accumulator_depth,
         "bias": config.bias_depth,
         "table": TABLE_WORDS // config.n,
+        "update": config.update_depth,
     }[space]
 
 

@@ -11,6 +11,9 @@ __all__ = [
     "tiles_port",
     "sums_port",
     "bias_port",
+    "bias_rows_port",
+    "updates_port",
+    "part_port",
     "client_port",
     "memory_port",
 ]
@@ -142,6 +145,48 @@ def bias_port(bias_row, n, *, halves):
     if halves:
         return Signature({"write": Out(2 * n), "row": Out(2 * bias_row), "data": Out(16 * n)})
     return Signature({"write": Out(1), "row": Out(bias_row), "data": Out(32 * n)})
+
+
+def bias_rows_port(bias_row, n):
+    """Returns the signature of the port that reads bias rows, as seen from the update unit.
+
+    Members
+    -------
+    read : 1, out
+    row : bias_row, out
+    data : 32 n, in
+        One cycle after `read`, held until the next read.
+    """
+    return Signature({"read": Out(1), "row": Out(bias_row), "data": In(32 * n)})
+
+
+def updates_port(row, n, groups):
+    """Returns the signature of the port that writes rows of the update memory, as seen from the update unit.
+
+    Members
+    -------
+    write : groups, out
+        Group of lanes that is written.
+    row : row, out
+    data : 48 n / groups, out
+        For each lane V', the upper half of W', and the lower half of W'.
+    """
+    return Signature({"write": Out(groups), "row": Out(row), "data": Out(48 * n // groups)})
+
+
+def part_port(row, n):
+    """Returns the signature of the port that reads the update memory, as seen from the store unit.
+
+    Members
+    -------
+    read : 1, out
+    row : row, out
+    part : 2, out
+        An :class:`.UpdatePart`.
+    vector : 16 n, in
+        One cycle after `read`.
+    """
+    return Signature({"read": Out(1), "row": Out(row), "part": Out(2), "vector": In(16 * n)})
 
 
 def client_port(row, n, *, writes=True):

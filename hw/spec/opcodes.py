@@ -2,7 +2,7 @@
 
 from amaranth.lib import enum
 
-from .codes import Condition, Format, FunctionCode, Half, Region, RingMode
+from .codes import Condition, Format, FunctionCode, Half, Region, RingMode, UpdatePart
 from .instruction import Field, Instruction, Span, Transfer, Unit
 
 __all__ = ["Opcode", "Task", "INSTRUCTIONS"]
@@ -17,6 +17,7 @@ class Opcode(enum.Enum, shape=8):
     LOAD_BIAS = 0x11
     LOAD_WEIGHTS = 0x12
     STORE = 0x13
+    STORE_UPDATE = 0x14
     MATMUL = 0x20
     ACTIVATE = 0x30
     POOL = 0x31
@@ -24,6 +25,7 @@ class Opcode(enum.Enum, shape=8):
     MULTIPLY = 0x33
     LOAD_TABLE = 0x34
     SELECT = 0x35
+    UPDATE = 0x36
     RING = 0x40
 
 
@@ -117,6 +119,18 @@ INSTRUCTIONS = {
         fields=(*_host("Vectors", "Region of `offset`: OUTPUT or SCRATCH"), _STORED),
         transfer=Transfer("w", 1),
         spans=(Span("buffer", "r", "buffer", ("rows",)),),
+    ),
+    Opcode.STORE_UPDATE: Instruction(
+        unit=Unit.STORE,
+        needs="update_lanes",
+        effect="Update memory -> host memory, one part of `rows` rows: vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
+        fields=(
+            *_host("Vectors", "Region of `offset`: OUTPUT or SCRATCH"),
+            Field("part", 10, 2, "Part of each row that is stored (UpdatePart)", codes=tuple(UpdatePart)),
+            Field("update", 64, 16, "First source row in the update memory"),
+        ),
+        transfer=Transfer("w", 1),
+        spans=(Span("update", "r", "update", ("rows",)),),
     ),
     Opcode.MATMUL: Instruction(
         unit=Unit.MATMUL,
@@ -318,6 +332,26 @@ INSTRUCTIONS = {
             Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), step="buffer_step"),
             Span("buffer", "r", "operand", ("rows0",), (("rows1", "operand_stride"),)),
             Span("acc", "r", "acc", loops=(("rows0", "rows0_stride"), ("rows1", "rows1_stride"))),
+        ),
+    ),
+    Opcode.UPDATE: Instruction(
+        unit=Unit.ACTIVATE,
+        needs="update_lanes",
+        effect="Stochastic gradient descent with momentum, for r < rows, with the products and sums of the cells. G is "
+        "acc[acc + r], W is bias[bias + r], V is the upper halves of bias[bias + rows + r]. V' = round(G + momentum * V), in "
+        "bfloat16, and W' = W + rate * V', in binary32 -> update[update + r].",
+        fields=(
+            _rows("Rows of a parameter"),
+            Field("update", 48, 16, "First result row in the update memory"),
+            _SUM,
+            Field("momentum", 80, 16, "Factor of V, bfloat16"),
+            Field("rate", 96, 16, "Factor of V', bfloat16; negative for descent"),
+            Field("bias", 208, 16, "First bias row of W; the rows of V follow"),
+        ),
+        spans=(
+            Span("update", "w", "update", ("rows",)),
+            Span("acc", "r", "acc", ("rows",)),
+            Span("bias", "r", "bias", ("rows",), times=2),
         ),
     ),
     Opcode.RING: Instruction(

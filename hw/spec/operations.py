@@ -44,9 +44,12 @@ def transfer_layout(config, unit=None):
 
     The operation transfers `vectors` vectors from or to host `address`. `row` is the first row on the chip. With `bias`, `row` is
     twice the bias row: a row takes two vectors, or one vector with `half`. Only a core with training has `half`. `transpose`
-    applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose.
+    applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose. `part` is the :class:`.UpdatePart` of
+    STORE_UPDATE, and 0 for STORE. Only a core with update lanes has `part`.
     """
     rows = config.unified_buffer_depth if unit is Unit.STORE else max(config.unified_buffer_depth, 2 * config.bias_depth)
+    if config.update_lanes:
+        rows = max(rows, config.update_depth)
     transposes = {Unit.LOAD: config.transpose, Unit.WEIGHTS: config.attention, Unit.STORE: False}
     fields = {
         "tag": tag_layout(config),
@@ -55,6 +58,7 @@ def transfer_layout(config, unit=None):
         **({"row": bits_for(rows - 1)} if unit is not Unit.WEIGHTS else {}),
         **({"bias": 1} if unit in (None, Unit.LOAD) else {}),
         **({"half": Half} if unit in (None, Unit.LOAD) and config.training else {}),
+        **({"part": 2} if unit in (None, Unit.STORE) and config.update_lanes else {}),
         **({"transpose": 1} if transposes.get(unit, any(transposes.values())) else {}),
     }
     return data.StructLayout(fields)
@@ -112,7 +116,7 @@ def pass_layout(config):
 
 @cache
 def activate_layout(config):
-    """Returns the layout of ACTIVATE, POOL, SELECT, SOFTMAX, MULTIPLY and LOAD_TABLE.
+    """Returns the layout of ACTIVATE, POOL, SELECT, UPDATE, SOFTMAX, MULTIPLY and LOAD_TABLE.
 
     A field exists only if the core has a feature that needs it. The `rows0` of POOL and SELECT is `rows`. The `tiles` and
     `acc_stride` of SOFTMAX are `rows1` and `rows1_stride`.
@@ -134,6 +138,13 @@ def activate_layout(config):
         "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
     }
     table = {"task": Task, "operand": row, "word": exact_log2(TABLE_WORDS // config.n), **TABLE_SETTINGS}
+    update = {
+        "update": 1,
+        "update_row": bits_for(config.update_depth - 1),
+        "bias": bits_for(config.bias_depth - 1),
+        "momentum": 16,
+        "rate": 16,
+    }
     select = {"select": 1, "twice": 1, "equal": 1, "number": 8, "operand": row, "operand_stride": row, "buffer_step": row}
     return data.StructLayout(
         {
@@ -149,6 +160,7 @@ def activate_layout(config):
             **(pool if config.pooling else {}),
             **(table if config.table_lanes else {}),
             **(select if config.training else {}),
+            **(update if config.update_lanes else {}),
         }
     )
 

@@ -102,7 +102,8 @@ def _registers():
         "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
         "ring": (3, 1, "RING, and the registers that need `ring`"),
         "transpose": (4, 1, "LOAD of transposed tiles"), "attention": (5, 1, "the fields that need `attention`"),
-        "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY")})
+        "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY"),
+        "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE")})
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored during a run, and after a fault until a reset"),
         "reset": (1, 1, "ends the run; clears all units, status, fault and pending interrupt; other registers keep values")})

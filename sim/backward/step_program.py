@@ -9,12 +9,16 @@ A program from :func:`sim.backward.compile.compile_step` has these names in `ten
 Its `memory` has the attributes `training` and `optimizer`.
 """
 
-from amaranth_tpu.hw.spec.isa import Region
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from ..golden.training import TrainingState, divisor_of
 from .parameters import IMAGE, MASTER
 
 __all__ = ["factor", "pack_state", "unpack_images", "unpack_states", "useful_macs", "with_rate"]
+
+_IN_UPDATES = ("momentum", "rate")  # factors that are fields of UPDATE
 
 
 def factor(name):
@@ -24,10 +28,24 @@ def factor(name):
 
 def with_rate(program, rate, step=1, counted=None):
     """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. `counted` is as in
-    :func:`sim.golden.training.step`, for the samples of all cores. Only the optimizer's tiles differ."""
+    :func:`sim.golden.training.step`, for the samples of all cores. Only the optimizer's tiles, and the factors of UPDATEs,
+    differ."""
     divisor = divisor_of(program.memory.training, program.batch * program.cores, counted)
-    factors = {factor(name): value for name, value in program.memory.optimizer.factors(rate, divisor, step).items()}
-    return program.with_constants({name: value for name, value in factors.items() if name in program.tensors})
+    factors = program.memory.optimizer.factors(rate, divisor, step)
+    tiles = {factor(name): value for name, value in factors.items() if factor(name) in program.tensors}
+    return _with_factors(program, program.with_constants(tiles), factors)
+
+
+def _with_factors(program, model, factors):
+    """Returns the contents of region MODEL with other factors of UPDATEs."""
+    image = bytearray(model)
+    words = np.frombuffer(image, "<u2", program.instructions * program.config.instruction_bytes // 2)
+    words = words.reshape(program.instructions, -1)
+    updates = np.flatnonzero(words[:, 0] & 0xFF == Opcode.UPDATE.value)
+    for field in INSTRUCTIONS[Opcode.UPDATE].fields if len(updates) else ():
+        if field.name in _IN_UPDATES:
+            words[updates, field.first // 16] = factors[field.name].view(np.uint16)
+    return bytes(image)
 
 
 def pack_state(program, state, rank=0):

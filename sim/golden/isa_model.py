@@ -20,7 +20,7 @@ from amaranth_tpu.hw.spec.isa import (
     RingMode,
 )
 
-from .arithmetic import activate, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
+from .arithmetic import activate, add, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
 from .isa_check import MachineFault, check, host_bytes
 from .progress import Progress, touched
 from .ring import exchange
@@ -85,6 +85,8 @@ class Machine:
         Host memory. Missing regions are empty.
     buffer, sums, bias : arrays of bits
         Unified buffer (uint16), accumulators and bias rows (uint32), all `n` lanes wide.
+    updates : uint16 array (rows, 3, n)
+        Update memory: the parts of each row in the order of :class:`hw.spec.isa.UpdatePart`.
     table : sim.golden.table_lookup.Table
         Function table.
     executed : int
@@ -100,6 +102,7 @@ class Machine:
         self.buffer = np.zeros((config.unified_buffer_depth, config.n), np.uint16)
         self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
+        self.updates = np.zeros((config.update_depth, 3, config.n), np.uint16)
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed, self.refused = 0, False
         self._tiles = []  # weight FIFO: arrays of tiles, oldest first
@@ -374,6 +377,21 @@ class Machine:
         else:
             for row in order:
                 select([row])
+
+    @_effect(Opcode.UPDATE)
+    def _update(self, rows, update, acc, momentum, rate, bias):
+        master, moved = (
+            self.bias[bias : bias + rows],
+            (self.bias[bias + rows : bias + 2 * rows] >> np.uint32(16)).astype(np.uint16),
+        )
+        moved = to_bfloat16(add(self.sums[acc : acc + rows], multiply(moved, np.uint16(momentum))))
+        master = add(master, multiply(moved, np.uint16(rate)))
+        self.updates[update : update + rows] = np.stack([moved, master >> np.uint32(16), master & np.uint32(0xFFFF)], axis=1)
+
+    @_effect(Opcode.STORE_UPDATE)
+    def _store_update(self, region, rows, offset, part, update):
+        data = self.updates[update : update + rows, part.value - 1].astype("<u2").tobytes()
+        self.regions[region][offset : offset + len(data)] = data
 
     @_effect(Opcode.RING)
     def _ring(self, mode, buffer, result, segment, stride, rounds):

@@ -2,7 +2,8 @@
 
 Gradients G are sums over the batch, in binary32. W are the parameters. A factor that multiplies every lane is the diagonal of a
 weight tile, in bfloat16; the methods `factors` return these factors with their signs. The bit-exact definition of an optimizer is
-in :mod:`sim.autodiff.updates`. An update by SGD takes two passes, an update by Adam six.
+in :mod:`sim.autodiff.updates`. An update by SGD takes two passes, or one UPDATE; an update by Adam takes
+six passes.
 
 Adam
 ----

@@ -41,6 +41,9 @@ from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_pre
         ({"training": True, "pooling": False}, "training needs pooling; switch on"),
         ({"training": True, "attention": False}, "training needs attention; switch on"),
         ({"training": True, **PLAIN}, "training needs pooling and softmax and attention; switch on"),
+        ({"training": True, "update_lanes": 3}, "update_lanes must be 0 or a power of two up to n = 16, not 3"),
+        ({"training": True, "update_lanes": 32}, "update_lanes must be 0 or"),
+        ({"update_lanes": 4}, "update_lanes needs training; switch on training, or set update_lanes to 0"),
     ],
 )
 def test_refused(changes, said):

@@ -26,6 +26,7 @@ CHANGES = dict(
     softmax_lanes=8,
     attention=False,
     training=True,
+    update_lanes=2,
     ring=True,
     ring_depth=16,
     transpose=True,
@@ -60,7 +61,7 @@ def words_of(changes):
 
 def test_every_field():
     assert set(CHANGES) == {entry.name for entry in fields(Config)}
-    changes = CHANGES | {"training": False}  # `training` needs features that other changes switch off
+    changes = CHANGES | {"training": False, "update_lanes": 0}  # `training` needs features that other changes switch off
     core, other = chosen("--other", "5", *words_of(changes))
     assert core.changes == changes and core.config() == Config(**changes) and other == 5
     assert len(core.given) == len(changes) and "--weight-fifo-depth" in core.given
@@ -69,7 +70,14 @@ def test_every_field():
     assert core.given == ["--preset", "--pooling", "--softmax"]
 
 
-@pytest.mark.parametrize("changes", [{name: value} for name, value in CHANGES.items()], ids=lambda changes: next(iter(changes)))
+NEEDS_TRAINING = {"update_lanes": CHANGES["update_lanes"], "training": True}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{name: value} if name not in NEEDS_TRAINING else NEEDS_TRAINING for name, value in CHANGES.items()],
+    ids=lambda changes: next(iter(changes)),
+)
 def test_option_changes_one_field(changes):
     """An option for one field changes this field only; the others stay as in the preset."""
     assert chosen(*words_of(changes))[0].config() == Config(**changes) != Config()

@@ -15,6 +15,7 @@ from amaranth_tpu.hw.spec.isa import (
     Opcode,
     Region,
     RingMode,
+    UpdatePart,
     exists,
     records,
     space_depth,
@@ -78,16 +79,19 @@ def least_fields(opcode, rows=1, lanes=1):
 
 
 def initialisation(config):
-    """Returns instructions that write every row of the buffer, the accumulators and the biases, which are undefined after
-    power-up."""
+    """Returns instructions that write every row of the buffer, the accumulators, the biases and the update memory, which are
+    undefined after power-up."""
     n, depth = config.n, config.unified_buffer_depth
     rows = min(depth, Case.sizes["INPUT"] // (2 * n))
     assert config.accumulator_depth <= rows == depth
+    half = config.bias_depth // 2
+    updates = [op(Opcode.UPDATE, rows=half, update=first) for first in (0, half)] if config.update_lanes else []
     return [
         op(Opcode.LOAD, region=Region.INPUT, rows=rows),
         op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=config.bias_depth),
         op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
         op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1),
+        *updates,
     ]
 
 
@@ -119,11 +123,15 @@ def with_known_table(verilog, machine):
 
 
 def revelation(config):
-    """Returns instructions that store every row of the buffer, the accumulators and (through a product) the biases in OUTPUT."""
+    """Returns instructions that store every row of the buffer, the accumulators, the update memory and (through a product) the
+    biases in OUTPUT."""
     n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
-    whole = dict(format=Format.BINARY32, lanes=n)
-    assert 2 * sums <= depth and 2 * n * (depth + 2 * sums + 2 * config.bias_depth) <= Case.sizes["OUTPUT"]
+    whole, updates = dict(format=Format.BINARY32, lanes=n), config.update_depth if config.update_lanes else 0
+    first = depth + 2 * sums + 2 * config.bias_depth
+    assert 2 * sums <= depth and 2 * n * (first + len(UpdatePart) * updates) <= Case.sizes["OUTPUT"]
+    places = [(part, 2 * n * (first + index * updates)) for index, part in enumerate(UpdatePart if updates else ())]
     return [
+        *(op(Opcode.STORE_UPDATE, region=Region.OUTPUT, offset=place, rows=updates, part=part) for part, place in places),
         op(Opcode.STORE, region=Region.OUTPUT, rows=depth),
         op(Opcode.ACTIVATE, rows=sums, **whole),
         op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * depth, rows=2 * sums),
@@ -195,6 +203,12 @@ class Hazards:
     def store(self):
         fields = self.host(Region.SCRATCH if self.chance(0.7) else Region.OUTPUT, 2 * self.config.n)
         self.program.append(op(Opcode.STORE, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+
+    def store_update(self):
+        """Appends a STORE_UPDATE. Halves of binary32 must not be used as numbers, so it stores to OUTPUT."""
+        fields = self.host(Region.OUTPUT, 2 * self.config.n)
+        place, part = self.rows(self.config.update_depth, fields["rows"]), UpdatePart(1 + self.below(len(UpdatePart)))
+        self.program.append(op(Opcode.STORE_UPDATE, **fields, part=part, update=place))
 
     def matmul(self):
         config = self.config
@@ -348,6 +362,9 @@ class Hazards:
         weights = [4, 2, 2, 4, 7, 2, 0.3]
         if self.config.training:
             kinds.append(self.select_by_index)
+            weights.append(2)
+        if self.config.update_lanes:
+            kinds.append(self.store_update)
             weights.append(2)
         if self.config.ring:
             kinds.append(self.ring)

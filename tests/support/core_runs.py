@@ -19,7 +19,7 @@ SMALL = Config(**TINY)
 #: A core with every optional feature.
 FULL = Config(
     **TINY
-    | {"pooling": True, "table_lanes": 2, "softmax": True, "attention": True, "training": True}
+    | {"pooling": True, "table_lanes": 2, "softmax": True, "attention": True, "training": True, "update_lanes": 2}
     | {"transpose": True, "bias_depth": 16, "ring": True, "ring_depth": 4}
 )
 SIZES = [

@@ -3,7 +3,19 @@
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, FunctionCode, Half, Opcode, Region, RingMode, Task, records
+from amaranth_tpu.hw.spec.isa import (
+    Condition,
+    Fault,
+    Format,
+    FunctionCode,
+    Half,
+    Opcode,
+    Region,
+    RingMode,
+    Task,
+    records,
+    spaces_of,
+)
 from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, ring_layout, transfer_layout
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.ports import pack, unpack
@@ -18,6 +30,7 @@ UNITS = {
     Opcode.LOAD_BIAS: Unit.LOAD,
     Opcode.LOAD_WEIGHTS: Unit.WEIGHTS,
     Opcode.STORE: Unit.STORE,
+    Opcode.STORE_UPDATE: Unit.STORE,
     Opcode.MATMUL: Unit.MATMUL,
     Opcode.ACTIVATE: Unit.ACTIVATE,
     Opcode.POOL: Unit.ACTIVATE,
@@ -25,6 +38,7 @@ UNITS = {
     Opcode.MULTIPLY: Unit.ACTIVATE,
     Opcode.LOAD_TABLE: Unit.ACTIVATE,
     Opcode.SELECT: Unit.ACTIVATE,
+    Opcode.UPDATE: Unit.ACTIVATE,
     Opcode.RING: Unit.RING,
 }
 
@@ -35,7 +49,11 @@ def touched(opcode, fields, config, cores):
     if "region" in fields:
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
         size //= 1 if fields.get("half") in (None, Half.WHOLE, 0) else 2
-        spans["host"] = ("w" if opcode is Opcode.STORE else "r", fields["offset"], fields["offset"] + size - 1)
+        spans["host"] = (
+            "w" if opcode in (Opcode.STORE, Opcode.STORE_UPDATE) else "r",
+            fields["offset"],
+            fields["offset"] + size - 1,
+        )
     if opcode is Opcode.MATMUL:
 
         def last(start, **loops):
@@ -91,6 +109,12 @@ def touched(opcode, fields, config, cores):
         read = fields["buffer"] + together + (around if fields["mode"] is not RingMode.ALL_GATHER else 0)
         written = fields["result"] + together + (around if fields["mode"] is not RingMode.REDUCE_SCATTER else 0)
         spans["buffer"] = ("rw", min(fields["buffer"], fields["result"]), max(read, written))
+    elif opcode is Opcode.UPDATE:
+        spans["update"] = ("w", fields["update"], fields["update"] + rows - 1)
+        spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
+        spans["bias"] = ("r", fields["bias"], fields["bias"] + 2 * rows - 1)
+    elif opcode is Opcode.STORE_UPDATE:
+        spans["update"] = ("r", fields["update"], fields["update"] + rows - 1)
     elif opcode is Opcode.MULTIPLY:
         spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
@@ -112,7 +136,8 @@ def operation(opcode, fields, config):
         return "matmul", {"tag": 0, **fields, "rows": fields["rows0"] * fields["rows1"]}
     if UNITS[opcode] is Unit.ACTIVATE:
         rows = fields.get("rows", fields.get("rows0"))
-        found = {"tag": 0, "rows": rows, "row": fields["buffer"]}
+        found = {"tag": 0, "rows": rows}
+        found |= {"row": fields["buffer"]} if opcode is not Opcode.UPDATE else {"update_row": fields["update"]}
         found |= {name: fields[name] for name in ("lanes", "acc") if name in fields}
         found["format"] = fields.get("format", Format.BFLOAT16).value
         if opcode is not Opcode.LOAD_TABLE:
@@ -144,6 +169,9 @@ def operation(opcode, fields, config):
             found |= {"operand": fields["operand"]}
             if fields["rows1"] > 1:
                 found |= {"operand_stride": fields["operand_stride"]}
+        if config.update_lanes:
+            found |= {"update": int(opcode is Opcode.UPDATE)}
+            found |= {name: fields[name] for name in ("bias", "momentum", "rate") if opcode is Opcode.UPDATE}
         if config.softmax:
             found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
         if opcode is Opcode.SOFTMAX:
@@ -177,8 +205,10 @@ def operation(opcode, fields, config):
         found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
     if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.attention and opcode is Opcode.LOAD_WEIGHTS:
         found["transpose"] = fields.get("transpose", 0)
+    if config.update_lanes:
+        found["part"] = fields["part"].value if opcode is Opcode.STORE_UPDATE else 0
     if opcode is not Opcode.LOAD_WEIGHTS:
-        found["row"] = 2 * fields["bias"] if bias else fields["buffer"]
+        found["row"] = 2 * fields["bias"] if bias else fields["update" if opcode is Opcode.STORE_UPDATE else "buffer"]
     return "transfer", found
 
 
@@ -256,7 +286,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         footprint = unpack(footprint_layout(config), found["footprint"])
         assert footprint["unit"] == UNITS[opcode].value
         spans = touched(opcode, fields, config, machine.size)
-        for space in ("host", "buffer", "acc", "bias"):
+        for space in ("host", *spaces_of(config)):
             span = unpack(footprint_layout(config)[space].shape, footprint[space])
             use = ("r" if span["reads"] else "") + ("w" if span["writes"] else "")
             assert use == (spans[space][0] if space in spans else ""), f"{opcode.name}: {space} {use!r}"

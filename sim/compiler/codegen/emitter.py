@@ -3,7 +3,7 @@ must wait for."""
 
 from collections import Counter
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
 
 from ...golden.function_tables import table_of
 from ..memory.bias_image import BiasImage
@@ -51,7 +51,7 @@ class Emitter:
         self.config, self.n = config, config.n
         self.ops, self.issued, self.stage = [], [0] * UNITS, 0
         # The function table is not tracked: one unit loads and reads it, in program order.
-        self.places = {space: LastUse(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
+        self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked, self.regions = Counter(), {}
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}

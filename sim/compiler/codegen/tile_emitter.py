@@ -111,7 +111,7 @@ class TileEmitter(Emitter):
 
     def transfer(self, opcode, region, vector, rows, **fields):
         super().transfer(opcode, region, vector, rows, **fields)
-        if opcode is Opcode.STORE:
+        if opcode in (Opcode.STORE, Opcode.STORE_UPDATE):
             self.bringing = None
 
     def bring(self, tiles):

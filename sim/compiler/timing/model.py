@@ -14,7 +14,7 @@ from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
-from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles
+from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles, update_latency
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
@@ -224,6 +224,11 @@ class _Run:
             self.free[unit] = now + _alone(op, self.config, self.cores)
             self.at(self.free[unit])
             self.complete(unit, self.free[unit] + self.after[unit])
+        elif op.opcode in (Opcode.UPDATE, Opcode.STORE_UPDATE):  # they do not use the vector port
+            self.free[unit] = now + _alone(op, self.config, self.cores)
+            self.at(self.free[unit])
+            later = update_latency(self.config) if unit == ACTIVATE else 0
+            self.complete(unit, self.free[unit] + self.after[unit] + later)
         elif unit == STORE:
             self.port.advance(now)
             self.port.begin_store(op.rows)

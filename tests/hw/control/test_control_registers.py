@@ -154,15 +154,22 @@ def test_fields_are_packed_into_a_word():
     assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8) == 0x08201210
     assert (
         REGISTER["features"].pack(
-            pooling=True, softmax=False, training=False, ring=False, transpose=False, attention=False, table_lanes=4
+            pooling=True,
+            softmax=False,
+            training=False,
+            ring=False,
+            transpose=False,
+            attention=False,
+            table_lanes=4,
+            update_lanes=0,
         )
         == 0x401
     )
     assert (
         REGISTER["features"].pack(
-            pooling=True, softmax=True, training=True, ring=True, transpose=True, attention=True, table_lanes=4
+            pooling=True, softmax=True, training=True, ring=True, transpose=True, attention=True, table_lanes=4, update_lanes=2
         )
-        == 0x43F
+        == 0x2043F
     )
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

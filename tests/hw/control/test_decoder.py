@@ -9,7 +9,18 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import Decoder
 from amaranth_tpu.hw.spec.encoding import decode, encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, FunctionCode, Opcode, Region, exists, records, space_depth
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    TABLE_WORDS,
+    Fault,
+    FunctionCode,
+    Opcode,
+    Region,
+    exists,
+    records,
+    space_depth,
+    spaces_of,
+)
 from amaranth_tpu.hw.spec.operations import instruction_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from decoder_words import touched, words
@@ -28,6 +39,7 @@ CONFIGS = [
     Config(n=2, transpose=True, pooling=False),
     Config(n=16, training=True, table_lanes=0, bias_depth=64, ring=True, ring_depth=1 << 15),
     Config(**SMALL, **PLAIN, ring=True, ring_depth=16),
+    Config(**SMALL, training=True, update_lanes=2),
 ]
 
 
@@ -101,7 +113,7 @@ def test_footprint_does_not_depend_on_the_preceding_instruction(config):
     simulate(Decoder(config=config), words, seed=seed(), config=config, count=8 * len(opcodes) ** 2, kinds=0, make=make)
 
 
-EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring=True, ring_depth=16)
+EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, update_lanes=4, transpose=True, ring=True, ring_depth=16)
 
 
 def edges(config):
@@ -109,7 +121,7 @@ def edges(config):
     earlier. If `space` is None, `first` is a value of the field itself."""
     for opcode, record in records(config).items():
         yield from ((opcode, None, field.name, getattr(config, field.most) + 1) for field in record.fields if field.most)
-        for space in ("buffer", "acc", "bias", "table"):
+        for space in (*spaces_of(config), "table"):
             spans = record.spans_of(space)
             loops = [*(loop for span in spans for loop in span.loops), *(span.slide[1] for span in spans if span.slide)]
             names = {name for span in spans for name in (span.base, span.step, *span.rows, *(span.around or ())[:1])}

@@ -1,10 +1,13 @@
 """Tests that training steps with Adam, weight decay and dropout match the golden model bit for bit on the instruction-level
 model."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.step_program import with_rate
@@ -40,6 +43,20 @@ def test_adam_of_convolutions(rng):
 def test_decay_of_convolutions(rng):
     """Weight decay applies to weights but not to biases, although the first layer stores both together."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
+
+
+@pytest.mark.parametrize("decay, updated", [(0, {"weights", "biases"}), (0.1, {"biases"})], ids=["sgd", "decay"])
+def test_update_lanes(rng, decay, updated):
+    """With update lanes, UPDATE computes momentum and parameters, and the array none of them. Weights with weight decay keep the
+    passes of the array."""
+    sizes, n, batch = (9, 13, 6, 5), 4, 7
+    training, config = differentiate(chain(rng, sizes)), Config(n=n, training=True, update_lanes=2)
+    program = compile_step(training, Sgd(0.75, decay), config, batch)
+    run_steps(program, training, program.memory.optimizer, rng, 2)
+    rows = Counter(op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE)
+    weights = sum(-(-inputs // n) * -(-outputs // n) * n for inputs, outputs in zip(sizes, sizes[1:]))
+    biases = sum(-(-outputs // n) for outputs in sizes[1:])
+    assert sum(count * size for count, size in rows.items()) == weights * ("weights" in updated) + biases
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])

@@ -48,9 +48,10 @@ def _with_function(stage, function):
 SIMULATORS = pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 
 
-def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, transpose=False, **more):
+def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, transpose=False, lanes=0, **more):
     training, optimizer = differentiate(graph), optimizer or Sgd(0.75, 0.01)
-    program = compile_step(training, optimizer, Config(n=n, training=True, transpose=transpose), batch, dropout)
+    config = Config(n=n, training=True, transpose=transpose, update_lanes=lanes)
+    program = compile_step(training, optimizer, config, batch, dropout)
     counters = run_on_rtl(program, training, optimizer, rng, simulator, dropout=dropout, **more)
     return program, counters
 
@@ -60,6 +61,21 @@ def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, tra
 def test_dense(rng, seed, simulator):
     memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
     check(chain(rng, (9, 13, 6, 5)), rng, simulator, memory=memory)
+
+
+@pytest.mark.slow
+@SIMULATORS
+@pytest.mark.parametrize("lanes, decay", [(1, 0), (2, 0.01), (4, 0)])
+def test_update_lanes(rng, simulator, lanes, decay):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60))}
+    check(chain(rng, (40, 13, 6, 5)), rng, simulator, Sgd(0.75, decay), lanes=lanes, memory=memory)
+
+
+@pytest.mark.slow
+def test_predicted_cycles_with_update_lanes(rng):
+    """With update lanes, the predicted cycles of a step are within 2 % of the RTL's."""
+    program, counters = check(chain(rng, (200, 64, 10)), rng, "verilator", Sgd(), 8, 32, lanes=2, steps=1)
+    assert abs(counters[0]["cycles"] - program.predicted_cycles) < 0.02 * program.predicted_cycles
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, FunctionCode, Half, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, FunctionCode, Half, Opcode, Region, UpdatePart
 from amaranth_tpu.sim.golden import arithmetic as golden
 from core_programs import least_fields
 from machine_programs import HALT, cell_by_cell, fault_in, machine_of, program, random_bfloat16, random_binary32
@@ -202,6 +202,52 @@ def test_select_row_by_row(rng, shift):
         expected[9 + shift + row] = np.where(operands > 0, sums[2 + row], 0)
     m.run()
     assert (m.buffer == expected).all()
+
+
+LANES = Config(**SIZES, training=True, update_lanes=2)
+
+
+def test_update_in_numpy(rng):
+    """UPDATE is SGD with momentum in numpy's float32 and bfloat16, for numbers that neither overflow nor underflow. V is the
+    upper halves of the bias rows after W."""
+    rows, acc, bias, place, numbers = 5, 3, 4, 7, golden.bfloat16
+    w, g = (rng.standard_normal((rows, N)).astype(np.float32) for _ in range(2))
+    v = rng.standard_normal((rows, N)).astype(numbers)
+    momentum, rate = np.array([0.9, -0.05], numbers)
+    fields = dict(rows=rows, acc=acc, bias=bias, update=place, momentum=momentum.view(np.uint16), rate=rate.view(np.uint16))
+    stores = [
+        (Opcode.STORE_UPDATE, dict(region=Region.SCRATCH, rows=rows, offset=2 * N * rows * index, part=part, update=place))
+        for index, part in enumerate(UpdatePart)
+    ]
+    m = machine_of(LANES, [(Opcode.UPDATE, fields), *stores, HALT], SCRATCH=bytearray(3 * 2 * N * rows))
+    m.sums[acc : acc + rows], m.bias[bias : bias + rows] = g.view(np.uint32), w.view(np.uint32)
+    m.bias[bias + rows : bias + 2 * rows] = v.view(np.uint16).astype(np.uint32) << np.uint32(16) | np.uint32(0xABCD)
+    m.run()
+    moved = (g + momentum.astype(np.float32) * v.astype(np.float32)).astype(numbers)
+    master = w + rate.astype(np.float32) * moved.astype(np.float32)
+    parts = np.frombuffer(bytes(m.regions[Region.SCRATCH]), "<u2").reshape(3, rows, N)
+    assert (parts[0] == moved.view(np.uint16)).all()
+    assert (parts[1].astype(np.uint32) << np.uint32(16) | parts[2] == master.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize(
+    "opcode, changes, cause",
+    [
+        (Opcode.UPDATE, {}, None),
+        (Opcode.UPDATE, {"rows": 0}, Fault.LENGTH),
+        (Opcode.UPDATE, {"rows": 8, "bias": 1}, Fault.ADDRESS),
+        (Opcode.UPDATE, {"rows": 8, "acc": 25}, Fault.ADDRESS),
+        (Opcode.UPDATE, {"update": 16}, Fault.ADDRESS),
+        (Opcode.STORE_UPDATE, {"part": UpdatePart.LOWER}, None),
+        (Opcode.STORE_UPDATE, {"part": 0}, Fault.ILLEGAL),
+        (Opcode.STORE_UPDATE, {"part": 1, "update": 16}, Fault.ADDRESS),
+        (Opcode.STORE_UPDATE, {"part": 1, "region": Region.INPUT}, Fault.ADDRESS),
+    ],
+)
+def test_faults_of_updates(opcode, changes, cause):
+    word = opcode, {**least_fields(opcode), **changes}
+    assert fault_in(LANES, word)[0] is cause
+    assert fault_of(word)[0] is Fault.ILLEGAL
 
 
 SELECT, POOL = dict(rows0=1, rows1=1), least_fields(Opcode.POOL)
