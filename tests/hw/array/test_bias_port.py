@@ -21,7 +21,7 @@ class BiasPath(wiring.Component):
     def __init__(self, *, n, depth, halves):
         transfer = transfer_layout(Config(n=n, training=halves))
         self.port = BiasPort(n=n, bias_depth=depth, transfer=transfer)
-        self.accumulators = Accumulators(n=n, depth=4, bias_depth=depth, latency=1, bias_halves=halves)
+        self.accumulators = Accumulators(n=n, depth=4, bias_depth=depth, latency=2, bias_halves=halves)
         bias_row = self.accumulators.passes.bias_row.shape()
         super().__init__({"load": In(self.port.load.signature.flip()), "bias_row": In(bias_row), "top": Out(32 * n)})
 
@@ -67,7 +67,7 @@ async def loads(ports, rng, *, n, depth, halves, count):
         await ports.tick()
     for row in range(depth):  # column c reads in its own time
         ports.set(bias_row=row)
-        for _ in range(n + 1):
+        for _ in range(n + 2):
             await ports.tick()
         assert ports.lanes("top", n) == rows[row], f"row {row}"
 
