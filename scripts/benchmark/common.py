@@ -12,10 +12,10 @@ from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
-from ..show.documents import ROOT, put_table
+from ..show.documents import ROOT, put_table, table_rows
 from ..show.markdown import markdown_table
 
-__all__ = ["Json", "MODEL", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of"]
+__all__ = ["Json", "MODEL", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of", "with_other_rows"]
 
 app = typer.Typer(
     add_completion=False,
@@ -57,9 +57,34 @@ def samples_of(count):
     return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
 
 
-def publish(name, head, rows, figures, as_json, write):
-    """Prints a table, or its `figures` as JSON. If `write` is True, also writes the table into its document."""
-    table = markdown_table(head, rows)
-    print(json.dumps(figures) if as_json else table)
+def publish(name, head, rows, figures, as_json, write, keys=None):
+    """Prints a table, or its `figures` as JSON. If `write` is True, also writes the table into its document.
+
+    Parameters
+    ----------
+    head : list of str
+    rows : list of list
+    keys : list of tuple or None
+        First cells of all rows of the whole table, if `rows` may be some of them: the document keeps its other rows.
+    """
+    print(json.dumps(figures) if as_json else markdown_table(head, rows))
     if write:
-        put_table(name, table)
+        put_table(name, markdown_table(head, rows if keys is None else with_other_rows(head, rows, table_rows(name), keys)))
+
+
+def with_other_rows(head, rows, others, keys):
+    """Returns the rows of a table in the order of `keys`, from `rows` or else from `others`, whose columns must be the same.
+
+    Parameters
+    ----------
+    rows : list of list
+    others : list of dict
+        As :func:`scripts.show.documents.table_rows` returns them.
+    keys : list of tuple
+        First cells of each row.
+    """
+    size = len(keys[0])
+    texts = [[*map(str, key)] for key in keys]
+    found = [[*other.values()] for other in others if [*other] == [*map(str, head)]]
+    known = {tuple(row[:size]): row for row in (*found, *([*map(str, row)] for row in rows))}
+    return [known[tuple(text)] for text in texts if tuple(text) in known]

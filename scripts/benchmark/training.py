@@ -15,6 +15,7 @@ __all__ = ["cores", "train_command", "training"]
 #: Rows of the table `training`: (network, epochs, batch, steps on the core, other options).
 _TRAINED = (
     ("default", 5, 64, 200, ""),
+    ("default", 1, 64, 20, "--update-lanes 4"),
     ("default", 5, 128, 20, ""),
     ("default", 5, 512, 5, "--rate 0.4 --transpose --unified-buffer-depth 16384 --accumulator-depth 2048"),
     ("a", 10, 64, 5, ""),
@@ -37,13 +38,14 @@ def train_command(network, epochs, batch, steps, options, data):
 def training(
     data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
     names: Annotated[str, typer.Option(help="Names of networks.")] = "default,a,b,c",
+    only: Annotated[str, typer.Option(help="Only rows with these options; the page keeps the other rows.")] = "",
     most: Annotated[int, typer.Option(help="Most steps to run on the core.")] = 200,
     as_json: Json = False,
     write: Write = False,
 ):
     """Measure the accuracy of networks trained from fresh weights, and the cycles of a step, by `tpu train`."""
     figures, rows = [], []
-    jobs = [(*job[:3], min(job[3], most), job[4]) for job in _TRAINED if job[0] in names.split(",")]
+    jobs = [(*job[:3], min(job[3], most), job[4]) for job in _TRAINED if job[0] in names.split(",") and only in job[4]]
     for job in track(jobs, "training", console=Console(stderr=True), transient=True):
         network, epochs, batch, steps, options = job
         figure = run_tpu(*train_command(*job, data))
@@ -52,9 +54,7 @@ def training(
         rows.append(
             [
                 network,
-                f"`{options}`" if options else "",
-                epochs,
-                batch,
+                *_key(network, epochs, batch, options)[1:],
                 f"{figure['epochs'][-1]['loss']:.4f}",
                 f"{figure['accuracy']:.2%}",
                 steps,
@@ -62,7 +62,13 @@ def training(
             ]
         )
     head = ["network", "options", "epochs", "batch", "loss", "accuracy", "steps on the core"]
-    publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write)
+    keys = [_key(*job[:3], job[4]) for job in _TRAINED]
+    publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write, keys)
+
+
+def _key(network, epochs, batch, options):
+    """Returns the first cells of a row of the table `training`."""
+    return network, f"`{options}`" if options else "", epochs, batch
 
 
 def _cycles_of_one(n, batch):
