@@ -194,18 +194,7 @@ def _describe_activate(m, operation, word):
                 operation.buffer_stride.eq(softmax.buffer_stride),
             ]
     if config.table_lanes:
-        table, vectors = word[Opcode.LOAD_TABLE], word[Opcode.MULTIPLY]
-        m.d.comb += [
-            operation.operand.eq(vectors.operand),
-            operation.word.eq(table.word >> exact_log2(config.n)),
-            *(operation[name].eq(table[name]) for name in TABLE_SETTINGS),
-        ]
-        with m.If(word.one_of(Opcode.LOAD_TABLE)):
-            m.d.comb += operation.operand.eq(table.buffer)
-        for opcode, record in word.records.items():
-            if record.task is not None:
-                with m.If(word.one_of(opcode)):
-                    m.d.comb += operation.task.eq(record.task)
+        _describe_table(m, operation, word)
     if config.training:
         _describe_select(m, operation, word)
     if config.update_lanes:
@@ -215,6 +204,22 @@ def _describe_activate(m, operation, word):
             operation.update_row.eq(update.update),
             *(operation[name].eq(update[name]) for name in ("bias", "momentum", "rate")),
         ]
+
+
+def _describe_table(m, operation, word):
+    """Connects the fields of LOAD_TABLE and MULTIPLY, and the task of each instruction."""
+    table, vectors = word[Opcode.LOAD_TABLE], word[Opcode.MULTIPLY]
+    m.d.comb += [
+        operation.operand.eq(vectors.operand),
+        operation.word.eq(table.word >> exact_log2(word.config.n)),
+        *(operation[name].eq(table[name]) for name in TABLE_SETTINGS),
+    ]
+    with m.If(word.one_of(Opcode.LOAD_TABLE)):
+        m.d.comb += operation.operand.eq(table.buffer)
+    for opcode, record in word.records.items():
+        if record.task is not None:
+            with m.If(word.one_of(opcode)):
+                m.d.comb += operation.task.eq(record.task)
 
 
 def _describe_select(m, operation, word):

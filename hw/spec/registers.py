@@ -86,6 +86,15 @@ class Register:
 
 
 # fmt: off
+_FEATURES = {
+    "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
+    "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
+    "ring": (3, 1, "RING, and the registers that need `ring`"),
+    "transpose": (4, 1, "LOAD of transposed tiles"), "attention": (5, 1, "the fields that need `attention`"),
+    "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY"),
+    "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE")}
+
+
 def _registers():
     yield Register("id", 0x000, "ro", f"0x{IDENTIFIER:08X}, 'ATPU'.")
     yield Register("version", 0x004, "ro", f"0x{VERSION:08X}: version of the programming interface: major, minor (16 bits each).")
@@ -97,13 +106,7 @@ def _registers():
     yield Register("accumulator_depth", 0x010, "ro", "Depth of the accumulators in rows.")
     yield Register("bias_depth", 0x014, "ro", "Depth of the bias memory in rows.")
     yield Register("weight_fifo_depth", 0x018, "ro", "Capacity of the weight FIFO in tiles.")
-    yield Register("features", 0x01C, "ro", "Optional features of the core.", {
-        "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
-        "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
-        "ring": (3, 1, "RING, and the registers that need `ring`"),
-        "transpose": (4, 1, "LOAD of transposed tiles"), "attention": (5, 1, "the fields that need `attention`"),
-        "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY"),
-        "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE")})
+    yield Register("features", 0x01C, "ro", "Optional features of the core.", _FEATURES)
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored during a run, and after a fault until a reset"),
         "reset": (1, 1, "ends the run; clears all units, status, fault and pending interrupt; other registers keep values")})

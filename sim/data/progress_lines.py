@@ -58,9 +58,13 @@ class ProgressLine:
     def _write(self):
         with contextlib.suppress(OSError, ValueError):  # the stream is closed or full: the work goes on
             terminal = self._stream.isatty()
-            pause, last = _FIRST if terminal else _LINES, None
-            while not self._ended.wait(pause):
-                pause = _REDRAWN if terminal else _LINES if self._text != last else 2 * pause
+            step, pause, silent, last = _FIRST if terminal else _LINES, 0, 0, None
+            while not self._ended.wait(step):
+                step = _REDRAWN if terminal else _LINES
+                silent += step
+                if not terminal and self._text == last and silent < pause:
+                    continue
+                pause, silent = _LINES if self._text != last else 2 * pause, 0
                 last = self._text
                 text = f"{last} ({time.monotonic() - self._started:.0f} s)"
                 with self._lock:

@@ -286,7 +286,7 @@ def test_ctrl_c_leaves_no_files_of_a_simulation(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
     monkeypatch.setattr(runner, "cocotb_runners", lambda: {"icarus": Interrupted})
     simulation = runner.Simulation(simulator="icarus", verilog="module a; endmodule", top="a")
-    monkeypatch.setattr(runner.Simulation, "build", lambda self, timeout: tmp_path)
+    monkeypatch.setattr(runner.Simulation, "build", lambda self: tmp_path)
     with pytest.raises(KeyboardInterrupt):
         simulation.run("amaranth_tpu.sim.benches.bench_core")
     assert not list((tmp_path / "runs").iterdir())

@@ -19,7 +19,7 @@ SPLITTER = {"address_width": 32, "beats_width": 8}
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: Accumulators(n=4, depth=16, bias_depth=4, latency=3), "latency must be 1 or 2, not 3"),
+        (lambda: Accumulators(n=4, depth=16, bias_depth=4, latency=4), "latency must be 2 or 3, not 4"),
         (lambda: UnifiedBuffer(n=4, depth=16, skew=0), "skew must be at least 1, not 0"),
         (lambda: WeightFifo(n=4, tiles=6, skew=1), "tiles must be a power of two, at least 2, not 6"),
         (lambda: WeightFifo(n=4, tiles=1, skew=1), "tiles must be a power of two, at least 2, not 1"),

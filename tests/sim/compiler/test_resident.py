@@ -65,4 +65,4 @@ def test_resident_tensors_are_not_stored(rng, residents, monkeypatch):
     def moved(program, opcode):
         return sum(op.fields["rows"] for op in program.ops if op.opcode is opcode)
 
-    assert moved(staying, Opcode.STORE) < moved(leaving, Opcode.STORE) / 2 and staying.read_beats < leaving.read_beats
+    assert moved(staying, Opcode.STORE) < moved(leaving, Opcode.STORE) / 2 and staying.cost.read_beats < leaving.cost.read_beats

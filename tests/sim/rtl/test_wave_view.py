@@ -114,7 +114,15 @@ def test_surfer_commands(recorded):
 
 def test_names_of_states():
     names = enumerations(CONFIG)
-    assert list(names["tpu_decoder", "decode_state"].values()) == ["FETCH", "CHECK", "VERDICT", "EXTENTS", "FAULT", "END"]
+    assert list(names["tpu_decoder", "decode_state"].values()) == [
+        "FETCH",
+        "CHECK",
+        "COMPARE",
+        "EXTENTS",
+        "FAULT",
+        "VERDICT",
+        "END",
+    ]
     assert names["tpu_run", "state"] == {0: "IDLE", 1: "QUIET", 2: "RUN"}
 
 
