@@ -18,6 +18,8 @@ from .common import Json, Write, app, publish
 
 __all__ = ["boards", "devices"]
 
+_ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f")  # the rows of the table `boards`
+
 
 def _shares(used, available):
     return [
@@ -62,7 +64,7 @@ def devices(
 
 @app.command()
 def boards(
-    names: Annotated[str, typer.Option(help="Names of boards.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
+    names: Annotated[str, typer.Option(help="Names of boards; the page keeps the rows of the others.")] = ",".join(_ROUTED),
     as_json: Json = False,
     write: Write = False,
 ):
@@ -89,4 +91,5 @@ def boards(
                     f"{figure['clock_mhz']:.1f}",
                 ]
             )
-    publish("boards", ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], rows, figures, as_json, write)
+    head, keys = ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], [(name,) for name in _ROUTED]
+    publish("boards", head, rows, figures, as_json, write, keys)

@@ -2,8 +2,9 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
-from ..compiler.codegen.scheduling import ordered
+from ..compiler.codegen.scheduling import completes, ordered
 from ..compiler.tiling.overlap import APART, FAR_APART
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
@@ -49,7 +50,8 @@ def fastest_paces(stages, emitted, config, cores):
 
     def cycles(backward, pace):
         ops = emitted(backward, pace)
-        return simulate(ordered(ops, simulate(ops, config, ideal=True, cores=cores), 1), config, cores=cores).cycles
+        order = ordered(ops, simulate(ops, config, ideal=True, cores=cores), 1)
+        return simulate(order, config, cores=cores).cycles if completes(order, config, cores) else inf
 
     paces = []
     for backward in (False, True):

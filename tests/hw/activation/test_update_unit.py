@@ -76,7 +76,7 @@ class _Bench:
 
 
 @pytest.mark.parametrize(
-    "n, lanes, stages", [(4, 1, 3), *slow((8, 2, 9), (4, 4, 1), (2, 2, 5), (4, 2, 2), (8, 2, 7), (8, 1, 4), (4, 1, 8))]
+    "n, lanes, stages", [(4, 1, 3), (4, 2, 2), *slow((8, 2, 9), (4, 4, 1), (2, 2, 5), (8, 2, 7), (8, 1, 4), (4, 1, 8))]
 )
 def test_rows_are_updated(rng, n, lanes, stages):
     """Every part of every row equals the golden arithmetic, special values included. `done` comes in order, one cycle after the

@@ -43,6 +43,18 @@ def test_a_pipe_gets_fewer_lines_of_the_same_text():
     assert 1 <= stream.getvalue().count("\n") <= 6  # at 0.02, 0.04, 0.08, 0.16, 0.32, not 25
 
 
+def test_a_pipe_gets_a_new_text_soon():
+    """A text that has stayed for long, so that its lines are rare, does not delay the next text."""
+    with ProgressLine(stream=(stream := io.StringIO())) as line:
+        line("step 1")
+        time.sleep(0.35)  # the next line of this text comes at 0.62
+        line("step 2")
+        end = time.monotonic() + 0.15
+        while "step 2" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert "step 2" in stream.getvalue()
+
+
 def test_a_terminal_line_is_redrawn_and_removed():
     text = shown(Screen())
     assert "\n" not in text and text.startswith("\r\x1b[Kstep 1 (0 s)") and text.endswith("\r\x1b[K")
