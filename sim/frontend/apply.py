@@ -8,9 +8,10 @@ from ..data.printable import printable, quoted
 from ..fusion.nodes import Input, Unknown
 from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
+from .host_part import LeftToHost
 from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import inline, unsupported
-from .operators import attention, dense, joins, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - they register
+from .operators import attention, choices, dense, joins, quotients, recurrent, reductions, reshapes, shapes, windows  # noqa: F401 - they register
 from .operators.comparisons import compared
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
@@ -107,15 +108,18 @@ def _check_attributes(step, known):
 
 def _apply(step):
     tensor = next(value for value in step.arguments if isinstance(value, SymbolicTensor))
-    known = OPERATORS[step.operator]
+    known = OPERATORS.get(step.operator)
+    if any(isinstance(value, SymbolicTensor) and value.label for value in step.arguments):
+        if known is None or not known.keeps_labels and known.handler is not _label:
+            raise LeftToHost(step.node)
+    if known is None:
+        raise unsupported(step.node)
     if known.group != CONSTANTS:
         _check_attributes(step, known)
     if known.handler is _label:
         return [_label(step, tensor)]
     if tensor.label:
-        if known.keeps_labels:
-            return [_kept_label(step, tensor, known)]
-        raise ModelError(f"{step.title}: nothing may come after ArgMax")
+        return [_kept_label(step, tensor, known)]
     if known.group == CONSTANTS:
         raise _of_scalar(step, tensor) or unsupported(step.node)
     if step.operator == "CastLike" and not isinstance(step.arguments[0], SymbolicTensor):
@@ -188,10 +192,10 @@ def _label(step, tensor):
     if step.operator != "ArgMax":
         return replace(tensor, label="name")
     axis = step.attributes.get("axis", 0) % len(tensor.dims)
-    if tensor.dims[axis] != tensor.size or axis == tensor.batch:
-        raise ModelError(
-            f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, its axis {axis}"
-        )
+    if axis == tensor.batch:
+        raise ModelError(f"{step.title}: is along axis {axis} of {show(tensor)}, the batch; a sample may only depend on itself")
+    if tensor.dims[axis] != tensor.size or step.attributes.get("select_last_index", 0) or tensor.label:
+        raise LeftToHost(step.node)
     dims, batch, keep = tensor.dims, tensor.batch, step.attributes.get("keepdims", 1)
     if not keep and batch is not None:
         batch -= axis < batch

@@ -7,6 +7,7 @@ rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a s
 :class:`sim.ir.errors.ModelError` that names the operator and the node.
 """
 
+import logging
 from collections import Counter
 from dataclasses import replace
 from math import prod
@@ -27,6 +28,7 @@ from .batch import Repeated, Sizes, checked, fold_open_constants
 from .branches import chosen_branch, reads_of
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
+from .host_part import MAY_BE_LEFT, LeftToHost, describe, nodes_from
 from .index.relayout import Relayout
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import everything
@@ -43,7 +45,6 @@ from .validity.ranges import check_ranges
 
 __all__ = ["read_model", "read_network"]
 
-_OF_HOST = ("TopK", "NonMaxSuppression")  # choices among results, which a host makes after the network
 #: Operators of dynamic quantisation, whose scales depend on the values of each run.
 _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
@@ -105,7 +106,10 @@ def _network(model, path, keep_softmax, shapes):
         node=node,
         order=order,
         fixed=shapes,
+        host_part=reader.host_part,
     )
+    if reader.host_part:
+        logging.getLogger(__name__).warning("%s: %s", printable(path), reader.host_part)
     shape = reader.inputs.shape
     facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     return as_graph(printable(path.stem), node, order, **facts)
@@ -158,14 +162,15 @@ def _read(model, folder, keep_softmax):
 
 def _check_operators(graph):
     """Raises an error if the graph has an operator that is not supported for any input. The message names the first such node,
-    in the order of the file, on which an output depends."""
+    in the order of the file, on which an output depends. Operators after the network's possible ends are not checked."""
     needed = {entry.name for entry in graph.output}
     wanted = []
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             needed.update(reads_of(node))
             wanted.append(node)
-    _check_operators_of(reversed(wanted))
+    after = {id(node) for node in nodes_from(wanted, [node for node in wanted if node.op_type in MAY_BE_LEFT])}
+    _check_operators_of(node for node in reversed(wanted) if id(node) not in after)
 
 
 def _check_operators_of(nodes):
@@ -178,9 +183,6 @@ def _check_operators_of(nodes):
             raise ModelError(f"{title(node)}: is dynamic quantisation; use the model in float32 from before the quantisation")
         if node.domain not in ONNX:
             raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
-        if node.op_type in _OF_HOST:
-            name = quoted(node.input[0]) if node.input else "its input"
-            raise ModelError(f"{title(node)}: belongs to the host; cut the model before it, so that {name} is an output")
         raise unsupported(node)
 
 
@@ -209,6 +211,9 @@ class _Reader:
         self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> its kind of label, or ""
         self.left_out = {}  # output -> the function that is left to the host
         self.places = {}  # output -> its slice of the results
+        self.nodes = list(self.graph.node)  # with the nodes of chosen branches
+        self.outputs = [entry.name for entry in self.graph.output]
+        self.host_part = ""  # a sentence about the nodes that are left to the host
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -225,36 +230,59 @@ class _Reader:
         if not self.graph.output:
             raise ModelError("the graph has no output")
         results = []
-        for entry in self.graph.output:
-            tensor = self._evaluate(entry.name)
-            if not isinstance(tensor, SymbolicTensor):
-                raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
+        for name, tensor in self._tensors():
             results.append(_without_softmax(tensor, keep_softmax))
-            self.shapes[entry.name] = tensor.dims, tensor.batch, tensor.bare
-            self.labels[entry.name] = tensor.label
-            self.left_out[entry.name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
+            self.shapes[name] = tensor.dims, tensor.batch, tensor.bare
+            self.labels[name] = tensor.label
+            self.left_out[name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
         distinct, end = [], 0  # logits, probabilities and labels of the same last layer are one result
-        for (tensor, _), entry in zip(results, self.graph.output):
+        for (tensor, _), name in zip(results, self.outputs):
             same = (one for other, one in distinct if tensor.source is other.source and np.array_equal(tensor.index, other.index))
             place = next(same, None)
             if place is None:
                 place = slice(end, end + tensor.size)
                 end = place.stop
                 distinct.append((tensor, place))
-                self._check_result(entry, tensor)
-            self.places[entry.name] = place
-        producer = self.producers.get(self.graph.output[0].name)
+                self._check_result(name, tensor)
+            self.places[name] = place
+        producer = self.producers.get(self.outputs[0])
         first = distinct[0][0]
         if producer is None and len(distinct) > 1:
-            raise ModelError(f"output {quoted(self.graph.output[0].name)} is an input, in a model with several outputs")
+            raise ModelError(f"output {quoted(self.outputs[0])} is an input, in a model with several outputs")
         if producer is not None:
             step = Step(producer, [], {}, self.opset)
             first = self._result(step, together(step, [tensor for tensor, _ in distinct]) if len(distinct) > 1 else first)
         return first, any(softmax for _, softmax in results)
 
-    def _check_result(self, entry, tensor):
-        producer = self.producers.get(entry.name)
-        text = title(producer) if producer is not None else f"output {quoted(entry.name)}"
+    def _tensors(self):
+        """Evaluates the outputs. Returns a list of pairs of a name and its SymbolicTensor. If the model ends on the host, the
+        operands of the host's part become outputs in place of its results."""
+        ends, left = [], []
+        while True:
+            try:
+                found = {name: self._evaluate(name) for name in self.outputs}
+                break
+            except LeftToHost as end:
+                ends.append(end.node)
+                left = nodes_from(self.nodes, ends)
+                made = {name for node in left for name in node.output}
+                kept = [entry.name for entry in self.graph.output if entry.name not in made]
+                operands = [name for node in left for name in sorted(reads_of(node) - made)]
+                self.outputs = list(dict.fromkeys([*kept, *operands]))
+        if left:  # the host has the inputs and the constants
+            computed = [n for n in operands if isinstance(found[n], SymbolicTensor) and not isinstance(found[n].source, Input)]
+            if not computed:
+                raise ModelError(f"{title(ends[0])}: belongs to the host, and the core has nothing to compute before it")
+            self.outputs = list(dict.fromkeys([*kept, *computed]))
+            self.host_part = describe(ends[0], left, list(dict.fromkeys(computed)))
+        for name in self.outputs:
+            if not isinstance(found[name], SymbolicTensor):
+                raise ModelError(f"output {quoted(name)} does not depend on the input")
+        return [(name, found[name]) for name in self.outputs]
+
+    def _check_result(self, name, tensor):
+        producer = self.producers.get(name)
+        text = title(producer) if producer is not None else f"output {quoted(name)}"
         if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) * tensor.outer != 1:
             raise ModelError(f"{text}: moves the batch; it must be the first axis of the result {show(tensor)}")
         if (tensor.index == LOWEST).any():
@@ -322,6 +350,7 @@ class _Reader:
         _check_operators_of(nodes)
         self.initializers.update((tensor.name, tensor) for tensor in initializers)
         self.users.update(name for one in nodes for name in reads_of(one))
+        self.nodes += nodes
         for one in nodes:
             self.producers.update((name, one) for name in one.output if name)
 
@@ -348,7 +377,7 @@ class _Reader:
                     result = fold_open_constants(step, self.folder)
                 else:
                     result = fold_constants(step, self.folder)
-        except (ModelError, Relayout):
+        except (ModelError, Relayout, LeftToHost):
             raise
         except Exception as error:  # numpy and onnx raise for mismatches that no check above finds
             raise ModelError(f"{title(node)}: cannot be computed: {inline(error)} ({type(error).__name__})") from None

@@ -118,6 +118,8 @@ class Origin:
         Shapes that the user gave to inputs, in place of the open sizes of the file, and the values of scalar inputs.
     constants : dict of str to array
         Scalar inputs of the file whose values the user gave.
+    host_part : str
+        A sentence about the nodes that are left to the host, or an empty text. The outputs are then the operands of these nodes.
     """
 
     path: Path
@@ -128,6 +130,7 @@ class Origin:
     order: np.ndarray
     fixed: dict
     constants: dict
+    host_part: str = ""
 
     @property
     def input(self):
@@ -172,7 +175,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed, host_part):
     """Returns the :class:`Origin` of a network.
 
     Parameters
@@ -189,8 +192,8 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
         Name of an output to its slice of the results.
-    node, order, fixed
-        Last node of the binary64 network, the order of its values, and the given shapes, see :class:`Origin`.
+    node, order, fixed, host_part
+        Last node of the binary64 network, and members of :class:`Origin`.
     """
     nodes = tuple(in_order(node))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
@@ -208,10 +211,10 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
             _numbers(name, producers) if labels[name] else name,
             places[name],
         )
-        for name in (entry.name for entry in graph.output)
+        for name in places
     ]
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in fixed}
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants, host_part)
 
 
 def _numbers(name, producers):

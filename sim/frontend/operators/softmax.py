@@ -6,6 +6,7 @@ import numpy as np
 
 from ...fusion.nodes import Linear, identity
 from ...ir.errors import ModelError
+from ..host_part import LeftToHost
 from ..index.narrow import narrowed
 from ..index.values import hidden, revealed, show
 from ..index.views import arranged, arrangement, everything
@@ -33,7 +34,7 @@ def _covered_axes(step, tensor):
 def softmax(step, tensor, kind=None):
     """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
     the operator's kind. No stage computes a softmax over several positions at once. Such a softmax must therefore be at the end
-    of the model, so that the reader can remove it."""
+    of the model, so that the reader can remove it. A LogSoftmax over one of several axes is left to the host."""
     axes = _covered_axes(step, tensor)
     axis = axes[0]
     if tensor.batch in axes:
@@ -52,6 +53,8 @@ def softmax(step, tensor, kind=None):
     if covered == tensor.dims[axis] and kind == "softmax":
         sliced = _sliced_shares(step, tensor, mask, axis)
         return sliced or _shares(step, _masked(step, arrangement(step, tensor, last=axis)[0], mask), kind)
+    if step.operator == "LogSoftmax":
+        raise LeftToHost(step.node)
     raise ModelError(
         f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
         f"{show(tensor)}, its axis {axis}"

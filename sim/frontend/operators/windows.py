@@ -8,15 +8,16 @@ from ...fusion.nodes import Linear, SumRegion, Tap, identity
 from ...ir.errors import ModelError
 from ...ir.graph import Pool, span
 from ..index.phases import phased_convolution
-from ..index.values import LOWEST, SymbolicTensor, limited, reduction, show, whole
-from ..index.views import arranged, arrangement, copied, in_place, product_in_blocks, slide, tap, view
+from ..index.values import LOWEST, SymbolicTensor, limited, show, whole
+from ..index.views import copied, slide, tap, view
 from ..registry import LINEAR, MICROSOFT, POOLS, operator
-from .elementwise import affine, apply_operator
-from .expressions import unknown
+from .elementwise import apply_operator
+
+__all__ = ["Windows", "maxima"]
 
 
 @dataclass(frozen=True)
-class _Windows:
+class Windows:
     """The geometry of windows along y and x. Each member is (int, int). `begin` and `end` are the padding before and after the
     values; `size` is the number of windows."""
 
@@ -105,7 +106,7 @@ def _windows(step, have, axes, kernel, ceil=False):
     def two(values, missing):
         return (missing, *values) if axes == 1 else tuple(values)
 
-    return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), two(end, 0), two(size, 1))
+    return Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), two(end, 0), two(size, 1))
 
 
 def _result(tensor, node, axes, channels=None):
@@ -221,7 +222,7 @@ def _spread_windows(step, have, axes, kernel):
     def two(values, missing):
         return (missing, *values) if axes == 1 else tuple(values)
 
-    return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), (0, 0), two(size, 1))
+    return Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), (0, 0), two(size, 1))
 
 
 def _sums(step, tensor, index, weights, at, groups):
@@ -279,14 +280,14 @@ def pool(step, tensor):
     index, axes = _pixels(step, tensor)
     if step.operator.startswith("Global"):
         size = index.shape[1:]
-        at = _Windows(size, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
+        at = Windows(size, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
     else:
         at = _windows(step, index.shape[1:], axes, None, ceil=bool(step.attributes.get("ceil_mode", 0)))
     limited(step, *at.size, len(index))
     if step.operator.endswith("MaxPool"):
         index, at = _without_lowest(step, index, at)
         source, channels = _channelwise(step, tensor, index)
-        return _result(tensor, _largest(step, source, at), axes, channels)
+        return _result(tensor, maxima(step, source, at), axes, channels)
     node, channels = _average(step, tensor, index, at, bool(step.attributes.get("count_include_pad", 0)))
     return _result(tensor, node, axes, channels)
 
@@ -304,7 +305,8 @@ def _without_lowest(step, index, at):
     return index[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], at
 
 
-def _largest(step, source, at):
+def maxima(step, source, at):
+    """Returns a node with the maximum of each window over the node `source`."""
     for have, count, stride, kernel, dilation, before in zip(source.shape, at.size, at.stride, at.kernel, at.dilation, at.begin):
         reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
         if not ((reads >= 0) & (reads < have)).any(axis=1).all():
@@ -367,70 +369,3 @@ def _pieces(at, counts):
                 (top, left),
                 (at.begin[0] - top * at.stride[0], at.begin[1] - left * at.stride[1]),
             )
-
-
-_REDUCE = ("axes", "keepdims", "noop_with_empty_axes")
-
-
-@operator("ReduceMin", group=POOLS, attributes=_REDUCE)
-def smallest(step, tensor):
-    """Handles ReduceMin over height and width: the negative of the maximum of the negative values."""
-    return affine(step, reduce(step, affine(step, tensor, scale=np.array(-1.0))), scale=np.array(-1.0))
-
-
-@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS, attributes=_REDUCE)
-def reduce(step, tensor):
-    """Handles ReduceMean, ReduceSum and ReduceMax over axes of a sample; see :func:`smallest` for ReduceMin."""
-    if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
-        return tensor
-    axes, dims, batch = reduction(step, tensor)
-    largest = step.operator in ("ReduceMax", "ReduceMin")
-    if not largest and (found := _block_total(step, tensor, sorted(axes))):
-        return replace(tensor.of(found[0], found[1].reshape(dims)), batch=batch)
-    tensor, seen, roles = arrangement(step, tensor, None if largest else _features(tensor, axes))
-    gone = [axis in axes for axis in roles]
-    size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
-    kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
-    at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
-    if largest:
-        if gone[0] and seen.source.shape[2] > 1:
-            if step.operator == "ReduceMin":
-                raise ModelError(
-                    f"{step.title}: the minimum over channels is not supported, only the minimum over height and width; "
-                    f"cut the model before it"
-                )
-            return unknown(step, "the maximum over channels is not supported, only the maximum over height and width")
-        node, channels = _largest(step, seen.source, at), seen.channels
-    else:
-        node, channels = _total(step, seen, at, gone[0])
-    result = tensor.of(node, in_place(whole(node)[channels], tensor.dims, roles))
-    return replace(result, dims=dims, batch=batch)
-
-
-def _features(tensor, axes):
-    """Returns the last axis of a tensor if this axis holds the features of a sequence. Otherwise returns None. Three conditions
-    must hold: the node is an input whose layout is not fixed yet, the tensor has two axes with several values, and only the last
-    axis is reduced."""
-    last, sizes = len(tensor.dims) - 1, [size for size in tensor.dims if size > 1]
-    return last if tensor.source.loose and {*axes} == {last} and len(sizes) == 2 else None
-
-
-def _block_total(step, tensor, axes):
-    """Returns `(node, index map)` of sums or means over values that form blocks of channels instead of a window. Returns None if
-    the values form a window, or if they do not form blocks."""
-    if next(arranged(tensor, _features(tensor, axes)), None):
-        return None
-    rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]
-    count = int(np.prod([tensor.dims[axis] for axis in axes]))
-    moved = tensor.permuted(tensor.sample.transpose(*rest, *axes).reshape(-1, count), None)
-    return product_in_blocks(step, moved, np.full((count, 1), 1 if step.operator == "ReduceSum" else 1 / count), exact=True)
-
-
-def _total(step, seen, at, across):
-    have = seen.source.shape[2]
-    count = np.prod(at.kernel) * (have if across else 1)
-    share = 1.0 if step.operator == "ReduceSum" else 1 / float(count)
-    weights = np.full((*at.kernel, have, 1) if across else (*at.kernel, 1, have), share)
-    one = Tap(seen.source, weights, groups=1 if across else have, exact=True)
-    node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(SumRegion((one,), at.size),))
-    return node, np.arange(1) if across else seen.channels

@@ -248,11 +248,6 @@ def _einsum(step, dims):
             _refuse(step, f"its equation has {printable(term, 40)} for an input of {show(_dims(value))}")
 
 
-def _label(step, dims):
-    if step.attributes.get("select_last_index", 0):
-        _refuse(step, "select_last_index is not supported")
-
-
 def _scaler(step, dims):
     for name in ("offset", "scale"):
         values = step.attributes.get(name)
@@ -290,6 +285,5 @@ _CHECKS = {
     "Clip": _clip,
     "Dropout": _dropout,
     "Einsum": _einsum,
-    "ArgMax": _label,
     "Scaler": _scaler,
 }

@@ -116,10 +116,3 @@ def test_mirrored_signal_beside_another_input(rng, tmp_path):
     model, x = tpu.load(b.save(tmp_path)), integers(rng, 1, 204, limit=3)
     ours, theirs = model.run(x), model.run(x, on="onnxruntime")
     np.testing.assert_array_equal(*(next(iter(run.outputs.values())) for run in (ours, theirs)))
-
-
-def test_choices_among_results_are_named_as_the_work_of_the_host(rng, tmp_path):
-    b = Builder(["n", 4])
-    scores = b("MatMul", integers(rng, 4, 4))
-    b("TopK", np.array([2]), name="best")
-    refused(b.save(tmp_path), f"operator TopK, node 'best': belongs to the host; cut the model before it, so that '{scores}' is")

@@ -68,8 +68,6 @@ def image_refusals():
         "repetition": (lambda b: [b("GlobalMaxPool"), b("Expand", np.array([1, 1, big, 1]), name="odd")], "too large"),
         "flat": (operator("Reshape", np.array([-1, 60])), "not (batch, channels, height, width)"),
         "all of the batch": (operator("ReduceMean"), "reduces the batch"),
-        "the largest channel": (operator("ReduceMax", np.array([1])), "not part of a function"),
-        "the smallest channel": (operator("ReduceMin", np.array([1])), "the minimum over channels is not supported"),
         "other shapes": (lambda b: b.node("Add", ["x", b("MaxPool", kernel_shape=[2, 2])], name="odd"), "do not fit"),
         "joined shapes": (lambda b: b.node("Concat", ["x", b("MaxPool", kernel_shape=[2, 2])], axis=1, name="odd"), "do not fit"),
         "joined constant": (lambda b: b.node("Concat", ["x", ones(1, 1, 6, 5)], axis=1, name="odd"), "its own batch"),

@@ -30,13 +30,6 @@ def test_lists_of_windows(tmp_path, operator, attributes, words):
     refused(b.save(tmp_path), "node 'odd'", words)
 
 
-def test_largest_of_channels(tmp_path):
-    b = image()
-    b("Conv", np.ones((2, 2, 3, 3), np.float32))
-    b("ReduceMax", name="odd", axes=[1])
-    refused(b.save(tmp_path), "node 'odd'", "the maximum over channels is not supported, only the maximum over height and width")
-
-
 def test_root_of_negative_numbers(rng, tmp_path):
     b = vector()
     b("MatMul", weights(rng, 4, 4))
