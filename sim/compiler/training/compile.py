@@ -1,7 +1,8 @@
 """Compiles the graph of a training step, :class:`sim.ir.step.StepGraph`, to the program of one step.
 
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
-   (:mod:`sim.compiler.training.lowering`).
+   (:mod:`sim.compiler.training.lowering`). Convolutions, averages and dense layers of all positions read windows of images in
+   the unified buffer (:mod:`sim.compiler.training.convolutions`).
 2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
    networks into chunks (:mod:`sim.compiler.training.chunks`). Jobs become instructions (:mod:`sim.compiler.training.jobs`).
    STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).

@@ -3,22 +3,31 @@
 from ..program import CompileError
 from .matrices import Geometry
 
-__all__ = ["NotMatrices", "forms_of", "geometry_of", "spread_tensors"]
+__all__ = ["NotMatrices", "forms_of", "geometries_of", "spread_tensors"]
 
 
 class NotMatrices(CompileError):
     """The error about a step whose sums are not products of matrices with a row for each position. One line."""
 
 
-def geometry_of(step, n, batch):
-    """Returns the :class:`Geometry` of a step. Samples are padded to whole tiles if products of two results need these."""
+def geometries_of(step, n, batch):
+    """Returns {(height, width): :class:`Geometry`} of the tensors of samples. Samples are padded to whole tiles if products of
+    two results need these."""
     sizes = {(one.height, one.width) for one in step.tensors.values() if one.samples}
-    if len(sizes) > 1:
-        raise NotMatrices(f"tensors of {len(sizes)} sizes can't be compiled as matrix products")
-    height, width = sizes.pop()
-    positions = height * width
-    own = any(step.tensors[term.weights].samples for stage in step.stages for term in stage.terms if not _is_total(step, stage))
-    return Geometry(n, batch, positions, -(-positions // n) * n if own else positions)
+    padded, found = set(), {}
+    for stage in step.stages:
+        for term in stage.terms if not _is_total(step, stage) else ():
+            if step.tensors[term.weights].samples:
+                names = {term.weights, stage.output} | ({term.source} if step.tensors[term.source].samples else set())
+                used = {(step.tensors[name].height, step.tensors[name].width) for name in names}
+                if len(used) > 1:
+                    raise NotMatrices(f"{stage.output}: a product of tensors of {len(used)} sizes can't be compiled")
+                padded |= used
+    for height, width in sizes:
+        positions = height * width
+        period = -(-positions // n) * n if (height, width) in padded else positions
+        found[height, width] = Geometry(n, batch, positions, period, width)
+    return found
 
 
 def _is_total(step, stage):

@@ -5,6 +5,7 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 from ..codegen.results import function_code
 from ..codegen.tile_emitter import Tile
 from ..timing.model import turnaround
+from .window_jobs import add_windows
 
 __all__ = ["SumCode", "expand"]
 
@@ -36,6 +37,8 @@ class SumCode:
             for product in phase.products:
                 if product.kind == "matrix":
                     yield from self._matrix(product)
+                elif product.window:
+                    add_windows(self, product)
                 else:
                     {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
             if phase.results and not self.started:

@@ -7,8 +7,9 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ...functions.functions import NONE
 from ...ir.tiles import tiles_of
-from .forms import NotMatrices, forms_of, geometry_of, spread_tensors
-from .matrices import Matrix
+from .convolutions import is_window, patches_of, window_product
+from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
+from .matrices import Geometry, Matrix
 from .ring import all_reduce
 from .sums import Expansion, MatrixSum, Phase, Product, Result
 
@@ -24,12 +25,16 @@ class Lowered:
         In an order in which they can be computed.
     matrices : dict of (str, str) to Matrix
         By name and form.
+    geometry : Geometry
+        Geometry of tensors without samples.
+    geometries : dict of (int, int) to Geometry
+        By height and width of the tensors of samples.
     sizes : dict of Region to int
         Vectors of each region. Region MODEL: only constants.
     """
 
     def __init__(self, step, n, batch):
-        self.step, self.geometry = step, geometry_of(step, n, batch)
+        self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
         self.forms, self.spread = forms_of(step), spread_tensors(step)
         self.matrices, self.sums = {}, []
         self.exchanged = {stage.start for stage in step.stages if stage.ring}
@@ -38,27 +43,30 @@ class Lowered:
         #: The number 1, as a tile that always stays on the chip.
         self.one = Matrix("identity", "number", n, n, self.geometry, Region.MODEL, 0)
 
-    def matrix(self, name, form=None):
+    def matrix(self, name, form=None, size=None):
         """Returns the matrix of a tensor, and allocates it at the first call. A tensor that a kept tensor becomes has the address
-        of the kept tensor."""
+        of the kept tensor. `size` is the height and width of a sample. Default: the tensor's."""
         tensor, step = self.step.tensors[name], self.step
         form = form or ("samples" if tensor.samples else self.forms[name])
-        if (name, form) in self.matrices:
-            return self.matrices[name, form]
+        geometry = self.geometries.get(size or (tensor.height, tensor.width), self.geometry)
+        key = name, form if size is None else f"{form} {size}"
+        if key in self.matrices:
+            return self.matrices[key]
         spread = name in self.spread
-        rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels)
+        rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels, geometry)
         # A diagonal is a copy of the upper half, made of products; see `Expansion`.
         wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
         place = dict(region=self._region(name), vector=0)
         if name in self._kept:
             kept = self.matrix(self._kept[name], form)
             place = dict(region=kept.region, vector=kept.vector)
-        made = Matrix(name, form, rows, channels, self.geometry, wide=wide, spread=spread, **place)
+        blocks = tensor.height if form == "turned" else 1
+        made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, **place)
         if name in self.exchanged:
             made = replace(made, interleaved=True)
         if name not in self._kept:
             made = replace(made, vector=self.take(made.region, made.size))
-        self.matrices[name, form] = made
+        self.matrices[key] = made
         return made
 
     def take(self, region, vectors):
@@ -75,9 +83,8 @@ class Lowered:
             return Region.INPUT
         return Region.OUTPUT if name == step.output else Region.SCRATCH
 
-    def _shape(self, form, tensor, channels):
+    def _shape(self, form, tensor, channels, geometry):
         """Returns the rows and channels of a matrix."""
-        geometry = self.geometry
         n, positions = geometry.n, tensor.height * tensor.width
         if form in ("samples", "repeated"):
             return geometry.rows, channels
@@ -85,7 +92,7 @@ class Lowered:
             return -(-positions // n) * n, channels
         if form == "turned":
             return tiles_of(channels, n) * n, tensor.width
-        return tiles_of(channels, n) * (1 if form == "vector" else n), n
+        return tiles_of(channels, n) * (1 if form == "vector" else n * tensor.height), n
 
     @property
     def readers(self):
@@ -99,18 +106,17 @@ class Lowered:
         """Returns the :class:`Product` of a term."""
         step = self.step
         source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
-        plain = term.kernel == term.stride == term.dilation == term.apart == (1, 1) and term.padding == (0, 0)
         if step.is_diagonal(term, (*stage.size, output.channels)) or _is_number(term, source, weights, output):
             form = "number" if weights.channels == 1 else "diagonal"
-            source = self.matrix(term.source) if source.samples == output.samples else self.matrix(term.source, "repeated")
+            source = self.matrix(term.source) if source.samples == output.samples else self._repeated(term.source, stage.size)
             return Product("diagonal", source, self.matrix(term.weights, form))
-        if not plain or term.groups > 1:
-            raise NotMatrices(f"{stage.output}: a step with convolutions can't be compiled as matrix products")
         if not output.samples:
             return self._gradient(stage, term)
+        if is_window(step, term, output) or term.groups > 1:
+            return window_product(self, stage, term)
         if term.transposed:
             return Product("matrix", self.matrix(term.source), self.matrix(term.weights), turned=True, by_rows=True, own=True)
-        rows = self.matrix(term.source, "samples" if source.samples else "repeated")
+        rows = self.matrix(term.source) if source.samples else self._repeated(term.source, stage.size)
         if weights.samples:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True)
         matrix = self.matrix(term.weights, "turned")
@@ -126,11 +132,20 @@ class Lowered:
             if source.shape != (1, 1, 1) or term.source not in step.constants or step.constants[term.source] != 1:
                 raise NotMatrices(f"{stage.output}: a gradient of this kind can't be compiled")
             return Product("total", None, self.matrix(term.weights, "samples"))
-        if not vectors.samples or source.samples and source.shape[:2] != vectors.shape[:2]:
-            raise NotMatrices(f"{stage.output}: a gradient of this kind can't be compiled")
-        rows = self.matrix(term.source, "samples" if source.samples else "repeated"), self.matrix(term.weights, "samples")
+        size = vectors.height, vectors.width
+        if not vectors.samples or term.groups > 1:
+            raise NotMatrices(f"{stage.output}: the gradient of weights of {term.groups} groups can't be compiled")
+        if is_window(step, term, vectors):
+            left = patches_of(self, term, size)
+        else:
+            left = self.matrix(term.source) if source.samples else self._repeated(term.source, size)
+        rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
         return Product("matrix", left, right, turned=True, by_rows=True)
+
+    def _repeated(self, name, size):
+        """Returns the matrix of a constant that all samples of a size read."""
+        return self.matrix(name, "repeated", size)
 
     def _spread_weights(self, name):
         """Returns the weights of one output, in the columns of all lanes."""
@@ -155,13 +170,11 @@ class Lowered:
         return self.matrix(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
 
     def result(self, stage):
-        return Result(
-            self.matrix(stage.output),
-            stage.function,
-            stage.softmax,
-            stage.times and self.matrix(stage.times),
-            stage.select and self.matrix(stage.select.tensor),
-        )
+        beside = [name and self.matrix(name) for name in (stage.times, stage.select and stage.select.tensor)]
+        made = self.matrix(stage.output)
+        if any(one and one.geometry != made.geometry for one in beside if made.form == "samples"):
+            raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
+        return Result(made, stage.function, stage.softmax, *beside)
 
 
 def _is_number(term, source, weights, output):
@@ -267,8 +280,10 @@ class _Grouping:
         """Returns a matrix without address, with the shape of a tensor that is not stored."""
         tensor = self.step.tensors[stage.output]
         form = "samples" if tensor.samples else self.lowered.forms[stage.output]
-        rows, channels = self.lowered._shape(form, tensor, tensor.channels)
-        return Matrix(stage.output, form, rows, channels, self.lowered.geometry, Region.SCRATCH, 0)
+        geometry = self.lowered.geometries[tensor.shape[:2]] if tensor.samples else self.lowered.geometry
+        rows, channels = self.lowered._shape(form, tensor, tensor.channels, geometry)
+        blocks = tensor.height if form == "turned" else 1
+        return Matrix(stage.output, form, rows, channels, geometry, Region.SCRATCH, 0, blocks=blocks)
 
     def _place(self, stage):
         """Returns the sum, and its phase, to which a stage's result can be added. Returns None if it needs sums of its own."""

@@ -20,10 +20,10 @@ FORMS = {
     "samples": "a row for each position of each sample",
     "repeated": "a constant of all samples, with a row for each position of each sample",
     "positions": "a row for each position",
-    "turned": "weights (1, inputs, outputs), with a row for each output",
+    "turned": "weights (kernel positions, inputs, outputs), with a row for each output",
     "vector": "one row of channels, cut into a row for each n channels",
     "number": "one number, as the diagonal of a tile",
-    "diagonal": "one row of channels, as the diagonals of one tile for each n channels",
+    "diagonal": "a row of channels for each kernel position, as the diagonals of one tile for each n channels",
 }
 
 
@@ -38,12 +38,15 @@ class Geometry:
         Positions of a sample.
     period : int
         Rows of a sample. The rows after the positions are padding. They are zeros in host memory.
+    width : int
+        Positions of a line.
     """
 
     n: int
     batch: int
     positions: int
     period: int
+    width: int = 1
 
     @property
     def rows(self):
@@ -73,6 +76,8 @@ class Matrix:
     interleaved : bool
         True: a row of a tile is n binary32 numbers in two vectors, as RING takes them, `[tile][row][channel][half]` with the
         lower half first.
+    blocks : int
+        Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
     """
 
     name: str
@@ -85,10 +90,11 @@ class Matrix:
     wide: bool = False
     spread: bool = False
     interleaved: bool = False
+    blocks: int = 1
 
     @property
     def tiles(self):
-        return tiles_of(self.channels, self.geometry.n)
+        return self.blocks * tiles_of(self.channels, self.geometry.n)
 
     @property
     def halves(self):
@@ -107,7 +113,7 @@ class Matrix:
 
     def lanes(self, tile):
         """Returns the number of channels of a tile."""
-        return min(self.geometry.n, self.channels - tile * self.geometry.n)
+        return min(self.geometry.n, self.channels - tile % (self.tiles // self.blocks) * self.geometry.n)
 
     def stored(self, first, count):
         """Returns the ranges `(first row, rows)` without padding, of `count` rows starting at `first`."""
@@ -128,8 +134,9 @@ class Matrix:
         width, channels)."""
         n = self.geometry.n
         rows = matrix_values(self.form, np.repeat(values, n, axis=-1) if self.spread else values, self.geometry)
-        padded = np.zeros((self.rows, self.tiles * n), rows.dtype)
-        padded[: len(rows), : rows.shape[1]] = rows
+        padded = np.zeros((self.rows, self.blocks, self.tiles // self.blocks * n), rows.dtype)
+        parts = rows.reshape(len(rows), self.blocks, -1)
+        padded[: len(rows), :, : parts.shape[2]] = parts
         planes = padded.reshape(self.rows, self.tiles, n).swapaxes(0, 1)
         if not self.wide:
             return np.ascontiguousarray(planes).tobytes()
@@ -143,7 +150,8 @@ class Matrix:
             bits = bits.reshape(self.tiles, self.rows, self.geometry.n, 2).transpose(3, 1, 0, 2)[::-1]
         else:
             bits = bits.reshape(self.halves, self.tiles, self.rows, self.geometry.n).swapaxes(1, 2)
-        rows = whole_of(bits.reshape(self.halves, self.rows, -1)[..., : self.channels])
+        bits = bits.reshape(self.halves, self.rows, self.blocks, -1)[..., : self.channels]
+        rows = whole_of(bits.reshape(self.halves, self.rows, -1))
         return tensor_values(self.form, rows, shape, self.geometry)
 
 
@@ -160,12 +168,13 @@ def matrix_values(form, values, geometry):
     if form == "positions":
         return values.reshape(-1, values.shape[-1])
     if form == "turned":
-        return values.reshape(values.shape[-2:]).T
+        return values.reshape(-1, values.shape[-1]).T
     flat = values.reshape(-1)
     if form == "number":
         return np.where(np.eye(n), flat.astype(np.float32), -0.0).astype(values.dtype)
-    padded = np.zeros(tiles_of(len(flat), n) * n, values.dtype)
-    padded[: len(flat)] = flat
+    parts = flat.reshape(-1, values.shape[-1])
+    padded = np.zeros((len(parts), tiles_of(parts.shape[1], n) * n), values.dtype)
+    padded[:, : parts.shape[1]] = parts
     if form == "vector":
         return padded.reshape(-1, n)
     tiles = np.where(np.eye(n), padded.reshape(-1, n, 1).astype(np.float32), -0.0)

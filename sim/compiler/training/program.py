@@ -26,10 +26,8 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors["factor", name] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
-    batch, macs = (
-        lowered.geometry.batch,
-        sum(_macs(one, product) for one in lowered.sums for product in getattr(one, "products", ())),
-    )
+    batch = lowered.geometry.batch
+    macs = sum(_macs(one, product) for one in lowered.sums for product in getattr(one, "products", ()))
     sizes = {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
     others = {"batch": batch, "cores": cores, "useful_macs": macs, "memory": lowered, "tensors": tensors}
     return assembled(ops, cycles, constants.pack(), sizes, config, **others)
@@ -53,10 +51,12 @@ def _factor(matrix, value):
 
 def _macs(sums, product):
     """Returns the multiplications of a product of matrices, without padding."""
-    if product.kind != "matrix" or product.weights.region is Region.MODEL:
+    if product.kind not in ("matrix", "window") or product.weights.region is Region.MODEL:
         return 0
-    geometry = product.weights.geometry
+    geometry = sums.shape.geometry if product.window else product.weights.geometry
     rows = geometry.batch * geometry.positions
+    if product.window:
+        return rows * product.window.positions * product.source.channels * sums.shape.channels
     if not product.turned:
         inputs = geometry.positions if product.own and product.by_rows else product.source.channels
         return rows * inputs * sums.shape.channels

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ...functions.functions import NONE
 from .matrices import Matrix
+from .windows import Window
 
 __all__ = ["Product", "Result", "Phase", "MatrixSum", "Expansion"]
 
@@ -17,7 +18,8 @@ class Product:
     kind : str
         `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
         `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
-        `vector`.
+        `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
+        `"gather"`: the windows of `source`, with a block of channels for each kernel position.
     source : Matrix or None
     weights : Matrix
     turned : bool
@@ -26,6 +28,7 @@ class Product:
         The rows of `weights` are the inputs of the product. False: they are its outputs.
     own : bool
         Each sample has its own weights.
+    window : Window or None
     """
 
     kind: str
@@ -34,13 +37,16 @@ class Product:
     turned: bool = False
     by_rows: bool = False
     own: bool = False
+    window: Window | None = None
 
     @property
     def inputs(self):
         """Tiles of inputs that each of the sums adds."""
         geometry = self.weights.geometry
-        if self.kind == "diagonal":
+        if self.kind in ("diagonal", "gather"):
             return 1
+        if self.window and self.source:
+            return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
         if self.kind == "total" or self.turned and not self.own:
             return geometry.rows // geometry.n
         if self.turned or self.source is None:

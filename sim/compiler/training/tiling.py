@@ -43,7 +43,17 @@ def _unit(sums):
     if sums.shape.form == "vector":
         return 1
     by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
-    return geometry.period if by_samples else geometry.n
+    windows = any(one.window for one in sums.products)
+    if windows and not by_samples and geometry.period == geometry.positions:
+        return geometry.width
+    return geometry.period if by_samples or windows else geometry.n
+
+
+def _image_rows(sums, rows):
+    """Returns the largest number of rows of the images that a job of `rows` rows reads."""
+    products = (one for one in sums.products if one.window)
+    sizes = ((1 if one.kind == "gather" else one.source.tiles) * one.window.most_rows(rows) for one in products)
+    return max(sizes, default=0)
 
 
 def plan_sum(sums, emitter):
@@ -60,6 +70,7 @@ def plan_sum(sums, emitter):
         yield "accumulator_depth", held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
         yield "unified_buffer_depth", max(halves * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
+        yield "unified_buffer_depth", _image_rows(sums, rows), emitter.operands.size
         if sums.start_rows in ("samples", "rows"):
             yield "bias_depth", rows * columns, biases
 
@@ -75,6 +86,9 @@ def plan_sum(sums, emitter):
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
     while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
+    period = shape.geometry.period
+    if any(one.window for one in sums.products) and rows >= period:
+        unit, rows = period, rows // period * period
     parts = -(-most_rows // rows)
     rows = -(-most_rows // (parts * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)

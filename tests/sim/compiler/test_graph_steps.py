@@ -135,11 +135,6 @@ def test_refusals(rng):
         _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
     with pytest.raises(CompileError, match="^unified_buffer_depth = 32: the constants of this step take [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, n=8, unified_buffer_depth=32)
-    network = Builder(rng)
-    x = network.conv("x", network.add_input("image", (6, 6, 2)), 4, kernel=3)
-    network.output = network.conv("y", x, 3, kernel=4, wide=True)
-    with pytest.raises(CompileError, match="^tensors of 3 sizes can't be compiled as matrix products$"):
-        _compiled(network, Sgd(), 2)
 
 
 def test_results_that_stay_on_the_chip_are_not_stored(rng, monkeypatch):

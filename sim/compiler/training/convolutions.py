@@ -1,0 +1,68 @@
+"""Products of convolutions: terms whose sums read windows of the source, and gradients of their weights.
+
+The gradient of weights needs the operands of each kernel position as weight tiles. So the windows of its source are stored as a
+matrix of their own, with a block of channels for each kernel position.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from .forms import NotMatrices
+from .matrices import Matrix
+from .sums import MatrixSum, Phase, Product, Result
+from .windows import Window
+
+__all__ = ["is_window", "patches_of", "window_product"]
+
+
+def is_window(step, term, sums):
+    """Returns True if a term's sums, of a tensor `sums`, read windows of the source."""
+    plain = term.kernel == term.stride == term.dilation == term.apart == (1, 1) and term.padding == (0, 0)
+    source = step.tensors[term.source]
+    return not plain or source.samples and (source.height, source.width) != (sums.height, sums.width)
+
+
+def _window(step, term, size):
+    source = step.tensors[term.source]
+    sizes = (term.kernel, term.stride, term.dilation, term.padding, term.apart)
+    return Window(*sizes, (source.height, source.width), size)
+
+
+def window_product(lowered, stage, term):
+    """Returns the :class:`Product` of a term that reads windows. Raises NotMatrices if it has trained weights of groups, or a
+    product of two tensors."""
+    step = lowered.step
+    source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
+    if weights.samples or term.transposed or not source.samples:
+        raise NotMatrices(f"{stage.output}: windows of a product of two tensors can't be compiled as matrix products")
+    window, groups = _window(step, term, stage.size), term.groups > 1
+    if groups and (term.weights not in step.constants or not term.groups == source.channels == output.channels):
+        raise NotMatrices(f"{stage.output}: a convolution with {term.groups} groups can't be compiled as matrix products")
+    if groups and _is_repeated(step, term, window):
+        window = replace(window, kernel=(1, 1), stride=(0, 0), dilation=(1, 1), padding=(0, 0))
+    matrix = lowered.matrix(term.weights, "diagonal" if groups else "turned")
+    return Product("window", lowered.matrix(term.source), matrix, by_rows=term.swapped, window=window)
+
+
+def _is_repeated(step, term, window):
+    """Returns True if each sum has one product of the source's only position, all by the same numbers."""
+    alone = window.source == (1, 1) and window.size == window.kernel and window.dilation == (1, 1)
+    values = step.constants[term.weights].astype(np.float32)
+    return alone and window.padding == tuple(size - 1 for size in window.kernel) and bool((values == values[:1]).all())
+
+
+def patches_of(lowered, term, size):
+    """Returns the matrix of the windows of a term's source, with a row for each window of `size`. Adds the sum that makes it at
+    the first call."""
+    _step, window = lowered.step, _window(lowered.step, term, size)
+    key = f"windows of {term.source}, {window}", "samples"
+    if key not in lowered.matrices:
+        source, geometry = lowered.matrix(term.source), lowered.geometries[size]
+        made = Matrix(*key, geometry.rows, source.channels, geometry, Region.SCRATCH, 0, blocks=window.positions)
+        made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
+        product = Product("gather", source, lowered.one, window=window)
+        lowered.sums.append(MatrixSum(made.name, None, [Phase((product,), [Result(made)])], made))
+    return lowered.matrices[key]

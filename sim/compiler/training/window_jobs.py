@@ -1,0 +1,166 @@
+"""Code generation for products of windows, in the jobs of :class:`sim.compiler.training.jobs.SumCode`."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..codegen.tile_emitter import Tile
+from .windows import merged_loops, segments_of
+
+__all__ = ["add_windows"]
+
+
+def add_windows(code, product):
+    """Adds the products of all kernel positions to the sums of a job.
+
+    Parameters
+    ----------
+    code : SumCode
+    product : Product
+        Of kind `"window"` or `"gather"`.
+    """
+    _WindowCode(code, product).add()
+
+
+class _WindowCode:
+    """Emits the passes of one product in one job.
+
+    Members
+    -------
+    segments : list of (int, int, int, int)
+        See :func:`.segments_of`.
+    ends : list of int
+        First row of each segment in the images, and the rows of all images.
+    """
+
+    def __init__(self, code, product):
+        self.code, self.product, self.window, self.emitter = code, product, product.window, code.emitter
+        self.segments = segments_of(code.row, code.rows, code.geometry)
+        self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.segments)]).tolist()
+
+    def add(self):
+        code, product = self.code, self.product
+        if not self.segments:
+            return
+        if not code.started and code.sums.start_rows not in ("zeros", "one"):
+            code._nothing()
+        begun, columns = code.started, range(code.columns)
+        if product.kind == "window" and product.weights.form == "turned":
+            self._pass([self._tiles(position, k) for position, k in self._inputs()], self._inputs(), 0, begun)
+        else:
+            for c in columns:
+                inputs = [(position, self._tile_of(c)) for position in self._positions(c)]
+                self._pass([[self._diagonal(position, c)] for position, _ in inputs], inputs, c, begun)
+        code.started = True
+
+    # Kernel positions and tiles
+
+    def _positions(self, column):
+        """Returns the kernel positions that a column tile adds. Positions whose operands are all zero are left out."""
+        if self.product.kind == "gather":
+            return [(self.code.column + column) // self.product.source.tiles]
+        window = self.window
+        read = [
+            position
+            for position in range(window.positions)
+            if any(window.reads(position, first, lines) for *_, first, lines in self.segments)
+        ]
+        return read or [0]
+
+    def _inputs(self):
+        return [(position, k) for position in self._positions(0) for k in range(self.product.source.tiles)]
+
+    def _tile_of(self, column):
+        return (self.code.column + column) % self.product.source.tiles
+
+    def _weights_position(self, position):
+        return self.window.positions - 1 - position if self.product.by_rows else position
+
+    def _tiles(self, position, k):
+        """Returns the weight tile of each column tile, for a kernel position and a tile of channels of the source."""
+        code, weights, position = self.code, self.product.weights, self._weights_position(position)
+        each = weights.tiles // weights.blocks
+        if self.product.by_rows:
+            return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in range(code.columns)]
+        return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in range(code.columns)]
+
+    def _diagonal(self, position, column):
+        emitter, weights, n = self.emitter, self.product.weights, self.code.n
+        if self.product.kind == "gather":
+            return Tile(Region.MODEL, emitter.constants.identity)
+        number = self._weights_position(position) * self.product.source.tiles + self.code.column + column
+        return Tile(weights.region, emitter.offset(weights, 0, 0 if weights.form == "number" else number * n))
+
+    # Passes
+
+    def _pass(self, tiles, inputs, column, begun):
+        """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. `tiles` has the weight tiles of the
+        column tiles from `column` on, for each input."""
+        code, window = self.code, self.window
+        images = self._images(sorted({k for _, k in inputs}))
+        places = [images[k] + window.offset(position) for position, k in inputs]
+        loops = self._loops()
+        if not loops:
+            for number, (place, some) in enumerate(zip(places, tiles)):
+                for c, tile in enumerate(some, column):
+                    self._one(place, tile, c, begun or number > 0)
+            return
+        if not begun:
+            if len(tiles[0]) == code.columns:
+                code._begin(places[0], loops, tiles[0], 0, code.rows)
+            else:
+                self.emitter.bring(tiles[0])
+                code._matmul(places[0], loops, 0, column, start=1, bias=code.biases[column])
+            places, tiles = places[1:], tiles[1:]
+        code._add(places, loops, tiles, 0, column)
+
+    def _loops(self):
+        """Returns two loops over the operands of all segments, or None."""
+        lines, geometry = {lines for *_, lines in self.segments}, self.code.geometry
+        if len(lines) > 1 or len(self.segments) > 1 and geometry.period > geometry.positions:
+            return None
+        return merged_loops([(len(self.segments), self.ends[1]), *self.window.loops(*lines)])
+
+    def _one(self, place, tile, column, begun):
+        """Emits a pass of one column tile, segment by segment."""
+        code, window = self.code, self.window
+        self.emitter.bring([tile])
+        start = {} if begun else {"start": 1, "bias": code.biases[column]}
+        for number, (end, (row, *_, lines)) in enumerate(zip(self.ends, self.segments)):
+            code._matmul(place + end, window.loops(lines), row, column, keep=int(number > 0), **start)
+
+    # Images
+
+    def _images(self, tiles):
+        """Loads the images of tiles of the source, unless they are on the chip. Returns {tile: first row}."""
+        emitter, code, rows = self.emitter, self.code, self.ends[-1]
+        source = self.product.source
+        keys = {tile: (source.name, source.form, tile, code.row, code.rows, self.window) for tile in tiles}
+        while missing := [tile for tile in tiles if keys[tile] not in emitter.kept]:
+            place = emitter.operands.take(len(missing) * rows)  # may forget others of these tiles
+            for tile in missing:
+                self._load(tile, place)
+                emitter.kept[keys[tile]] = place, rows
+                place += rows
+        return {tile: emitter.kept[keys[tile]][0] for tile in tiles}
+
+    def _load(self, tile, place):
+        source, emitter = self.product.source, self.emitter
+        period = source.geometry.period
+        images = [self.window.image(first, lines) for *_, first, lines in self.segments]
+        images = [np.where(image < 0, -1, image + sample * period) for image, (_, sample, *_) in zip(images, self.segments)]
+        runs = _runs(np.concatenate(images))
+        zeros = [(first, count) for first, row, count in runs if row < 0]
+        for first, count in zeros if len(zeros) <= 2 else [(0, self.ends[-1])]:
+            emitter.load_zeros(place + first, count)
+        for first, row, count in runs:
+            if row >= 0:
+                emitter.load(source, tile, row, count, place + first)
+
+
+def _runs(rows):
+    """Returns `(first place, first row, count)` of the runs of consecutive rows; the row of zeros is -1."""
+    steps = np.diff(rows)
+    ends = np.flatnonzero(np.where(rows[1:] < 0, rows[:-1] >= 0, steps != 1) | (rows[:-1] < 0) & (rows[1:] >= 0)) + 1
+    starts = [0, *ends.tolist()]
+    return [(first, int(rows[first]), end - first) for first, end in zip(starts, [*starts[1:], len(rows)])]

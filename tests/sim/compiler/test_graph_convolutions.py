@@ -1,0 +1,151 @@
+"""Tests that training steps of convolutions, compiled from step graphs, have the reference model's bits on the instruction-level
+model."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.compiler.training.windows import Window
+from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import patches
+from amaranth_tpu.sim.ir.graph import Term
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step import StepTerm
+from graph_steps import run_on_model
+from step_networks import Builder
+from suites import slow
+
+
+def _flattened(network, x, classes=3):
+    """Adds a dense layer that reads all positions."""
+    tensor = network.tensors[x]
+    term = StepTerm(x, network.weights("w", tensor.height * tensor.width, tensor.channels, classes), tensor.shape[:2])
+    network.output = network.stage("logits", classes, term, start=network.bias("b", classes), wide=True)
+    return network
+
+
+def _network(rng, size, channels, layers):
+    network = Builder(rng)
+    x = network.add_input("x", (*size, channels))
+    for number, (count, fields) in enumerate(layers):
+        x = network.conv(f"conv{number}", x, count, function=RELU, **fields)
+    return _flattened(network, x)
+
+
+def _check(network, rng, batch, optimizer=None, **config):
+    optimizer = optimizer or Sgd(0.75, 0.01)
+    program = compile_graph(make_step(network, optimizer), Config(**{"n": 4, "training": True, **config}), batch)
+    run_on_model(program, optimizer, rng)
+    return program
+
+
+#: Height and width, channels, layers (channels, fields of the convolution), batch, n.
+NETWORKS = [
+    ((4, 6), 3, [(6, dict(kernel=2, stride=2))], 3, 4),
+    ((6, 5), 5, [(6, dict(kernel=3, padding=1)), (5, dict(kernel=3, stride=2))], 5, 4),
+    ((5, 6), 2, [(5, dict(kernel=2, stride=2)), (5, dict(kernel=2, stride=2, padding=1))], 2, 4),
+    ((9, 8), 2, [(9, dict(kernel=3, dilation=2, padding=1)), (5, dict(kernel=3, stride=2, padding=1)), (4, {})], 3, 8),
+    *slow(
+        ((12, 12), 2, [(5, dict(kernel=5, padding=2)), (5, dict(kernel=2, stride=2))], 2, 4),
+        ((7, 9), 9, [(9, dict(kernel=3, padding=1)), (17, dict(kernel=1, stride=2)), (6, dict(kernel=3, padding=2))], 3, 8),
+    ),
+]
+
+
+@pytest.mark.parametrize("size, channels, layers, batch, n", NETWORKS)
+def test_convolutions(rng, size, channels, layers, batch, n):
+    """Kernels with stride, padding and dilation, whose source needs a gradient or is the input, and a dense layer that reads all
+    positions."""
+    _check(_network(rng, size, channels, layers), rng, batch, n=n, transpose=bool(rng.integers(2)))
+
+
+def test_random_convolutions(rng):
+    """Two convolutions of random kernels, strides, dilations and paddings."""
+    layers = []
+    for _ in range(2):
+        fields = dict(kernel=int(rng.integers(1, 4)), stride=int(rng.integers(1, 4)), dilation=int(rng.integers(1, 3)))
+        fields["padding"] = int(rng.integers(0, fields["kernel"] + 1))
+        layers.append((int(rng.integers(1, 10)), fields))
+    size = tuple(int(one) for one in rng.integers(7, 10, 2))
+    if (size[0] + 2 * layers[0][1]["padding"] - 5) // layers[0][1]["stride"] < 5:
+        layers[0][1]["stride"] = 1
+    _check(_network(rng, size, int(rng.integers(1, 6)), layers), rng, int(rng.integers(1, 6)))
+
+
+def test_lines_of_images_in_small_memories(rng):
+    """A job computes some lines of an image if the sums of a whole image do not fit."""
+    network = _network(rng, (11, 9), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
+    program = _check(network, rng, 2, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
+    sums = {one.name: one for one in program.memory.sums if hasattr(one, "shape")}
+    assert sums["conv0"].shape.geometry.positions > program.config.accumulator_depth
+
+
+def test_adam(rng):
+    _check(_network(rng, (4, 4), 2, [(5, dict(kernel=3, padding=1))]), rng, 2, Adam())
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "gelu"])
+def test_functions_by_table(rng, function):
+    network = Builder(rng)
+    x = network.conv("conv", network.add_input("x", (4, 5, 3)), 5, kernel=3, padding=1, function=Function(function))
+    _check(_flattened(network, x), rng, 3)
+
+
+def test_patches_with_attention(rng):
+    """Tokens are patches of an image. Attention pads samples to whole tiles; their number is not a multiple of n."""
+    network = Builder(rng)
+    x = network.conv("patches", network.add_input("x", (4, 6, 3)), 5, kernel=2, stride=2)
+    size = network.tensors[x].shape[:2]
+    q, k, v = (network.conv(kind, x, 5) for kind in "qkv")
+    share = network.stage("share", 6, StepTerm(q, k, swapped=True), size=size, softmax=True)
+    o = network.stage("o", 5, StepTerm(share, v), size=size)
+    _check(_flattened(network, network.conv("out", o, 7, kernel=3, padding=1)), rng, 3)
+
+
+def test_averages_and_a_gate_over_all_positions(rng):
+    """Depthwise sums by constant numbers, to one position, and from one position to all."""
+    network = Builder(rng)
+    x = network.conv("conv", network.add_input("x", (4, 5, 3)), 6, kernel=3, padding=1, function=RELU)
+    share = network.add_constant("share", rng.normal(0.05, 0.01, (20, 1, 6)).astype(bfloat16))
+    mean = network.stage("mean", 6, StepTerm(x, share, (4, 5), groups=6))
+    gate = network.conv("gate", mean, 6, function=Function("sigmoid"))
+    ones = network.add_constant("ones", np.ones((20, 1, 6), bfloat16))
+    spread = network.stage("spread", 6, StepTerm(gate, ones, (4, 5), padding=(3, 4), groups=6), size=(4, 5))
+    half = network.add_constant("half", np.full((4, 1, 6), 0.25, np.float32).astype(bfloat16))
+    x = network.conv("next", x, 6, kernel=3, padding=1, times=spread)
+    x = network.stage("pooled", 6, StepTerm(x, half, (2, 2), (2, 2), groups=6), size=(2, 2))
+    _check(_flattened(network, x), rng, 3)
+
+
+def test_windows_are_the_patches_of_the_reference_model(rng):
+    """Images have the operands of each kernel position, at constant strides."""
+    for _ in range(50):
+        kernel, stride, dilation = (tuple(int(one) for one in rng.integers(1, 4, 2)) for _ in range(3))
+        padding, source = (tuple(int(one) for one in rng.integers(low, high, 2)) for low, high in ((-1, 4), (4, 9)))
+        need = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+        size = tuple(max(1, (have + 2 * p - k) // s + 1) for have, p, k, s in zip(source, padding, need, stride))
+        values = (1 + np.arange(source[0] * source[1])).reshape(1, *source, 1)
+        term = Term("", np.zeros((*kernel, 1, 1), bfloat16), stride, dilation, padding)
+        expected = patches(values, term, size)[0, ..., 0]
+        window = Window(kernel, stride, dilation, padding, (1, 1), source, size)
+        first = int(rng.integers(size[0]))
+        lines = int(rng.integers(1, size[0] - first + 1))
+        rows = window.image(first, lines)
+        image = np.where(rows < 0, 0, rows + 1)
+        (_, down), (_, across) = window.loops(lines)
+        for position in range(window.positions):
+            y, x = np.ogrid[:lines, : size[1]]
+            found = image[window.offset(position) + y * down + x * across]
+            assert np.array_equal(found, expected[first : first + lines, :, position])
+            assert window.reads(position, first, lines) == found.any()
+
+
+def test_refusals(rng):
+    network = Builder(rng)
+    x = network.conv("conv", network.add_input("x", (4, 4, 4)), 4, kernel=3, padding=1, groups=2)
+    with pytest.raises(CompileError, match="^conv: a convolution with 2 groups can't be compiled as matrix products$"):
+        _check(_flattened(network, x), rng, 2)
