@@ -17,9 +17,10 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..compiler.codegen.scheduling import completes, ordered
 from ..compiler.image import assembled
 from ..compiler.memory.host_tensors import host_tensor
-from ..compiler.program import CompileError, check_ring, check_unit
+from ..compiler.program import CompileError, check_ring, check_unit, factor
 from ..compiler.tiling.stage_tiling import NothingFits
 from ..compiler.timing.model import simulate
+from ..compiler.training.update_lanes import with_fastest_updates
 from ..golden.arithmetic import bfloat16
 from ..golden.training import slope_table
 from ..ir.optimizers import Adam
@@ -31,7 +32,7 @@ from .memory import Masked
 from .pacing import FEW, fastest_paces
 from .refusals import check_compilable
 from .reverse_graph import reverse_graph
-from .step_program import factor, useful_macs
+from .step_program import useful_macs
 
 __all__ = ["compile_step"]
 
@@ -79,7 +80,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     # Masks refer to the stages of the original network. After cropping, more stages are dense.
     masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
     check_masks(made, masked.stages if masked else ())
-    return _program(*_fastest(made, optimizer, config, batch, masked, sharded))
+    return with_fastest_updates(lambda core: _program(*_fastest(made, optimizer, core, batch, masked, sharded)), config)
 
 
 def _fastest(made, optimizer, config, batch, masked, sharded):

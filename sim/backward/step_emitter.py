@@ -4,7 +4,6 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
-from ..compiler.codegen.instructions import Ring
 from ..compiler.codegen.matmuls import Group
 from ..compiler.codegen.scheduling import STARTING
 from ..compiler.codegen.tile_emitter import NOTHING, StepConstants, Tile, TileEmitter, runs_of
@@ -101,8 +100,6 @@ class StepEmitter(TileEmitter):
         Number of the first dense stage, in the numbering of `stage`.
     table_ring : Ring or None
         Circular buffer in the unified buffer through which function tables are loaded, by default.
-    update_ring : Ring
-        Circular buffer of rows of the update memory.
     """
 
     #: Training is defined for finite numbers only, and a sum that underflows to -0 may lose its sign.
@@ -112,7 +109,6 @@ class StepEmitter(TileEmitter):
         super().__init__(config, scratch, constants)
         self.table_ring = table_ring
         self.rows, self.images = {}, None
-        self.update_ring = Ring(0, config.update_depth)
         self.weights, self.biases, self.flat_stages = {}, {}, 0
         self.zeroed, self.operands_loaded = False, 0
 

@@ -4,26 +4,17 @@ A program from :func:`sim.backward.compile.compile_step` has these names in `ten
 
 * `(number, name)`: parameter `number` of the :class:`sim.ir.training.TrainingGraph`, or its optimizer state. The names are
   :data:`MASTER` and the optimizer's slots. :data:`IMAGE` is the parameter as the last step used it, if it has been kept;
-* `factor(name)`: a factor of the optimizer, in region MODEL.
+* :func:`sim.compiler.program.factor` of a name: a factor of the optimizer, in region MODEL.
 
 Its `memory` has the attributes `training` and `optimizer`.
 """
 
-import numpy as np
-
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Region
 
 from ..golden.training import TrainingState, divisor_of
 from .parameters import IMAGE, MASTER
 
-__all__ = ["factor", "pack_state", "unpack_images", "unpack_states", "useful_macs", "with_rate"]
-
-_IN_UPDATES = ("momentum", "rate")  # factors that are fields of UPDATE
-
-
-def factor(name):
-    """Returns the name, in `tensors` of a program, of a factor of the optimizer."""
-    return "factor", name
+__all__ = ["pack_state", "unpack_images", "unpack_states", "useful_macs", "with_rate"]
 
 
 def with_rate(program, rate, step=1, counted=None):
@@ -31,21 +22,7 @@ def with_rate(program, rate, step=1, counted=None):
     :func:`sim.golden.training.step`, for the samples of all cores. Only the optimizer's tiles, and the factors of UPDATEs,
     differ."""
     divisor = divisor_of(program.memory.training, program.batch * program.cores, counted)
-    factors = program.memory.optimizer.factors(rate, divisor, step)
-    tiles = {factor(name): value for name, value in factors.items() if factor(name) in program.tensors}
-    return _with_factors(program, program.with_constants(tiles), factors)
-
-
-def _with_factors(program, model, factors):
-    """Returns the contents of region MODEL with other factors of UPDATEs."""
-    image = bytearray(model)
-    words = np.frombuffer(image, "<u2", program.instructions * program.config.instruction_bytes // 2)
-    words = words.reshape(program.instructions, -1)
-    updates = np.flatnonzero(words[:, 0] & 0xFF == Opcode.UPDATE.value)
-    for field in INSTRUCTIONS[Opcode.UPDATE].fields if len(updates) else ():
-        if field.name in _IN_UPDATES:
-            words[updates, field.first // 16] = factors[field.name].view(np.uint16)
-    return bytes(image)
+    return program.with_factors(program.memory.optimizer.factors(rate, divisor, step))
 
 
 def pack_state(program, state, rank=0):

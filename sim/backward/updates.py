@@ -7,7 +7,7 @@ interleaved with these sums, which hides the latency of the steps in the activat
 
 from collections import deque
 
-from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region, UpdatePart
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode, Region
 
 from ..compiler.codegen.instructions import Ring
 from ..ir.optimizers import Adam, Sgd
@@ -18,7 +18,6 @@ from .step_emitter import FROM_ZERO, from_rows
 __all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
 IN_FLIGHT = 3  # largest number of blocks in flight
-_UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
 BUCKET_PARTS = 2  # number of blocks that the ring reduces together
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer per row of a block
 
@@ -122,11 +121,12 @@ class _Sgd(_Rule):
     V'. With update lanes, UPDATE computes it, but for weight decay."""
 
     def steps(self, part, ring):
-        emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
+        emitter, rows, master, (momentum,) = self.emitter, part.rows, *(self._places(part, one) for one in (MASTER, "momentum"))
         if emitter.config.update_lanes and not (self.decays and part.decays):
-            yield from self._update(part)
+            emitter.update(part.acc, rows, master, momentum)
+            yield True
             return
-        place, (momentum,) = ring.take(rows), self._places(part, "momentum")
+        place = ring.take(rows)
         emitter.add_product("momentum", momentum, rows, part.acc)
         if self.decays and part.decays:
             emitter.add_product("decay", master[0], rows, part.acc)
@@ -136,22 +136,6 @@ class _Sgd(_Rule):
         start, acc = self._from_halves(master, rows), self.acc.take(rows)
         emitter.add_scaled("rate", place, rows, acc, start)
         self._store_halves(acc, master, rows, ring.take(2 * rows))
-
-    def _update(self, part):
-        """Emits the update of a block by UPDATE, with some rows at a time. V is loaded after W."""
-        emitter, (momentum,), master = self.emitter, self._places(part, "momentum"), self._places(part, MASTER)
-        most = max(1, min(_UPDATE_ROWS, emitter.bias_ring.size // (2 * IN_FLIGHT)))
-        for first in range(0, part.rows, most):
-            rows = min(most, part.rows - first)
-            bias, place = emitter.take_bias(2 * rows), emitter.update_ring.take(rows)
-            planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
-            for half, plane, after in zip((Half.UPPER, Half.LOWER, Half.UPPER), planes.values(), (0, 0, rows)):
-                emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + first, rows, bias=bias + after, half=half)
-            fields = {"rows": rows, "update": place, "acc": part.acc + first, "bias": bias}
-            emitter.emit(Opcode.UPDATE, fields | {"momentum": 0, "rate": 0})  # the host writes the factors
-            for kind, plane in planes.items():
-                emitter.transfer(Opcode.STORE_UPDATE, Region.SCRATCH, plane + first, rows, part=kind, update=place)
-        yield True
 
 
 class _Adam(_Rule):

@@ -22,6 +22,7 @@ __all__ = [
     "check_unit",
     "cost_of",
     "disassemble",
+    "factor",
     "host_vectors",
 ]
 
@@ -91,6 +92,11 @@ def cost_of(ops, config, cycles, compute_cycles=None, least_beats=0):
     read = host_vectors(ops, "r", config.n) * beats + (len(ops) + 1) * config.instruction_bytes // config.bus_bytes
     written = host_vectors(ops, "w", config.n) * beats
     return Cost(cycles, sum(op.passes for op in matmuls), compute_cycles, read, written, least_beats)
+
+
+def factor(name):
+    """Returns the name, in `tensors` of a program, of a factor of the optimizer."""
+    return "factor", name
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,12 +186,18 @@ class Program:
         self._write(image, values, rank)
         return bytes(image)
 
-    def with_constants(self, values):
-        """Returns the contents of region MODEL with other values of some constants, {name in `tensors`: value}."""
+    def with_factors(self, values):
+        """Returns the contents of region MODEL with other factors of the optimizer, {name: value}: in tiles of constants, and in
+        the fields of UPDATEs."""
         first = self.instructions * self.config.instruction_bytes
-        constants = bytearray(self.model[first:])
-        self._write(constants, values)
-        return self.model[:first] + constants
+        instructions, constants = bytearray(self.model[:first]), bytearray(self.model[first:])
+        self._write(constants, {factor(name): value for name, value in values.items() if factor(name) in self.tensors})
+        words = np.frombuffer(instructions, "<u2").reshape(self.instructions, -1)
+        updates = np.flatnonzero(words[:, 0] & 0xFF == Opcode.UPDATE.value)
+        for one in INSTRUCTIONS[Opcode.UPDATE].fields if len(updates) else ():
+            if one.name in values:
+                words[updates, one.first // 16] = values[one.name].view(np.uint16)
+        return bytes(instructions + constants)
 
     def unpack_all(self, data, name):
         """Returns a tensor of each core, from a list with the bytes of its region on each core."""

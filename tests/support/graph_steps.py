@@ -10,7 +10,7 @@ from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.steps import run_step
 from step_networks import Builder
 
-__all__ = ["dense_network", "differing", "factors_of", "inputs_of", "kept_of", "numbers_of", "run_on_model", "wanted"]
+__all__ = ["dense_network", "differing", "inputs_of", "kept_of", "numbers_of", "run_on_model", "wanted"]
 
 
 def dense_network(rng, sizes, function=RELU):
@@ -52,11 +52,6 @@ def inputs_of(step, batch, rng, binades=0):
     return values
 
 
-def factors_of(step, factors):
-    """Returns the constants of a step's program for the factors of an optimizer."""
-    return {("factor", name): factors[name] for name in step.factors}
-
-
 def numbers_of(step, factors):
     """Returns the tensors of the factors that the host writes."""
     return {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
@@ -95,7 +90,7 @@ def run_on_model(program, optimizer, rng, steps=2):
         shards = shards_of(batch, program.cores)
         for regions, shard in zip(memories, shards):
             own = {name: values[shard] for name, values in inputs.items()}
-            regions[Region.MODEL] = bytearray(program.with_constants(factors_of(step, factors)))
+            regions[Region.MODEL] = bytearray(program.with_factors(factors))
             regions[Region.INPUT] = bytearray(program.pack(Region.INPUT, own))
             regions[Region.OUTPUT] = bytearray(program.sizes[Region.OUTPUT])
         MachineRing(program.config, memories).run()

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import Half, Opcode, Region, UpdatePart
 
 from ...golden.arithmetic import bfloat16
 from ...golden.function_tables import table_of
@@ -15,6 +15,8 @@ from .instructions import Ring
 __all__ = ["NOTHING", "StepConstants", "Tile", "TileEmitter", "runs_of"]
 
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
+_UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
+_UPDATES = 3  # UPDATEs whose bias rows are loaded at the same time
 
 
 class Tile(NamedTuple):
@@ -101,6 +103,8 @@ class TileEmitter(Emitter):
         Number of bias rows, starting at row 0, that are zero.
     bringing : Op or None
         The last LOAD_WEIGHTS, as long as more tiles may be added to it.
+    update_ring : Ring
+        Circular buffer of rows of the update memory.
     """
 
     def __init__(self, config, scratch, constants):
@@ -108,6 +112,7 @@ class TileEmitter(Emitter):
         self.constants, self.bringing = constants, None
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
         self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
+        self.update_ring = Ring(0, config.update_depth)
 
     def transfer(self, opcode, region, vector, rows, **fields):
         super().transfer(opcode, region, vector, rows, **fields)
@@ -138,6 +143,21 @@ class TileEmitter(Emitter):
         op.rows += size
         op.fields["rows"] = op.rows
         return True
+
+    def update(self, acc, rows, master, momentum):
+        """Emits UPDATEs of `rows` rows of a parameter, whose gradient is the sums starting at `acc`. In region SCRATCH, `master`
+        has the first vectors of the upper and lower halves of W, and `momentum` is the first vector of V. V is loaded after W."""
+        most = max(1, min(_UPDATE_ROWS, self.bias_ring.size // (2 * _UPDATES)))
+        planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
+        for first in range(0, rows, most):
+            count = min(most, rows - first)
+            bias, place = self.take_bias(2 * count), self.update_ring.take(count)
+            for half, plane, after in zip((Half.UPPER, Half.LOWER, Half.UPPER), planes.values(), (0, 0, count)):
+                self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + first, count, bias=bias + after, half=half)
+            fields = {"rows": count, "update": place, "acc": acc + first, "bias": bias}
+            self.emit(Opcode.UPDATE, fields | {"momentum": 0, "rate": 0})  # the host writes the factors
+            for part, plane in planes.items():
+                self.transfer(Opcode.STORE_UPDATE, Region.SCRATCH, plane + first, count, part=part, update=place)
 
     def lacks(self, function):
         """Returns True if a function needs a function table that is not loaded."""

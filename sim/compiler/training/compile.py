@@ -2,7 +2,8 @@
 
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
    (:mod:`sim.compiler.training.lowering`). Convolutions, averages and dense layers of all positions read windows of images in
-   the unified buffer (:mod:`sim.compiler.training.convolutions`).
+   the unified buffer (:mod:`sim.compiler.training.convolutions`). On a core with update lanes, updates by momentum SGD are no
+   sums (:mod:`sim.compiler.training.update_lanes`).
 2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
    networks into chunks (:mod:`sim.compiler.training.chunks`). Jobs become instructions (:mod:`sim.compiler.training.jobs`).
    STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
@@ -25,6 +26,7 @@ from .products import with_products_apart
 from .program import make_step_program
 from .sums import Expansion, MatrixSum
 from .tiling import plan_sum
+from .update_lanes import use_update_lanes, with_fastest_updates
 from .writing import JobWriter
 
 __all__ = ["compile_graph", "NotMatrices"]
@@ -57,7 +59,13 @@ def compile_graph(step, config, batch, cores=1):
         If the step does not fit the core. The message is one line.
     """
     _check(step, config, cores)
+    return with_fastest_updates(lambda core: _compiled(step, core, batch, cores), config)
+
+
+def _compiled(step, config, batch, cores):
     lowered = lower(with_products_apart(step), config.n, batch)
+    if config.update_lanes and "momentum" in step.factors:
+        use_update_lanes(lowered)
     best = None
     for begins_early in (True, False):
         emitter, has_begun = _emitted(lowered, config, cores, begins_early)

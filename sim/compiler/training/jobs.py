@@ -41,9 +41,11 @@ class SumCode:
                     add_windows(self, product)
                 else:
                     {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
-            if phase.results and not self.started:
+            if (phase.results or phase.update) and not self.started:
                 self._nothing()
             self._write(phase.results)
+            if phase.update:
+                self._update(phase.update)
 
     # Initial sums
 
@@ -252,6 +254,13 @@ class SumCode:
         for result in results:
             if result.softmax:
                 self._softmax(result)
+
+    def _update(self, update):
+        emitter, rows, master = self.emitter, self.rows, update.master
+        for c in range(self.columns):
+            place = self.column + c, self.row
+            halves = [emitter.offset(master, *place, half) for half in range(master.halves)]
+            emitter.update(self.acc + c * rows, rows, halves, emitter.offset(update.momentum, *place))
 
     def _softmax(self, result):
         emitter, matrix, rows = self.emitter, result.matrix, self.rows

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ...golden.arithmetic import bfloat16
 from ..image import assembled
 from ..memory.host_tensors import host_tensor
+from ..program import factor
 
 __all__ = ["make_step_program"]
 
@@ -16,7 +17,7 @@ __all__ = ["make_step_program"]
 def make_step_program(lowered, constants, config, cores, ops, cycles):
     """Returns the :class:`sim.compiler.program.Program` of a step with the given instructions, which are in their final order and
     take `cycles` cycles. Its `memory` is `lowered`, and its tensors have the names and shapes of :mod:`sim.golden.steps`, (batch
-    or 1, height, width, channels). `("factor", name)` is a factor of the step."""
+    or 1, height, width, channels). `factor(name)` is a factor of the step."""
     step, tensors = lowered.step, {}
     for name in (*step.inputs, step.targets, step.counted, step.output, *step.state):
         if name:
@@ -25,7 +26,7 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
         tensors[name] = _tensor(step, lowered.matrix(name))
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
-        tensors["factor", name] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
+        tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
     batch = lowered.geometry.batch
     macs = sum(_macs(one, product) for one in lowered.sums for product in getattr(one, "products", ()))
     sizes = {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}

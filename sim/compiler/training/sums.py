@@ -6,7 +6,7 @@ from ...functions.functions import NONE
 from .matrices import Matrix
 from .windows import Window
 
-__all__ = ["Product", "Result", "Phase", "MatrixSum", "Expansion"]
+__all__ = ["Product", "Result", "Update", "Phase", "MatrixSum", "Expansion"]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,21 @@ class Result:
         return self.times or self.select
 
 
+@dataclass(frozen=True)
+class Update:
+    """The update of a parameter and of its momentum by UPDATE. The sums are the gradient."""
+
+    master: Matrix
+    momentum: Matrix
+
+
 @dataclass
 class Phase:
-    """Products that are added to sums, and the results that are then computed."""
+    """Products that are added to sums, and the results that are then computed. `update` replaces results."""
 
     products: tuple
     results: list = field(default_factory=list)
+    update: Update | None = None
 
 
 @dataclass
@@ -121,11 +130,16 @@ class MatrixSum:
     def reads(self):
         """Returns the matrices that the sums read, with repetitions."""
         operands = [matrix for product in self.products for matrix in (product.source, product.weights)]
-        return [one for one in (*operands, self.start, *(result.beside for result in self.results)) if one]
+        return [one for one in (*operands, self.start, *(result.beside for result in self.results), *self.updated) if one]
 
     @property
     def writes(self):
-        return [result.matrix for result in self.results]
+        return [*(result.matrix for result in self.results), *self.updated]
+
+    @property
+    def updated(self):
+        """Returns the matrices that UPDATE changes."""
+        return [matrix for phase in self.phases if phase.update for matrix in (phase.update.master, phase.update.momentum)]
 
     @property
     def steps(self):

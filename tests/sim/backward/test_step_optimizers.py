@@ -59,6 +59,14 @@ def test_update_lanes(rng, decay, updated):
     assert sum(count * size for count, size in rows.items()) == weights * ("weights" in updated) + biases
 
 
+def test_few_update_lanes(rng):
+    """If an UPDATE takes longer than the passes of the array, the array computes the update."""
+    training = differentiate(chain(rng, (40, 32, 10)))
+    programs = [compile_step(training, Sgd(), Config(training=True, update_lanes=lanes), 8) for lanes in (0, 1)]
+    assert programs[0].predicted_cycles == programs[1].predicted_cycles
+    assert not any(op.opcode is Opcode.UPDATE for op in programs[1].ops)
+
+
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])
 def test_dropout(rng, optimizer):
     check(chain(rng, (9, 7, 6, 5)), rng, optimizer, batch=11, dropout=Dropout(0.5, 3))

@@ -128,6 +128,38 @@ def test_sums_of_a_gradient_stay_on_the_chip(rng):
     assert stored == logits + gradient + weights + bias
 
 
+def _updated(program):
+    """Returns the number of rows that UPDATE changes."""
+    return sum(op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE)
+
+
+#: Decay, n, lanes, cores.
+LANES = [(0, 4, 2, 1), (0, 8, 8, 1), (0.01, 4, 1, 1), (0, 4, 4, 2), *slow((0, 8, 1, 1), (0, 8, 2, 2), (0.01, 8, 2, 2))]
+
+
+@pytest.mark.parametrize("decay, n, lanes, cores", LANES)
+@pytest.mark.parametrize("kind", ["dense", "transformer"])
+def test_update_lanes(rng, kind, decay, n, lanes, cores):
+    """UPDATE computes momentum and parameters. Weights with weight decay keep the passes of the array."""
+    optimizer, sizes, counted = Sgd(0.75, decay), (9, 13, 5), kind == "transformer"
+    network = transformer(rng, 3, 5, 1, 3, 1) if counted else dense_network(rng, sizes)
+    step = make_step(network, optimizer, cores, counted=counted, sharded=False)
+    program = compile_graph(step, Config(n=n, training=True, ring=True, update_lanes=lanes), 3, cores)
+    run_on_model(program, optimizer, rng)
+    updated = [name for name, one in step.parameters.items() if not (decay and one.decays)]
+    rows = {name: (matrix.rows, matrix.tiles) for name in updated for matrix in [program.memory.matrix(name)]}
+    few = 4 * lanes < n
+    assert _updated(program) == sum(rows * tiles for rows, tiles in rows.values()) or few and not _updated(program)
+
+
+def test_few_update_lanes(rng):
+    """If an UPDATE takes longer than the passes of the array, the array computes the update."""
+    step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
+    programs = {lanes: compile_graph(step, Config(n=16, training=True, update_lanes=lanes), 8) for lanes in (0, 1, 4)}
+    assert programs[1].predicted_cycles == programs[0].predicted_cycles > 1.05 * programs[4].predicted_cycles
+    assert _updated(programs[4]) and not _updated(programs[1])
+
+
 def test_refusals(rng):
     with pytest.raises(CompileError, match="^a training step needs a core with training; [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, training=False)

@@ -1,0 +1,46 @@
+"""Updates by momentum SGD on the update lanes, in place of sums in the array."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from .sums import MatrixSum, Phase, Product, Result, Update
+
+__all__ = ["use_update_lanes", "with_fastest_updates"]
+
+_QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
+
+
+def with_fastest_updates(compiled, config):
+    """Returns the program `compiled(config)` of a training step. If the core has few update lanes, the program is compared with a
+    program without UPDATE."""
+    program = compiled(config)
+    if config.n <= _QUICK * config.update_lanes or not any(op.opcode is Opcode.UPDATE for op in program.ops):
+        return program
+    other = replace(compiled(replace(config, update_lanes=0)), config=config)
+    return min(program, other, key=lambda one: one.predicted_cycles)
+
+
+def use_update_lanes(lowered):
+    """Replaces the updates of :class:`sim.ir.optimizers.Sgd` without weight decay by :class:`.Update`. Each update is two
+    consecutive sums, V' and W'."""
+    step, replaced = lowered.step, set()
+    expected = [_phases(lowered, master, step.slots[name]["momentum"]) for name, master in step.masters.items()]
+    for moved, master in pairwise(lowered.sums):
+        if not (isinstance(moved, MatrixSum) and isinstance(master, MatrixSum)):
+            continue
+        for update, *phases in expected:
+            if [moved.phases[-1], master.phases[0]] == phases and master.start == update.master:
+                moved.phases[-1] = Phase((), update=update)
+                replaced.add(id(master))
+    lowered.sums = [one for one in lowered.sums if id(one) not in replaced]
+
+
+def _phases(lowered, master, momentum):
+    """Returns the :class:`.Update` of a parameter, and the phases of V' and W' that equal it."""
+    step, phases = lowered.step, []
+    for name, source, factor in ((momentum, momentum, "momentum"), (master, step.state[momentum], "rate")):
+        product = Product("diagonal", lowered.matrix(source), lowered.matrix(step.factors[factor], "number"))
+        phases.append(Phase((product,), [Result(lowered.matrix(step.state[name]))]))
+    return Update(lowered.matrix(master), lowered.matrix(momentum)), *phases
