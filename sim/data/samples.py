@@ -89,7 +89,7 @@ def _long_axes(shape):
 def joined_inputs(network, arrays):
     """Concatenates the arrays of a model's inputs, {name: array (count, *shape)}, to samples (count, values).
 
-    If the model has one input, its array is returned unchanged.
+    If the model has one input, its array is returned unchanged. Arrays of the shapes of a model without a batch are one sample.
 
     Raises
     ------
@@ -104,6 +104,8 @@ def joined_inputs(network, arrays):
     arrays = [np.asarray(arrays[name]) for name in names]
     if len(arrays) == 1:
         return arrays[0]
+    if network.origin.batch == 0 and all(array.shape == tuple(one.shape) for one, array in zip(inputs, arrays)):
+        return np.concatenate([array.reshape(-1) for array in arrays])
     for one, array in zip(inputs, arrays):
         if array.shape != (len(arrays[0]) if arrays[0].ndim else 0, *one.shape) or not len(array):
             raise DataError(

@@ -16,6 +16,7 @@ from .operators.comparisons import compared
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
 from .operators.normalization import recognise_normalisation
+from .operators.pieces import in_slices
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
 from .validity.operator_rules import default_of
 
@@ -67,7 +68,7 @@ def apply(step):
         for value in _apply(step)
     ]
     if step.operator in _GUARDED:
-        return [replace(value, shares=step.operator == "Softmax") for value in results] if step.operator != "IsNaN" else results
+        return results if step.operator in ("IsNaN", "Softmax") else [replace(value, shares=False) for value in results]
     guards = _guards(step) or [None] * len(results)
     return [
         replace(value, guard=guard, shares=False) if isinstance(value, SymbolicTensor) else value
@@ -146,7 +147,7 @@ def _apply(step):
         if len(tensors) > 1 and not known.joins:
             several = ", ".join(name for name, one in OPERATORS.items() if one.joins)
             raise ModelError(f"{step.title}: joins two branches; only supported for {several}")
-        result = known.handler(step, tensor)
+        result = _handled(step, tensor, known)
         return [
             replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
             for value in (result if isinstance(result, list) else [result])
@@ -180,9 +181,14 @@ def _element(step, tensor, known):
             return replace(found, formulas=result.formulas, woven=True)
     alone = len(tensors) == 1 or known.joins
     if alone and not partial:
-        result = known.handler(step, tensor)
+        result = _handled(step, tensor, known)
         result = replace(result, formulas=formulas_of(step, result))
     return replace(result, woven=woven)
+
+
+def _handled(step, tensor, known):
+    result = in_slices(step, known.handler)
+    return known.handler(step, tensor) if result is None else result
 
 
 @operator("ArgMax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis", "keepdims", "select_last_index"))

@@ -25,6 +25,8 @@ def least(node, depth=_DEEPEST):
         return 0.0 if square else -np.inf
     if node.softmax or node.function.name in _NOT_NEGATIVE:
         return 0.0 if node.softmax in ("", "softmax") else -np.inf
+    if node.function.name == "clip":
+        return node.function.parameters[0]
     taps = [tap for part in node.parts for tap in part.taps]
     if not depth or not node.open or any(tap.matrix is not None or (tap.weights < 0).any() for tap in taps):
         return -np.inf

@@ -145,7 +145,13 @@ def arrangement(step, tensor, last=None):
         node = copied(step, tensor, in_roles(tensor.sample, roles))
         tensor = tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))
         return tensor, _apart(node, whole(node)), roles
-    raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
+    raise _too_many_axes(step, tensor)
+
+
+def _too_many_axes(step, tensor):
+    return ModelError(
+        f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported; join axes by a Reshape before it"
+    )
 
 
 def in_roles(sample, roles):
@@ -398,7 +404,7 @@ def everything(step, tensor):
         return tensor
     ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
     if not ways:
-        raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
+        raise _too_many_axes(step, tensor)
     roles = ways[0]
     if next(arranged(tensor), None) is None:  # if a whole position can be copied at a time, its channels must be an axis
         roles = next((one for one in ways if in_runs(step, tensor.source, in_roles(tensor.sample, one))), roles)

@@ -81,7 +81,7 @@ def _why(formulas, why):
     if _share.left <= 0:
         return "the model has too many different expressions to prove each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
-        if formula.even and not formula.truth:
+        if formula.even and not formula.truth and formula.operation != "log":
             wrong = PROBES[np.isnan(_at_probes(formula).low) & (np.abs(PROBES) <= _ALWAYS)]
             if wrong.size:
                 return f"it is not a number at {wrong[np.abs(wrong + 1).argmin()]:.7g}; add a Clip before it"

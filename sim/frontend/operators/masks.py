@@ -145,7 +145,15 @@ def _chosen(step, condition, one, two):
     result = _behind_masks(
         step, tensors, lambda tensor: added(step, product(step, tensor, kept), affine(step, other, scale=constant))
     )
-    return replace(result, low=low or tensors[0].low)
+    return replace(result, low=low or tensors[0].low, guard=_kept_guard(step, result, kept, tensors[0]) if low else None)
+
+
+def _kept_guard(step, result, kept, tensor):
+    """Returns the guard of `result`: `tensor` where `kept` is 1, and minus infinity elsewhere. None: it is not known."""
+    if tensor.low and tensor.guard is None:
+        return None
+    kept = broadcast(step, kept, result.dims, result.batch)
+    return product(step, kept, broadcast(step, tensor.guard, result.dims, result.batch)) if tensor.low else kept
 
 
 def _stood_in(*sides):

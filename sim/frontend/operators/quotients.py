@@ -13,7 +13,7 @@ from ...functions.functions import Function, is_normal
 from ...fusion.nodes import Linear, Node
 from ..formulas.extents import least
 from ..index.values import SymbolicTensor, common
-from ..registry import ELEMENTWISE, operator
+from ..registry import ELEMENTWISE, PARTS, operator
 from .elementwise import affine, apply_function, broadcast, product
 from .expressions import unknown
 
@@ -38,9 +38,12 @@ def inverse_root(step, tensor):
 
 
 def _not_negative(tensor):
-    """Returns True if no value of a tensor can be negative. Returns False for a tensor with constant padding (negative indices
-    in its index map)."""
-    return (tensor.index >= 0).all() and least(tensor.source) >= 0
+    """Returns True if no value of a tensor can be negative. Constant padding, the index -1, is 0."""
+    return tensor.index.min() >= -1 and least(tensor.source) >= 0
+
+
+#: The reason why a Log is refused.
+_NO_LOG = "no stage computes logarithms, except in functions such as log(1 + exp(x)); cut the model before it"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,21 +64,42 @@ def square_root(step, tensor):
     return root.of(Root(**facts, operand=root.source.parts[0].taps[0].source))
 
 
+_HIGHEST_POWER = 8
+
+
 @operator("Pow", group=ELEMENTWISE, counts_from_end=True)
 def power(step, tensor):
-    """Handles squares, square roots, reciprocals and inverse roots. Other powers are supported only as part of a recognised
-    function."""
+    """Handles whole exponents of magnitude up to 8, square roots and inverse roots. Other powers are supported only as part of a
+    recognised function."""
     base, exponent = step.arguments
-    if base is tensor and isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= len(tensor.dims):
-        if exponent.item() == 2:
-            return product(step, tensor, tensor)
-        if exponent.item() == 0.5:
-            return square_root(step, tensor)
-        if exponent.item() == -0.5 and _not_negative(tensor):
-            return inverse_root(step, tensor)
-        if exponent.item() == -1:
-            return divided(step, np.array(1.0), tensor)
-    return unknown(step)
+    if base is not tensor or not isinstance(exponent, np.ndarray) or np.unique(exponent).size != 1:
+        return unknown(step)
+    if common(step, tensor, exponent)[0] != tensor.dims:
+        return unknown(step)
+    exponent = float(exponent.flat[0])
+    if exponent == 0.5:
+        return square_root(step, tensor)
+    if exponent == -0.5 and _not_negative(tensor):
+        return inverse_root(step, tensor)
+    if not 1 <= abs(exponent) <= _HIGHEST_POWER or exponent != int(exponent):
+        return unknown(step)
+    result = _whole_power(step, tensor, int(abs(exponent)))
+    return result if exponent > 0 else divided(step, np.array(1.0), result)
+
+
+def _whole_power(step, tensor, exponent):
+    """Returns a power with a whole exponent from 1 on, by squares."""
+    if exponent == 1:
+        return tensor
+    half = _whole_power(step, tensor, exponent // 2)
+    square = product(step, half, half)
+    return product(step, square, tensor) if exponent % 2 else square
+
+
+@operator("Log", group=PARTS, counts_from_end=True)
+def logarithm(step, tensor):
+    """Handles Log as part of a function written in several operators."""
+    return unknown(step, _NO_LOG)
 
 
 @operator("Div", group=ELEMENTWISE, joins=True, counts_from_end=True)

@@ -59,6 +59,7 @@ def reduce(step, tensor):
     largest = step.operator in ("ReduceMax", "ReduceMin")
     if not largest and (found := _block_total(step, tensor, sorted(axes))):
         return replace(tensor.of(found[0], found[1].reshape(dims)), batch=batch)
+    tensor, axes = _joined_axes(tensor, axes)
     tensor, seen, roles = arrangement(step, tensor, None if largest else _features(tensor, axes))
     gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
@@ -72,6 +73,25 @@ def reduce(step, tensor):
         node, channels = _total(step, seen, at, gone[0])
     result = tensor.of(node, in_place(whole(node)[channels], tensor.dims, roles))
     return replace(result, dims=dims, batch=batch)
+
+
+def _joined_axes(tensor, axes):
+    """Joins neighbouring axes of a tensor that are all reduced, or all kept. Returns `(tensor, axes)` with at most three axes, or
+    the arguments if the tensor has at most three axes apart from the batch, or too many even then."""
+    kept = [axis for axis, size in enumerate(tensor.dims) if size > 1]
+    if len(kept) <= 3:
+        return tensor, axes
+    groups = [[kept[0]]]
+    for axis in kept[1:]:
+        if (axis in axes) == (groups[-1][0] in axes):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    if len(groups) > 3:
+        return tensor, axes
+    sizes = [int(np.prod([tensor.dims[axis] for axis in group])) for group in groups]
+    found = {place + 1 for place, group in enumerate(groups) if group[0] in axes}
+    return tensor.permuted(tensor.sample.reshape(1, *sizes), None if tensor.batch is None else 0), found
 
 
 def _features(tensor, axes):

@@ -22,7 +22,8 @@ def shares_of(step, tensor):
     """Handles Softmax and LogSoftmax."""
     result, mask = softmax(step, tensor), hidden(tensor.index).reshape(tensor.dims)
     emptied = bool(mask.all(axis=_covered_axes(step, tensor)).any())
-    return replace(result, shares=step.operator == "Softmax", emptied=emptied, guard=tensor.guard)
+    shares = step.operator == "Softmax" and (tensor.guard is not None or not tensor.low)  # else NaN cannot be located
+    return replace(result, shares=shares, emptied=emptied, guard=tensor.guard)
 
 
 def _covered_axes(step, tensor):

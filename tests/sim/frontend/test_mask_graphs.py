@@ -8,7 +8,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, close, refused, weights
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 CORE = Config(n=4, training=True)
 SIZE, DEPTH = 4, 4
 LOWEST = float(np.finfo(np.float32).min)
@@ -224,3 +224,24 @@ def test_zero_in_place_of_completely_hidden_rows_is_refused(rng, tmp_path, by):
     condition = b("IsNaN") if by == "IsNaN" else np.isneginf(hidden[:, :1])
     b.node("Where", [condition, number(0), shares])
     refused(b.save(tmp_path), by, "rows that a constant mask hides completely")
+
+
+def test_zero_in_place_of_rows_that_an_input_hides(rng, tmp_path):
+    """An input hides values by Where with minus infinity. Rows that it hides completely are NaN, which the model replaces by 0;
+    any other number in their place is refused."""
+    for number_, right in ((0, True), (1, False)):
+        b = Builder(["n", SIZE, SIZE], opset=17)
+        b.inputs.append(helper.make_tensor_value_info("kept", TensorProto.BOOL, ["n", 1, SIZE]))
+        b("MatMul", weights(rng, SIZE, SIZE))
+        b.node("Where", ["kept", b.last, number(-np.inf)])
+        shares = b("Softmax", axis=-1)
+        b.node("Where", [b("IsNaN"), number(number_), shares])
+        path, kept = b.save(tmp_path), rng.random((3, 1, SIZE)) < 0.5
+        if not right:
+            refused(path, "after IsNaN, only 0 in place of the Softmax itself is supported")
+            continue
+        kept[0], kept[1] = False, True
+        feeds = {"x": rng.normal(size=(3, SIZE, SIZE)).astype(np.float32), "kept": kept}
+        want = onnxruntime.InferenceSession(path).run(None, feeds)[0]
+        assert not want[0].any()
+        close(tpu.load(path).predict(feeds), want)

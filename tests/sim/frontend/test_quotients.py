@@ -5,6 +5,7 @@ import pytest
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from onnx_models import Builder, close, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
@@ -111,6 +112,45 @@ def test_square_roots(rng, tmp_path):
     b = Builder(["n", 1])
     b("Sqrt", name="odd")
     refused(b.save(tmp_path), "operator Sqrt, node 'odd'", "not part of a function")
+
+
+_BEFORE = [("Clip", np.float32(0.25), np.float32(4)), ("Max", np.float32(1e-6)), ("Pad", np.array([0, 1, 0, 2]))]
+
+
+@pytest.mark.parametrize("before", _BEFORE, ids=lambda one: one[0])
+def test_square_roots_after_a_lower_bound(rng, tmp_path, before):
+    """The remedy that the refusal of a Sqrt names, and padding of numbers that are not negative."""
+    b = Builder(["n", 6])
+    b("Relu" if before[0] == "Pad" else "Neg")
+    b(before[0], *map(np.asarray, before[1:]))
+    b("Sqrt")
+    path, x = b.save(tmp_path), rng.normal(size=(4, 6)).astype(bfloat16).astype(np.float32)
+    np.testing.assert_allclose(tpu.load(path).predict(x), reference(path, x), rtol=2.0**-8)
+
+
+@pytest.mark.parametrize("exponent", [1, 3, 4, 7, 8, -2, -3, np.full(6, 3.0)])
+def test_whole_powers(rng, tmp_path, exponent):
+    b = Builder(["n", 6])
+    b("Neg")
+    b("Pow", np.asarray(exponent, np.float32))
+    path, x = b.save(tmp_path), rng.uniform(0.3, 3, (4, 6)).astype(bfloat16).astype(np.float32) * rng.choice([-1, 1], 6)
+    x = x.astype(np.float32)
+    np.testing.assert_allclose(tpu.load(path).predict(x), reference(path, x), rtol=2.0**-6)
+
+
+@pytest.mark.parametrize("exponent", [0, 9, 1.5, [2, 2, 2, 2, 2, 3], np.full((2, 6), 2.0)])
+def test_other_powers_are_refused(rng, tmp_path, exponent):
+    b = Builder([1, 6])
+    b("Abs")
+    b("Pow", np.asarray(exponent, np.float32), name="odd")
+    refused(b.save(tmp_path), "operator Pow, node 'odd'", "not part of a function")
+
+
+def test_logarithm_is_refused_with_a_remedy(rng, tmp_path):
+    b = Builder(["n", 6])
+    b("Clip", np.array(0.25, np.float32), np.array(4, np.float32))
+    b("Log", name="odd")
+    refused(b.save(tmp_path), "operator Log, node 'odd'", "no stage computes logarithms", "cut the model before it")
 
 
 @pytest.mark.parametrize("written_out", [False, True])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim import tpu
-from onnx_models import Builder, integers, reference
+from onnx_models import Builder, integers, reference, refused
 
 pytest.importorskip("onnxruntime")
 
@@ -60,3 +60,18 @@ def test_core_computes_extremes_over_channels(rng, tmp_path):
     b("ReduceMin", axes=[1])
     model, x = tpu.load(b.save(tmp_path), effort="fast"), integers(rng, 1, 9, 4, 3)
     np.testing.assert_array_equal(model.predict(x, "model", core=tpu.Config(n=4)), reference(tmp_path / "model.onnx", x))
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin", "ReduceSum"])
+def test_reductions_of_many_axes(rng, tmp_path, operator):
+    """Neighbouring axes are joined, as for Maxout; more than three groups of axes are refused."""
+    for axes in ([2], [-1], [3, 4], [1, 2], [2, 4]):
+        b = Builder(["n", 6, 5, 4], opset=18)
+        b("Add", integers(rng, 1, 6, 5, 4))
+        b("Reshape", np.array([0, 3, 2, 5, 4]))
+        b(operator, np.array(axes), keepdims=0)
+        path, x = b.save(tmp_path), integers(rng, 2, 6, 5, 4)
+        if axes == [2, 4] and operator != "ReduceSum":
+            refused(path, "up to three axes of a sample are supported; join axes by a Reshape before it")
+            continue
+        np.testing.assert_array_equal(tpu.load(path).predict(x, check=False), reference(path, x))

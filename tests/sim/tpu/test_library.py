@@ -197,6 +197,19 @@ def test_several_outputs(rng, tmp_path):
         np.testing.assert_array_equal(found[label], found[logits].argmax(axis=1))
 
 
+def test_one_sample_of_several_inputs_without_a_batch(rng, tmp_path):
+    """Arrays in the shapes of the model are one sample, and the output has no axis for samples, as for one input."""
+    b = Builder([1, 6])
+    b.inputs.append(onnx.helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, 1, 6]))
+    old = b.node("ReduceSum", ["state", np.array([0])], keepdims=0)
+    b.node("Add", [b.node("MatMul", ["x", weights(rng, 6, 6)]), old])
+    model = tpu.load(b.save(tmp_path))
+    alone = {"x": rng.normal(size=(1, 6)), "state": rng.normal(size=(2, 1, 6))}
+    several = {name: np.stack([array, -array]) for name, array in alone.items()}
+    assert model.predict(alone).shape == (1, 6) and model.predict(several).shape == (2, 1, 6)
+    np.testing.assert_array_equal(model.predict(alone), model.predict(several)[0])
+
+
 def test_estimate(saved):
     estimate = tpu.load(saved).estimate(CORE, 5)
     assert sum(layer.cycles for layer in estimate.layers) == estimate.cycles > estimate.bound
