@@ -8,6 +8,7 @@ from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..ir.training import NOWHERE
 from .found_norms import norms_in
+from .reshapes import is_repeated, reshapes_in
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
@@ -58,8 +59,11 @@ def check_trainable(graph, loss):
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
+    reshaped = reshapes_in(graph).stages
     roots = {root for (_, root), _ in norms_in(graph).values()}
     for number, stage in enumerate(graph.stages):
+        if number in reshaped:
+            continue
         whole = graph.tensors[stage.output]
         if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
             raise refusal(stage, "parts")
@@ -87,7 +91,7 @@ def _check_end(graph, last, loss):
 
 def _check_pool(stage):
     pool = stage.pool
-    if pool is None:
+    if pool is None or is_repeated(stage):
         return
     if pool.window[0] * pool.window[1] >= NOWHERE:
         raise refusal(stage, "windows")

@@ -19,10 +19,11 @@ def constant(step, name, values):
     return step.add_constant(name, values)
 
 
-def filled(step, value, inputs=1, channels=1):
-    """Returns the name of a constant tile (1, inputs, channels) of one number."""
-    shape = "" if inputs == channels == 1 else f" x {inputs} x {channels}"
-    return constant(step, f"constant {value:g}{shape}", np.full((1, inputs, channels), value, np.float32).astype(bfloat16))
+def filled(step, value, inputs=1, channels=1, positions=1):
+    """Returns the name of a constant (positions, inputs, channels) of one number."""
+    shape = "" if inputs == channels == positions == 1 else f" x {inputs} x {channels}" + f" x {positions}" * (positions > 1)
+    values = np.full((positions, inputs, channels), value, np.float32).astype(bfloat16)
+    return constant(step, f"constant {value:g}{shape}", values)
 
 
 def scaled(step, source, factor):

@@ -30,7 +30,7 @@ from .graph_program import compile_step_graph
 from .lowering import check_masks, lowered
 from .memory import Masked
 from .pacing import FEW, fastest_paces
-from .refusals import check_compilable
+from .refusals import needs_matrices
 from .reverse_graph import reverse_graph
 from .step_program import useful_macs
 
@@ -70,10 +70,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     """
     check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
-    try:
-        check_compilable(training)
-    except CompileError as refusal:
-        return compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal)
+    if needs_matrices(training):
+        return compile_step_graph(training, optimizer, config, batch, dropout, cores)
     _check_functions(training.graph, config)
     check_ring(config, cores)
     made = lowered(cropped(reverse_graph(training)), config.n, cores)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compiler.program import CompileError
 from ..compiler.training.compile import NotMatrices, compile_graph
 from ..golden.training import step_graph, target_tensors
 from .parameters import MASTER
@@ -39,16 +40,24 @@ def _with_shape(tensor, shape):
     return replace(tensor, unpack=lambda data: tensor.unpack(data).reshape(shape))
 
 
-def compile_step_graph(training, optimizer, config, batch, dropout, cores, refusal):
+def _explained(graph, text):
+    """Returns the text of a refusal with the title of the operator in place of its tensor, and the way out."""
+    tensor, _, cause = text.partition(": ")
+    titles = {stage.output: stage.title or f"stage {stage.name!r}" for stage in graph.stages}
+    one = tensor.removeprefix("gradient of ").removesuffix(".weights")
+    titles |= {stage.name: titles[stage.output] for stage in graph.stages}
+    return f"{titles.get(one, tensor)}: {cause}; train it on the golden model alone, without steps on a core"
+
+
+def compile_step_graph(training, optimizer, config, batch, dropout, cores):
     """Compiles one training step for `batch` samples per core. The parameters are as in
-    :func:`sim.backward.compile.compile_step`. Raises CompileError: the error `refusal` if the step has other sums than products
-    of matrices."""
+    :func:`sim.backward.compile.compile_step`. Raises CompileError: one line that names the operator."""
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
     step = step_graph(training, optimizer, masked, cores, sharded=False)
     try:
         program = compile_graph(step, config, batch, cores)
-    except NotMatrices:
-        raise refusal from None
+    except NotMatrices as error:
+        raise CompileError(_explained(training.graph, str(error))) from None
     tensors = dict(program.tensors)
     for number, (name, one) in enumerate(zip(step.parameters, training.parameters)):
         for slot, tensor in {MASTER: name, **step.slots[name]}.items():

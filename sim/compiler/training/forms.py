@@ -14,6 +14,7 @@ def geometries_of(step, n, batch):
     """Returns {(height, width): :class:`Geometry`} of the tensors of samples. Samples are padded to whole tiles if products of
     two results need these."""
     sizes = {(one.height, one.width) for one in step.tensors.values() if one.samples}
+    sizes |= {stage.size for stage in step.stages if step.tensors[stage.output].samples}
     padded, found = set(), {}
     for stage in step.stages:
         for term in stage.terms if not _is_total(step, stage) else ():

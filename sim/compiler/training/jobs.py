@@ -1,10 +1,13 @@
 """Code generation for sums of matrix products, job by job."""
 
+from itertools import product as pairs_of
+
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..codegen.results import function_code
 from ..codegen.tile_emitter import Tile
 from ..timing.model import turnaround
+from .pooling_jobs import write_pooled
 from .window_jobs import add_windows
 
 __all__ = ["SumCode", "expand"]
@@ -237,8 +240,9 @@ class SumCode:
             key=lambda key: key != emitter.slots.selected,
         )
         groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
-        for some in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
-            sizes = [rows * result.matrix.halves for result in some]
+        for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
+            some = [one for one in group if not one.has_own_size]
+            sizes = [result.rows(rows) for result in some]
             for c in range(self.columns if some else 0):
                 emitter.load_table(some[0].function)
                 place = emitter.results.take(sum(sizes))
@@ -251,6 +255,9 @@ class SumCode:
                     place += size
                 for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
                     self._store(result, c, place)
+            for result, c in pairs_of((one for one in group if one.has_own_size), range(self.columns)):
+                emitter.load_table(result.function)
+                write_pooled(self, result, c)
         for result in results:
             if result.softmax:
                 self._softmax(result)

@@ -171,10 +171,12 @@ class Lowered:
 
     def result(self, stage):
         beside = [name and self.matrix(name) for name in (stage.times, stage.select and stage.select.tensor)]
-        made = self.matrix(stage.output)
-        if any(one and one.geometry != made.geometry for one in beside if made.form == "samples"):
+        made, select = self.matrix(stage.output), stage.select
+        if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
-        return Result(made, stage.function, stage.softmax, *beside)
+        spread = select.window if select and select.index else (1, 1)
+        windows = {"pool": stage.pool, "index": stage.index, "spread": spread}
+        return Result(made, stage.function, stage.softmax, *beside, **windows)
 
 
 def _is_number(term, source, weights, output):
@@ -195,6 +197,12 @@ def lower(step, n, batch):
         if form == "diagonal" and name not in step.constants:
             lowered.sums.insert(0, Expansion(lowered.matrix(name, "vector"), matrix))
     return lowered
+
+
+def _is_apart(pool):
+    """Returns True if the windows of pooling do not overlap, and have no padding."""
+    apart = all(count == 1 or by >= have for count, by, have in zip(pool.size, pool.stride, pool.window))
+    return apart and pool.padding == (0, 0) and pool.dilation == (1, 1)
 
 
 def _reads(stage):
@@ -237,8 +245,8 @@ class _Grouping:
         only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
         only -= {*self.step.state.values()} | self.lowered.exchanged
         for stage in stages:
-            if stage.pool or stage.index or stage.norm or stage.select and stage.select.index:
-                raise NotMatrices(f"{stage.output}: pooling can't be compiled as matrix products")
+            if stage.norm or stage.pool and not _is_apart(stage.pool):
+                raise NotMatrices(f"{stage.output}: windows of pooling that overlap can't be compiled as matrix products")
             if stage.ring:
                 gradient, outputs = self.lowered.matrix(stage.start), self.step.tensors[stage.start].channels
                 self.lowered.sums.append(all_reduce(stage, gradient, outputs))
@@ -247,11 +255,12 @@ class _Grouping:
     def _add(self, stage, starts):
         sums, tensor = self.lowered.sums, self.step.tensors[stage.output]
         place = self._place(stage)
-        if place is None and stage.times and stage.function == NONE and self.plain.get(stage.sums):
+        if place is None and stage.times and not stage.pool and stage.function == NONE and self.plain.get(stage.sums):
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
         if place is None:
             is_stored = stage.output == self.step.output or not self._is_only_start(stage, starts)
-            shape = self.lowered.matrix(stage.output) if is_stored else self._shape(stage)
+            is_whole = is_stored and stage.result_size == stage.size
+            shape = self.lowered.matrix(stage.output) if is_whole else self._shape(stage)
             sums.append(self._sum(stage, shape))
             place = self.places[stage.sums] = len(sums) - 1, 0
         number, phase = place
@@ -261,7 +270,7 @@ class _Grouping:
             if stage.output != self.step.output:
                 return
         sums[number].phases[phase].results.append(self.lowered.result(stage))
-        if not (tensor.wide or stage.times or stage.select or stage.softmax) and stage.function == NONE:
+        if not (tensor.wide or stage.times or stage.select or stage.softmax or stage.pool) and stage.function == NONE:
             self.plain.setdefault(stage.sums, stage.output)
             self.rounded[stage.output] = place
 
@@ -277,10 +286,10 @@ class _Grouping:
         return self.step.tensors[stage.output].wide and stage.output in starts
 
     def _shape(self, stage):
-        """Returns a matrix without address, with the shape of a tensor that is not stored."""
+        """Returns a matrix without address, with the shape of sums."""
         tensor = self.step.tensors[stage.output]
         form = "samples" if tensor.samples else self.lowered.forms[stage.output]
-        geometry = self.lowered.geometries[tensor.shape[:2]] if tensor.samples else self.lowered.geometry
+        geometry = self.lowered.geometries[stage.size] if tensor.samples else self.lowered.geometry
         rows, channels = self.lowered._shape(form, tensor, tensor.channels, geometry)
         blocks = tensor.height if form == "turned" else 1
         return Matrix(stage.output, form, rows, channels, geometry, Region.SCRATCH, 0, blocks=blocks)

@@ -14,12 +14,12 @@ def with_products_apart(step):
     function. Returns a :class:`sim.ir.step.StepGraph`. Raises NotMatrices if a stage selects as well."""
     tensors, stages = dict(step.tensors), []
     for stage in step.stages:
-        if stage.select and (stage.times or stage.function != NONE):
-            raise NotMatrices(f"{stage.output}: a selection with a function or a product can't be compiled")
-        if stage.times and (stage.function != NONE or stage.softmax):
+        if stage.select and (stage.times or stage.pool or stage.function != NONE):
+            raise NotMatrices(f"{stage.output}: a selection with a function, pooling or a product can't be compiled")
+        if stage.times and (stage.function != NONE or stage.softmax or stage.pool):
             name = f"{stage.output}, before the product"
             tensors[name] = tensors[stage.output]
             stages.append(replace(stage, output=name, times=None))
-            stage = StepStage(stage.output, start=name, size=stage.size, times=stage.times)
+            stage = StepStage(stage.output, start=name, size=stage.result_size, times=stage.times)
         stages.append(stage)
     return replace(step, tensors=tensors, stages=stages)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from ...functions.functions import NONE
+from ...ir.graph import Pool
 from .matrices import Matrix
 from .windows import Window
 
@@ -56,13 +57,35 @@ class Product:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`."""
+    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`.
+
+    Parameters
+    ----------
+    pool : sim.ir.graph.Pool or None
+        Max pooling before the function.
+    index : bool
+        True: the places of the maxima in the windows of `pool`.
+    spread : (int, int)
+        Window of positions of the result for each of the sums. Above (1, 1), `select` has the place of the sum in its window.
+    """
 
     matrix: Matrix
     function: object = NONE
     softmax: bool = False
     times: Matrix | None = None
     select: Matrix | None = None
+    pool: Pool | None = None
+    index: bool = False
+    spread: tuple[int, int] = (1, 1)
+
+    @property
+    def has_own_size(self):
+        """Returns True if the result has another size than the sums."""
+        return self.pool is not None or self.spread != (1, 1)
+
+    def rows(self, rows):
+        """Returns the rows in the unified buffer of the result of `rows` rows of sums."""
+        return self.matrix.halves * rows * self.spread[0] * self.spread[1]
 
     @property
     def beside(self):

@@ -1,6 +1,7 @@
 """Tiling of sums of matrix products: rows and column tiles of a job, so that its data fits the memories of the core."""
 
 from dataclasses import dataclass
+from math import lcm
 
 from ..program import CompileError
 
@@ -43,10 +44,12 @@ def _unit(sums):
     if sums.shape.form == "vector":
         return 1
     by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
-    windows = any(one.window for one in sums.products)
-    if windows and not by_samples and geometry.period == geometry.positions:
-        return geometry.width
-    return geometry.period if by_samples or windows else geometry.n
+    lines = {one.pool.stride[0] if one.pool else 1 for one in sums.results if one.has_own_size}
+    lines |= {1 for one in sums.products if one.window}
+    unit = lcm(*lines) * geometry.width
+    if lines and not by_samples and geometry.period == geometry.positions and geometry.positions % unit == 0:
+        return unit
+    return geometry.period if by_samples or lines else geometry.n
 
 
 def _image_rows(sums, rows):
@@ -61,14 +64,14 @@ def plan_sum(sums, emitter):
     shape, unit, config = sums.shape, _unit(sums), emitter.config
     whole = any(one.softmax for one in sums.results)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
-    halves = max(sum(one.matrix.halves for one in phase.results if not one.softmax) for phase in sums.phases)
+    results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
 
     def needs(rows, columns, shares):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
         held = rows * (shape.tiles if whole else columns)
         yield "accumulator_depth", held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
-        yield "unified_buffer_depth", max(halves * rows, held if whole else 0), emitter.results.size
+        yield "unified_buffer_depth", max(results * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows), emitter.operands.size
         if sums.start_rows in ("samples", "rows"):
@@ -87,7 +90,8 @@ def plan_sum(sums, emitter):
     while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period = shape.geometry.period
-    if any(one.window for one in sums.products) and rows >= period:
+    own_sizes = any(one.has_own_size for one in sums.results)
+    if (own_sizes or any(one.window for one in sums.products)) and rows >= period:
         unit, rows = period, rows // period * period
     parts = -(-most_rows // rows)
     rows = -(-most_rows // (parts * unit)) * unit

@@ -15,6 +15,7 @@ __all__ = ["narrowed"]
 def narrowed(tensor):
     """Returns the same values as a tensor of a smaller node that computes only these values. If there is no such node, returns
     the tensor itself."""
+    tensor = _member(tensor)
     while True:
         node = tensor.source
         if isinstance(node, Joint) or tensor.index.min() < 0 or tensor.size == prod(node.shape):
@@ -27,6 +28,19 @@ def narrowed(tensor):
         return _of_affine(tensor, node)
     if isinstance(node, Linear) and node.plain and not node.multiplies:
         return _of_sums(tensor, node)
+    return tensor
+
+
+def _member(tensor):
+    """Returns a tensor of one of the nodes that are joined, if it has all values. Else returns the tensor itself."""
+    if not isinstance(tensor.source, Joint) or tensor.index.min() < 0:
+        return tensor
+    first = 0
+    for source in tensor.source.sources:
+        size = prod(source.shape)
+        if first <= tensor.index.min() and tensor.index.max() < first + size:
+            return replace(tensor, source=source, index=tensor.index - first)
+        first += size
     return tensor
 
 

@@ -7,6 +7,7 @@ a new node.
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -35,6 +36,7 @@ __all__ = [
     "roles_of",
     "in_roles",
     "in_place",
+    "positions_in_order",
 ]
 
 _MOST_GATHERS = 64
@@ -152,6 +154,15 @@ def _too_many_axes(step, tensor):
     return ModelError(
         f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported; join axes by a Reshape before it"
     )
+
+
+def positions_in_order(tensor):
+    """Returns the node of a tensor whose last axis is the channels, and whose other axes are all positions of the node, line
+    after line. Returns None if the tensor has other values, or in another order."""
+    source = tensor.source
+    if isinstance(source, Joint) or source.loose or source.shape[0] == 1 or tensor.sample.shape[-1] != source.shape[2]:
+        return None
+    return source if np.array_equal(tensor.sample.reshape(-1), np.arange(prod(source.shape))) else None
 
 
 def in_roles(sample, roles):

@@ -9,7 +9,7 @@ from ...data.printable import printable
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
 from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
-from ..index.views import arranged, arrangement, in_place, product_in_blocks, tap
+from ..index.views import arranged, arrangement, in_place, positions_in_order, product_in_blocks, tap
 from ..registry import LINEAR, MICROSOFT, operator
 from .elementwise import affine, apply_operator
 from .products import tensor_product
@@ -124,6 +124,10 @@ def _of_positions(step, tensor, weights):
         if one is not None:
             break
     else:
+        if (node := positions_in_order(tensor)) is not None:
+            size, one = node.shape[:2], Tap(node, weights[None, None])
+            node = Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(SumRegion((one,), size),))
+            return tensor.of(node, np.arange(prod(node.shape)).reshape(*tensor.dims[:-1], -1))
         found = product_in_blocks(step, tensor, weights)
         if found:
             return tensor.of(found[0], found[1].reshape(*tensor.dims[:-1], -1))

@@ -9,7 +9,7 @@ from ...fusion.nodes import Input, Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
 from ..index.narrow import narrowed
 from ..index.values import limited, show, whole
-from ..index.views import arranged, copied, in_place, in_roles, select
+from ..index.views import arranged, copied, in_place, in_roles, positions_in_order, select
 from .concatenation import concat
 
 __all__ = ["tensor_product"]
@@ -61,13 +61,17 @@ def _product(step, one, two):
     weights = np.broadcast_to(np.zeros(()), (1, 1, inner, columns))
     part = SumRegion((Tap(source, weights, matrix=matrix, rows=axis == 1),), (height, width))
     node = Linear(**step.titles, shape=(height, width, columns), parts=(part,))
-    return one.of(node, in_place(whole(node), (one.dims[0], columns), roles))
+    index = np.arange(prod(node.shape)) if roles is None else in_place(whole(node), (one.dims[0], columns), roles)
+    return one.of(node, index.reshape(one.dims[0], columns))
 
 
 def _operand(step, tensor, axes, level=False):
     """Returns `(node, axis, roles)` for a node that holds exactly the values of a matrix, in order. The values along `axis`, one
     of `axes`, are the channels of the node. The values along the other axis are the positions. If `level` is True, the positions
-    must be in one row. The matrix is copied if its node does not have this form."""
+    must be in one row. If not, they may be in several rows, and `roles` is None. The matrix is copied if its node does not have
+    this form."""
+    if not level and (node := positions_in_order(tensor)) is not None:
+        return node, 1, None
     for axis in axes:
         for seen, roles in arranged(tensor, last=axis):
             source = seen.source

@@ -9,7 +9,7 @@ from ...ir.errors import ModelError
 from ..host_part import LeftToHost
 from ..index.narrow import narrowed
 from ..index.values import hidden, revealed, show
-from ..index.views import arranged, arrangement, everything
+from ..index.views import arranged, arrangement, everything, positions_in_order
 from ..registry import FINAL, operator
 from .concatenation import concat
 from .elementwise import affine
@@ -53,7 +53,7 @@ def softmax(step, tensor, kind=None):
         return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
     if covered == tensor.dims[axis] and kind == "softmax":
         sliced = _sliced_shares(step, tensor, mask, axis)
-        return sliced or _shares(step, _masked(step, arrangement(step, tensor, last=axis)[0], mask), kind)
+        return sliced or _shares(step, _masked(step, _arranged(step, tensor, axis), mask), kind)
     if step.operator == "LogSoftmax":
         raise LeftToHost(step.node)
     raise ModelError(
@@ -71,18 +71,32 @@ def _sliced_shares(step, tensor, mask, axis):
     """Computes a Softmax along `axis` separately for each slice along a second axis, such as the heads of attention. This is
     needed if the softmax axis consists of the channels of a position only within a slice. Returns None if no second axis has
     this property."""
-    if next(arranged(tensor, last=axis), None):
+    if _is_arranged(tensor, axis):
         return None
     for other, size in enumerate(tensor.dims):
         if size == 1 or other in (axis, tensor.batch):
             continue
         slices = [narrowed(tensor.permuted(tensor.sample.take([place], axis=other))) for place in range(size)]
-        if all(next(arranged(one, last=axis), None) for one in slices):
+        if all(_is_arranged(one, axis) for one in slices):
             masks = [mask.take([place], axis=other) for place in range(size)]
-            ready = (_masked(step, arrangement(step, one, last=axis)[0], hides) for one, hides in zip(slices, masks))
+            ready = (_masked(step, _arranged(step, one, axis), hides) for one, hides in zip(slices, masks))
             made = [_shares(step, one, "softmax") for one in ready]
             return concat(replace(step, arguments=made, attributes={"axis": other}), made[0])
     return None
+
+
+def _is_arranged(tensor, axis):
+    """Returns True if the values along an axis are the channels of a node, at each of its positions."""
+    return next(arranged(tensor, last=axis), None) is not None or _has_lines(tensor, axis)
+
+
+def _has_lines(tensor, axis):
+    return axis == tensor.sample.ndim - 1 and positions_in_order(tensor) is not None
+
+
+def _arranged(step, tensor, axis):
+    """Returns the tensor. If the values along an axis are not the channels of a node, they are copied into one."""
+    return tensor if _has_lines(tensor, axis) else arrangement(step, tensor, last=axis)[0]
 
 
 def _shares(step, tensor, kind):

@@ -72,11 +72,11 @@ def _norm(rng, width=8):
 
 
 CASES = {
-    "attention": (_attention, "Softmax|products"),
-    "separable": (_separable, "trained groups"),
+    "attention": (_attention, None),
+    "separable": (_separable, "Conv.*a convolution with 4 groups"),
     "gate": (_gate, None),
-    "norm": (_norm, "position to position"),
-    "norm of 6 channels": (lambda rng: _norm(rng, 6), "position to position"),  # 1 / 6 is a sum of two bfloat16 numbers
+    "norm": (_norm, None),
+    "norm of 6 channels": (lambda rng: _norm(rng, 6), None),  # 1 / 6 is a sum of two bfloat16 numbers
 }
 
 

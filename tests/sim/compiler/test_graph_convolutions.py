@@ -6,13 +6,14 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.windows import Window
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import patches
-from amaranth_tpu.sim.ir.graph import Term
+from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepTerm
 from graph_steps import run_on_model
@@ -118,6 +119,39 @@ def test_averages_and_a_gate_over_all_positions(rng):
     half = network.add_constant("half", np.full((4, 1, 6), 0.25, np.float32).astype(bfloat16))
     x = network.conv("next", x, 6, kernel=3, padding=1, times=spread)
     x = network.stage("pooled", 6, StepTerm(x, half, (2, 2), (2, 2), groups=6), size=(2, 2))
+    _check(_flattened(network, x), rng, 3)
+
+
+def _pooled(network, name, x, channels, window, **fields):
+    """Adds a convolution and max pooling; returns the output."""
+    height, width, _ = network.tensors[x].shape
+    pool = Pool(window, (height // window[0], width // window[1]), window)
+    return network.conv(name, x, channels, kernel=3, padding=1, pool=pool, **fields)
+
+
+@pytest.mark.parametrize("size, window", [((6, 4), (2, 2)), ((5, 7), (2, 3)), *slow(((7, 7), (3, 2)), ((4, 6), (1, 3)))])
+def test_max_pooling(rng, size, window):
+    """Windows with ties, sizes that are no multiples of the window, and a function after pooling."""
+    network = Builder(rng)
+    x = _pooled(network, "first", network.add_input("x", (*size, 3)), 6, window, function=RELU)
+    _check(_flattened(network, _pooled(network, "second", x, 5, (1, 2), function=Function("sigmoid"))), rng, 3)
+
+
+def test_max_pooling_of_parts_of_an_image(rng):
+    """A job has whole lines of windows, if the sums of an image do not fit."""
+    network = Builder(rng)
+    x = _pooled(network, "first", network.add_input("x", (12, 6, 3)), 5, (2, 2), function=RELU)
+    _check(_flattened(network, x), rng, 2, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
+
+
+def test_max_pooling_beside_attention(rng):
+    """Samples of the pooled tensor are padded to whole tiles."""
+    network = Builder(rng)
+    x = _pooled(network, "first", network.add_input("x", (4, 6, 3)), 5, (2, 2), function=RELU)
+    q, k, v = (network.conv(kind, x, 5) for kind in "qkv")
+    share = network.stage("share", 6, StepTerm(q, k, swapped=True), size=(2, 3), softmax=True)
+    x = network.stage("o", 5, StepTerm(share, v), identity(network, x), size=(2, 3))
+    x = _pooled(network, "second", x, 4, (2, 1))
     _check(_flattened(network, x), rng, 3)
 
 
