@@ -11,7 +11,7 @@ from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .host_part import LeftToHost
 from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import inline, unsupported
-from .operators import attention, choices, dense, joins, quotients, recurrent, reductions, reshapes, shapes, windows  # noqa: F401 - they register
+from .operators import attention, choices, dense, joins, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
 from .operators.comparisons import compared
 from .operators.expressions import recognise, unknown
 from .operators.masks import added_masks, truth_values
