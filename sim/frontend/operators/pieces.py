@@ -25,7 +25,8 @@ _MOST_CUTS = 64
 def in_slices(step, handler):
     """Applies the handler of an operator to each slice of its joined operands. Returns the result. Returns None if no operand is
     large and joined, or if the operator does not treat slices alike."""
-    joined = [one for one in step.arguments if isinstance(one, SymbolicTensor) and _is_large(one)]
+    tensors = [one for one in step.arguments if isinstance(one, SymbolicTensor)]
+    joined = [] if any(map(_has_mask, tensors)) else [one for one in tensors if _is_large(one)]
     cuts = _cuts(step, joined)
     if not cuts:
         return None
@@ -35,7 +36,7 @@ def in_slices(step, handler):
         part = replace(step, arguments=[_slice(value, axis, length, first, end) for value in step.arguments])
         tensor = next(value for value in part.arguments if isinstance(value, SymbolicTensor))
         result = in_slices(part, handler) or _in_images(part, handler) or handler(part, tensor)
-        if not isinstance(result, SymbolicTensor) or isinstance(result.source, Unknown):
+        if not isinstance(result, SymbolicTensor) or isinstance(result.source, Unknown) or _has_mask(result):
             return None
         results.append(result)
     inside = len(results[0].dims) + axis
@@ -64,6 +65,11 @@ def _in_images(step, handler):
 def _is_large(tensor):
     source = tensor.source
     return isinstance(source, Joint) and source.shape[2] * tensor.size > _MOST_WEIGHTS and (tensor.index >= 0).all()
+
+
+def _has_mask(tensor):
+    """Returns True if minus infinity is added to values of a tensor: a Concat does not keep it."""
+    return tensor.low or tensor.guard is not None or bool((tensor.index < -1).any())
 
 
 def _cuts(step, tensors):

@@ -35,8 +35,8 @@ def agree(b, rng, folder, x=None):
     return model
 
 
-def number(*values):
-    return np.array(values, FLOAT)
+def number(value):
+    return np.array(value, FLOAT)
 
 
 def _two(b, operator):
@@ -59,6 +59,14 @@ CASES = {
     "square": lambda b, rng: b("Pow", number(2)),
     "slopes of channels": lambda b, rng: b("PRelu", weights(rng, 4, 1)),
     "softmax of channels": lambda b, rng: b("Softmax", axis=1),
+    "masked softmax of positions": lambda b, rng: [
+        b.node("Where", [np.arange(72).reshape(4, 18) % 5 > 2, number(-np.inf), b.last]),
+        b("Softmax", axis=2),
+    ],
+    "masked softmax of channels": lambda b, rng: [
+        b.node("Where", [np.arange(72).reshape(4, 18) % 5 > 2, number(-1e30), b.last]),
+        b("Softmax", axis=1),
+    ],
     "reversed": lambda b, rng: [b("Slice", *(np.array([v]) for v in (-1, -99, 2, -1))), b("Tanh")],
     "positions apart": lambda b, rng: [b("Slice", *(np.array([v]) for v in (1, 99, 2, 3))), b("Tanh")],
     "interleaved": lambda b, rng: [b("Gather", np.array([17, 0, 12, 3]), axis=2), b("Tanh")],
