@@ -40,8 +40,8 @@ class Reshapes:
 
 
 def is_repeated(stage):
-    """Returns True if a stage has sums of one position, and writes its result to all positions."""
-    return stage.pool is not None and stage.size == (1, 1)
+    """Returns True if a stage has sums of one position, and writes its result to several positions."""
+    return stage.pool is not None and stage.size == (1, 1) != stage.pool.size
 
 
 def reshapes_in(graph):

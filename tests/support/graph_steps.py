@@ -80,7 +80,7 @@ def differing(step, found, expected):
 def run_on_model(program, optimizer, rng, steps=2):
     """Runs steps on the instruction-level model of a core, or of the cores of a ring. Asserts that logits, parameters and
     optimizer state equal the reference model's in every bit."""
-    step, batch = program.memory.step, program.batch * program.cores
+    step, batch = program.memory.given, program.batch * program.cores
     kept = kept_of(step, rng)
     memories = [{Region.SCRATCH: bytearray(program.pack(Region.SCRATCH, kept))} for _ in range(program.cores)]
     for number in range(steps):

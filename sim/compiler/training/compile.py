@@ -1,9 +1,10 @@
 """Compiles the graph of a training step, :class:`sim.ir.step.StepGraph`, to the program of one step.
 
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
-   (:mod:`sim.compiler.training.lowering`). Convolutions, averages and dense layers of all positions read windows of images in
-   the unified buffer (:mod:`sim.compiler.training.convolutions`). On a core with update lanes, updates by momentum SGD are no
-   sums (:mod:`sim.compiler.training.update_lanes`).
+   (:mod:`sim.compiler.training.lowering`). The host gathers windows of inputs (:mod:`sim.compiler.training.folding`). Other
+   convolutions, averages and dense layers of all positions read windows of images in the unified buffer
+   (:mod:`sim.compiler.training.convolutions`). On a core with update lanes, updates by momentum SGD are no sums
+   (:mod:`sim.compiler.training.update_lanes`).
 2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
    networks into chunks (:mod:`sim.compiler.training.chunks`). Jobs become instructions (:mod:`sim.compiler.training.jobs`).
    STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
@@ -19,6 +20,7 @@ from .chunks import chunked
 from .constants import Constants
 from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
+from .folding import fold
 from .forms import NotMatrices
 from .lowering import lower
 from .ordering import woven
@@ -63,7 +65,7 @@ def compile_graph(step, config, batch, cores=1):
 
 
 def _compiled(step, config, batch, cores):
-    lowered = lower(with_products_apart(step), config.n, batch)
+    lowered = lower(fold(with_products_apart(step), config.n), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
     best = None

@@ -19,6 +19,13 @@ __all__ = ["Lowered", "lower"]
 class Lowered:
     """A step as sums of matrix products, and the addresses of all matrices.
 
+    Parameters
+    ----------
+    folded : Folded
+    n, batch : int
+    given : sim.ir.step.StepGraph
+        The step before all passes.
+
     Members
     -------
     sums : list of MatrixSum, Expansion or AllReduce
@@ -33,7 +40,8 @@ class Lowered:
         Vectors of each region. Region MODEL: only constants.
     """
 
-    def __init__(self, step, n, batch):
+    def __init__(self, folded, n, batch, given):
+        self.folded, self.given, step = folded, given, folded.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
         self.forms, self.spread = forms_of(step), spread_tensors(step)
         self.matrices, self.sums = {}, []
@@ -185,9 +193,10 @@ def _is_number(term, source, weights, output):
     return plain and source.channels == output.channels == 1 and source.shape == output.shape
 
 
-def lower(step, n, batch):
-    """Returns the :class:`Lowered` of a step for `batch` samples on an array of size `n`. Raises CompileError."""
-    lowered = Lowered(step, n, batch)
+def lower(folded, n, batch, given):
+    """Returns the :class:`Lowered` of a step for `batch` samples on an array of size `n`. The parameters are as in
+    :class:`Lowered`. Raises CompileError."""
+    lowered, step = Lowered(folded, n, batch, given), folded.step
     for name, after in step.state.items():
         lowered.matrix(name), lowered.matrix(after)
     for name in (*step.inputs, step.targets, *([step.counted] if step.counted else ()), step.output):

@@ -31,7 +31,7 @@ def _pieces(code, result):
     geometry, made = code.geometry, result.matrix.geometry
     pieces = segments_of(code.row, code.rows, geometry)
     (height, _), (each, _) = (divmod(one.positions, one.width) for one in (geometry, made))
-    down, _ = result.pool.stride if result.pool else result.spread
+    down, _ = result.steps if result.pool else result.spread
     fits = height == each * down if result.pool else each == height * down
     if fits and pieces and all(one.period == one.positions for one in (geometry, made)):
         row, sample, first, _ = pieces[0]
@@ -44,7 +44,7 @@ def _pieces(code, result):
 def _write_largest(code, result, column, row, sample, first, lines):
     """Writes the largest sums of windows, or their places."""
     emitter, matrix, pool, wide = code.emitter, result.matrix, result.pool, code.geometry.width
-    (down, across), width = pool.stride, matrix.geometry.width
+    (down, across), width = result.steps, matrix.geometry.width
     start, count = first // down, lines // down
     place, tile = emitter.results.take(count * width), code.column + column
     function = function_code(result.function)

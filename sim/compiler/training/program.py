@@ -18,12 +18,10 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     """Returns the :class:`sim.compiler.program.Program` of a step with the given instructions, which are in their final order and
     take `cycles` cycles. Its `memory` is `lowered`, and its tensors have the names and shapes of :mod:`sim.golden.steps`, (batch
     or 1, height, width, channels). `factor(name)` is a factor of the step."""
-    step, tensors = lowered.step, {}
-    for name in (*step.inputs, step.targets, step.counted, step.output, *step.state):
+    step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
+    for name in (step.targets, step.counted, step.output, *step.state, *lowered.exchanged):
         if name:
-            tensors[name] = _tensor(step, lowered.matrix(name))
-    for name in lowered.exchanged:
-        tensors[name] = _tensor(step, lowered.matrix(name))
+            tensors[name] = _tensor(step, lowered.matrix(name), lowered.step.tensors[name].shape)
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
@@ -34,14 +32,32 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     return assembled(ops, cycles, constants.pack(), sizes, config, **others)
 
 
-def _tensor(step, matrix):
+def _input(lowered, name):
+    """Returns the tensor of an input, which the host may store several times."""
+    matrices = {one: lowered.matrix(one) for one, *_ in lowered.folded.inputs[name]}
+    first = min((one.vector for one in matrices.values()), default=0)
+    size = max((one.vector + one.size for one in matrices.values()), default=0) - first
+    bytes_of_vector = 2 * lowered.geometry.n
+
+    def pack(values):
+        data = bytearray(size * bytes_of_vector)
+        for one, made in lowered.folded.gathered(name, values):
+            start = (matrices[one].vector - first) * bytes_of_vector
+            data[start : start + matrices[one].size * bytes_of_vector] = matrices[one].pack(made)
+        return bytes(data)
+
+    return host_tensor(Region.INPUT, first, size, pack)
+
+
+def _tensor(step, matrix, stored):
+    """Returns a tensor of `step`, whose matrix has the elements of a tensor of shape `stored`."""
     shape = step.tensors[matrix.name].shape
 
     def pack(values):
-        return matrix.pack(values if matrix.form == "samples" else values.reshape(shape))
+        return matrix.pack(values if matrix.form == "samples" else values.reshape(stored))
 
     def unpack(data):
-        return matrix.unpack(data, shape).reshape(-1, *shape)
+        return matrix.unpack(data, stored).reshape(-1, *shape)
 
     return host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack)
 

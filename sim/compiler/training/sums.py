@@ -83,6 +83,14 @@ class Result:
         """Returns True if the result has another size than the sums."""
         return self.pool is not None or self.spread != (1, 1)
 
+    @property
+    def steps(self):
+        """Returns the distances of the windows of `pool`, or (1, 1)."""
+        if self.pool is None:
+            return 1, 1
+        strides = zip(self.pool.size, self.pool.stride, self.pool.window)
+        return tuple(max(by, have) if count == 1 else by for count, by, have in strides)
+
     def rows(self, rows):
         """Returns the rows in the unified buffer of the result of `rows` rows of sums."""
         return self.matrix.halves * rows * self.spread[0] * self.spread[1]

@@ -44,7 +44,7 @@ def _unit(sums):
     if sums.shape.form == "vector":
         return 1
     by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
-    lines = {one.pool.stride[0] if one.pool else 1 for one in sums.results if one.has_own_size}
+    lines = {one.steps[0] for one in sums.results if one.has_own_size}
     lines |= {1 for one in sums.products if one.window}
     unit = lcm(*lines) * geometry.width
     if lines and not by_samples and geometry.period == geometry.positions and geometry.positions % unit == 0:

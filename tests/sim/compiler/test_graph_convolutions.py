@@ -8,6 +8,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training import folding
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.windows import Window
 from amaranth_tpu.sim.functions.functions import RELU, Function
@@ -37,10 +38,10 @@ def _network(rng, size, channels, layers):
     return _flattened(network, x)
 
 
-def _check(network, rng, batch, optimizer=None, **config):
+def _check(network, rng, batch, optimizer=None, steps=2, **config):
     optimizer = optimizer or Sgd(0.75, 0.01)
     program = compile_graph(make_step(network, optimizer), Config(**{"n": 4, "training": True, **config}), batch)
-    run_on_model(program, optimizer, rng)
+    run_on_model(program, optimizer, rng, steps)
     return program
 
 
@@ -49,7 +50,13 @@ NETWORKS = [
     ((4, 6), 3, [(6, dict(kernel=2, stride=2))], 3, 4),
     ((6, 5), 5, [(6, dict(kernel=3, padding=1)), (5, dict(kernel=3, stride=2))], 5, 4),
     ((5, 6), 2, [(5, dict(kernel=2, stride=2)), (5, dict(kernel=2, stride=2, padding=1))], 2, 4),
-    ((9, 8), 2, [(9, dict(kernel=3, dilation=2, padding=1)), (5, dict(kernel=3, stride=2, padding=1)), (4, {})], 3, 8),
+    (
+        (7, 9),
+        2,
+        [(9, dict(kernel=3, padding=1)), (5, dict(kernel=3, dilation=2, padding=1)), (4, dict(kernel=3, stride=2))],
+        3,
+        8,
+    ),
     *slow(
         ((12, 12), 2, [(5, dict(kernel=5, padding=2)), (5, dict(kernel=2, stride=2))], 2, 4),
         ((7, 9), 9, [(9, dict(kernel=3, padding=1)), (17, dict(kernel=1, stride=2)), (6, dict(kernel=3, padding=2))], 3, 8),
@@ -80,7 +87,7 @@ def test_random_convolutions(rng):
 def test_lines_of_images_in_small_memories(rng):
     """A job computes some lines of an image if the sums of a whole image do not fit."""
     network = _network(rng, (11, 9), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
-    program = _check(network, rng, 2, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
+    program = _check(network, rng, 2, steps=1, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
     sums = {one.name: one for one in program.memory.sums if hasattr(one, "shape")}
     assert sums["conv0"].shape.geometry.positions > program.config.accumulator_depth
 
@@ -93,7 +100,7 @@ def test_adam(rng):
 def test_functions_by_table(rng, function):
     network = Builder(rng)
     x = network.conv("conv", network.add_input("x", (4, 5, 3)), 5, kernel=3, padding=1, function=Function(function))
-    _check(_flattened(network, x), rng, 3)
+    _check(_flattened(network, x), rng, 3, steps=1)
 
 
 def test_patches_with_attention(rng):
@@ -137,11 +144,20 @@ def test_max_pooling(rng, size, window):
     _check(_flattened(network, _pooled(network, "second", x, 5, (1, 2), function=Function("sigmoid"))), rng, 3)
 
 
+@pytest.mark.parametrize("window", [(5, 7), (2, 6)])
+def test_max_pooling_with_one_window(rng, window):
+    """Strides do not count if there is one window. Positions outside of the window have no gradient."""
+    network = Builder(rng)
+    x = network.add_input("x", (5, 7, 3))
+    x = network.conv("conv", x, 5, kernel=3, padding=1, pool=Pool(window, (1, 1)), function=RELU)
+    _check(_flattened(network, x), rng, 3, steps=1)
+
+
 def test_max_pooling_of_parts_of_an_image(rng):
     """A job has whole lines of windows, if the sums of an image do not fit."""
     network = Builder(rng)
     x = _pooled(network, "first", network.add_input("x", (12, 6, 3)), 5, (2, 2), function=RELU)
-    _check(_flattened(network, x), rng, 2, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
+    _check(_flattened(network, x), rng, 2, steps=1, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
 
 
 def test_max_pooling_beside_attention(rng):
@@ -176,6 +192,32 @@ def test_windows_are_the_patches_of_the_reference_model(rng):
             found = image[window.offset(position) + y * down + x * across]
             assert np.array_equal(found, expected[first : first + lines, :, position])
             assert window.reads(position, first, lines) == found.any()
+
+
+def test_windows_of_inputs_are_gathered_by_the_host(rng, monkeypatch):
+    """A second reader of an input reads the input itself. Gathered channels fill tiles: fewer cycles, and the same bits."""
+    network = Builder(rng)
+    x = network.add_input("x", (5, 5, 3))
+    one = network.conv("one", x, 6, kernel=3, padding=1, function=RELU)
+    term = StepTerm(x, network.weights("two.weights", 1, 3, 6))
+    network = _flattened(network, network.stage("two", 6, term, identity(network, one), size=(5, 5)))
+    program = _check(network, rng, 3, Adam(), steps=1)
+    assert [shape for _, shape in _input_shapes(program)] == [(5, 5, 3), (5, 5, 27)]
+    monkeypatch.setattr(folding, "_saves", lambda *_: False)
+    apart = compile_graph(make_step(network, Adam()), Config(n=4, training=True), 3)
+    assert len(_input_shapes(apart)) == 1 and program.predicted_cycles < apart.predicted_cycles
+
+
+def _input_shapes(program):
+    step = program.memory.folded.step
+    return [(name, step.tensors[name].shape) for name in step.inputs]
+
+
+def test_a_ring(rng):
+    """The gradients of all kernel positions are sums over the cores."""
+    network, optimizer = _network(rng, (4, 5), 2, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=2, stride=2))]), Sgd(0.75)
+    step = make_step(network, optimizer, 2, sharded=False)
+    run_on_model(compile_graph(step, Config(n=4, training=True, ring=True), 2, 2), optimizer, rng, 1)
 
 
 def test_refusals(rng):

@@ -14,7 +14,7 @@ from step_networks import transformer
 
 def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
     """Runs one step on the RTL. Asserts that no bit differs from the reference model. Returns the cycles."""
-    step, factors = program.memory.step, optimizer.factors(0.1, program.batch, 1)
+    step, factors = program.memory.given, optimizer.factors(0.1, program.batch, 1)
     kept, inputs = kept_of(step, rng), inputs_of(step, program.batch, rng)
     run = program.with_factors(factors), [program.pack(Region.INPUT, inputs)]
     host = HostImage(program, [run], [program.pack(Region.SCRATCH, kept)])

@@ -1,0 +1,117 @@
+"""im2col for convolutions that read an input of a training step: the host gathers the values of each window into the channels of
+one position, in the order of the sums. No bit changes. The weights, their gradients and their optimizer state have the gathered
+channels as inputs."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...golden.arithmetic import bfloat16
+from ...golden.network import patches
+from ...ir.graph import Term
+from ...ir.step import StepGraph, StepTensor
+from ...ir.tiles import tiles_of
+
+__all__ = ["Folded", "fold"]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A step after im2col.
+
+    Parameters
+    ----------
+    step : sim.ir.step.StepGraph
+    inputs : dict of str to list of (str, Term or None, (int, int))
+        For each input of the step before: the inputs that the host makes of it, the term whose windows it gathers (None: a copy),
+        and the size of the sums.
+    """
+
+    step: StepGraph
+    inputs: dict
+
+    def gathered(self, name, values):
+        """Yields `(input, values)` of all inputs that are made of an input with these values, (batch, height, width,
+        channels)."""
+        for one, term, size in self.inputs[name]:
+            if term is not None:
+                tensor = self.step.tensors[one]
+                yield one, np.ascontiguousarray(patches(values, term, size)).reshape(len(values), *tensor.shape)
+            else:
+                yield one, values
+
+
+def fold(step, n):
+    """Returns the :class:`Folded` step. Terms that read an input are replaced where this saves tiles of n channels."""
+    uses = {}
+    for term in (term for stage in step.stages for term in stage.terms):
+        uses.setdefault(term.weights, []).append(term)
+    chosen = {name for name in step.parameters if all(_saves(step, one, n) for one in uses.get(name, [None]))}
+    if not chosen:
+        return Folded(step, {name: [(name, None, None)] for name in step.inputs})
+    made = step.copied()
+    made.stages, folds = [], {}
+    family = _family(step, chosen)
+    for name in family:
+        tensor = step.tensors[name]
+        made.tensors[name] = replace(tensor, height=1, width=tensor.height * tensor.width)
+    for stage in step.stages:
+        size = (1, stage.size[0] * stage.size[1]) if stage.output in family else stage.size
+        terms = tuple(_term(made, folds, stage, term, chosen, family) for term in stage.terms)
+        made.stages.append(replace(stage, size=size, terms=terms))
+    made.parameters = {name: _parameter(one, name in family) for name, one in step.parameters.items()}
+    read = {name for stage in made.stages for term in stage.terms for name in (term.source, term.weights)}
+    read |= {stage.times for stage in made.stages}
+    inputs = {name: [(name, None, None)] if name in read else [] for name in step.inputs}
+    for (source, *_), entry in folds.items():
+        inputs[source].append(entry)
+    made.inputs = tuple(one for entries in inputs.values() for one, *_ in entries)
+    return Folded(made, inputs)
+
+
+def _saves(step, term, n):
+    """Returns True if a term reads windows of an input, which have fewer tiles of channels after im2col."""
+    if term is None or term.source not in step.inputs or term.groups > 1 or term.swapped:
+        return False
+    positions, channels = term.kernel[0] * term.kernel[1], step.tensors[term.source].channels
+    return tiles_of(positions * channels, n) < positions * tiles_of(channels, n)
+
+
+def _family(step, parameters):
+    """Returns the tensors that have the elements of these parameters: gradients, optimizer state, results between."""
+    family = {*parameters}
+    for name in parameters:
+        family |= {step.masters[name], step.gradients[name], *step.slots[name].values()}
+    while True:
+        more = set()
+        for stage in step.stages:
+            if not step.tensors[stage.output].samples:
+                linked = {stage.output, stage.start, stage.times, *(term.source for term in stage.terms)} - {None}
+                own = {name for name in linked if step.tensors[name].shape == step.tensors[stage.output].shape}
+                more |= own if own & family else set()
+        if more <= family:
+            return family
+        family |= more
+
+
+def _parameter(parameter, is_folded):
+    values = parameter.initial
+    return replace(parameter, initial=values.reshape(1, -1, values.shape[-1])) if is_folded else parameter
+
+
+def _term(made, folds, stage, term, chosen, family):
+    """Returns the term of a stage, which reads a gathered input if it reads a chosen parameter or computes its gradient."""
+    is_gradient = stage.output in family and term.transposed
+    if not is_gradient and term.weights not in chosen:
+        return term
+    vectors = made.tensors[term.weights]
+    size = (vectors.height, vectors.width) if is_gradient else stage.size
+    windows = {"stride": term.stride, "dilation": term.dilation, "padding": term.padding}
+    key = term.source, term.kernel, *windows.values(), size
+    if key not in folds:
+        channels = made.tensors[term.source].channels
+        name = made.free_name(f"{term.source}, gathered {len(folds)}")
+        made.tensors[name] = StepTensor(name, term.kernel[0] * term.kernel[1] * channels, *size)
+        folds[key] = name, Term("", np.zeros((*term.kernel, channels, 1), bfloat16), **windows), size
+    plain = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "padding": (0, 0)}
+    return replace(term, source=folds[key][0], **plain)
