@@ -51,6 +51,8 @@ class StepCandidate:
         Ways in which the spatial stages overlap, in the forward pass and in the backward pass.
     only : bool or None
         None: emit the whole step. Otherwise emit only the spatial stages, of the backward pass if True.
+    in_flight : int
+        Largest number of blocks whose updates are in flight.
 
     Members
     -------
@@ -65,9 +67,20 @@ class StepCandidate:
     """
 
     def __init__(
-        self, lowered, optimizer, config, batch, starts, masked=None, sharded=True, resident=False, paces=USUAL, only=None
+        self,
+        lowered,
+        optimizer,
+        config,
+        batch,
+        starts,
+        masked=None,
+        sharded=True,
+        resident=False,
+        paces=USUAL,
+        only=None,
+        in_flight=IN_FLIGHT[0],
     ):
-        self.paces = paces
+        self.paces, self.starts, self.in_flight = paces, starts, in_flight
         self.resident, self.lowered, self.training, self.optimizer = resident, lowered, lowered.training, optimizer
         self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, masked, sharded)
@@ -84,7 +97,7 @@ class StepCandidate:
         self.staging = []
         if self.cores > 1:
             rows = max(self.spare_rows, *(one.segment for one in self._shared), 0)
-            self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(IN_FLIGHT)]
+            self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(in_flight)]
         values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
         if memory.masked:
             values["keep"] = masked.factor
@@ -178,7 +191,7 @@ class StepCandidate:
         and loaded again for each k tile. To avoid this, transposed gradients may take more than half of the buffer. They do not
         if updates would then have to be computed in smaller blocks.
         """
-        depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        depth, each = self.config.unified_buffer_depth, self._rows_in_flight
         for most, rows in ((depth * 5 // 8, self.spare_rows), (depth * 5 // 8 if self.resident else depth // 3, self.n)):
             self._place_transposed(most)
             least = max(self._place_chunks(), self.base + rows * each)
@@ -314,17 +327,22 @@ class StepCandidate:
         space = self.config.unified_buffer_depth - self.constant_rows
         self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
 
+    @property
+    def _rows_in_flight(self):
+        return rows_in_flight(self.optimizer, self.memory.planes, self.cores, self.in_flight)
+
     def _update(self, first, transposed, parts, places=1):
         """Emits gradients and updates of parameters, block by block. `parts` is the name of the :class:`.GradientCode` method
         that yields the blocks. The `transposed` vectors of the unified buffer starting at `first` are for transposed operands.
         `places` is the number of accumulator areas for the sums of updates."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
-        each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        each = self._rows_in_flight
         most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // each)
         self._check_rows(unified_buffer_depth=(most, first + transposed + each * self.n))
         spare = places * self.spare_rows
         acc, sums = Ring(0, spare), Ring(spare, depth - spare)
         ring = Ring(first, transposed)
         code = GradientCode(emitter, self.memory, self.code.terms, self.transposed, sums, acc, ring, most)
-        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, BUCKET_PARTS * most, most // 2)
+        staged = self.staging, BUCKET_PARTS * most, most // 2
+        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.in_flight, *staged)

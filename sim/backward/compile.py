@@ -33,6 +33,7 @@ from .pacing import FEW, fastest_paces
 from .refusals import needs_matrices
 from .reverse_graph import reverse_graph
 from .step_program import useful_macs
+from .updates import IN_FLIGHT
 
 __all__ = ["compile_step"]
 
@@ -90,11 +91,12 @@ def _fastest(made, optimizer, config, batch, masked, sharded):
         (starts, resident) for resident in ((True, False) if cores > 1 else (False,)) for starts in chunk_starts(config, batch)
     ]
     paces = _paces(made, optimizer, config, batch, masked, sharded)
+    make = partial(StepCandidate, made, optimizer, config, batch, masked=masked, sharded=sharded, paces=paces)
     for starts, resident in divisions:
         if best and cores > 1 and not resident:
             break
         try:
-            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded, resident, paces)
+            candidate = make(starts, resident=resident)
         except NothingFits as error:
             fault = error
             continue
@@ -111,9 +113,22 @@ def _fastest(made, optimizer, config, batch, masked, sharded):
             simulated += len(ops)
             if timeline:
                 best = candidate, order, timeline
+    if best and cores > 1:
+        best = _with_larger_buckets(best, make, config, cores)
     if best is None:
         stuck = f"{made.training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
+    return best
+
+
+def _with_larger_buckets(best, make, config, cores):
+    """Returns the fastest of `best` and the same division with fewer buckets in flight. If the unified buffer limits the buckets,
+    they are then larger."""
+    candidate = make(best[0].starts, resident=best[0].resident, in_flight=IN_FLIGHT[1])
+    ops = candidate.emitter.ops
+    for order in (ops, ordered(ops, simulate(ops, config, ideal=True, cores=cores), 1)):
+        timeline = completes(order, config, cores) and simulate(order, config, limit=best[-1].cycles, cores=cores)
+        best = (candidate, order, timeline) if timeline else best
     return best
 
 

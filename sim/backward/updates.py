@@ -17,19 +17,19 @@ from .step_emitter import FROM_ZERO, from_rows
 
 __all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
-IN_FLIGHT = 3  # largest number of blocks in flight
+IN_FLIGHT = (3, 2)  # largest numbers of blocks in flight that are tried; on one core, the first
 BUCKET_PARTS = 2  # number of blocks that the ring reduces together
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer per row of a block
 
 
-def rows_in_flight(optimizer, planes=(), cores=1):
-    """Returns the number of unified-buffer vectors that updates need per row of a block. On the cores of a ring, it depends on
-    the planes of the parameters."""
+def rows_in_flight(optimizer, planes, cores, in_flight):
+    """Returns the number of unified-buffer vectors that updates need per row of a block, if `in_flight` blocks are in flight. On
+    the cores of a ring, it depends on the planes of the parameters."""
     places = _PLACES[type(optimizer)]
     if cores > 1:  # sums of the gradient, sums of one core's segment, and updated values
         padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
         places = padded * BUCKET_PARTS * (2 + -(-(2 + places) // cores))
-    return IN_FLIGHT * places
+    return in_flight * places
 
 
 def rows_of_factors(optimizer):
@@ -43,7 +43,7 @@ def places_of_sums(optimizer):
     return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
-def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0):
+def update_all(emitter, optimizer, parts, ring, acc, in_flight, staging=(), rows=0, most=0):
     """Emits the updates of all blocks, in order.
 
     Parameters
@@ -52,18 +52,20 @@ def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0)
         Blocks of gradients. Each is yielded after the instructions for its sums have been emitted.
     ring, acc : Ring
         Circular buffers of unified-buffer vectors, and of accumulator rows.
+    in_flight : int
+        Largest number of blocks in flight. On a ring, these are buckets.
     staging, rows, most :
         Only on the cores of a ring; see :class:`sim.backward.sharing.SharedRule`.
     """
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
     if emitter.cores > 1:
-        rule = SharedRule(rule, ring, IN_FLIGHT, staging, rows, most)
+        rule = SharedRule(rule, ring, in_flight, staging, rows, most)
         parts = rule.split(parts)
-    size, under_way = ring.size // IN_FLIGHT, deque()
+    size, under_way = ring.size // in_flight, deque()
     for number, part in enumerate(parts):
-        while len(under_way) >= IN_FLIGHT:
+        while len(under_way) >= in_flight:
             _go_on(under_way)
-        steps = rule.steps(part, Ring(ring.base + number % IN_FLIGHT * size, size))
+        steps = rule.steps(part, Ring(ring.base + number % in_flight * size, size))
         while not next(steps):
             _go_on(under_way)
         _go_on(under_way)
