@@ -12,7 +12,17 @@ from .softmax.lanes_unit import SoftmaxLanesUnit
 from .spec.instruction import Unit
 from .spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, RingMode
 
-__all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "update_latency", "result_cycles", "ring_cycles", "cycle_texts"]
+__all__ = [
+    "PASSES",
+    "row_cycles",
+    "pass_cycles",
+    "in_array",
+    "results_register",
+    "update_latency",
+    "result_cycles",
+    "ring_cycles",
+    "cycle_texts",
+]
 
 #: Passes whose rows can be in the array, of :class:`hw.matmul.row_issuer.RowIssuer`.
 PASSES = 8
@@ -68,6 +78,12 @@ def pass_cycles(config, rows, keep):
     be a fraction: a mean over several passes. `keep` is True if the pass keeps the array's weights. If it is False, the pass
     takes at least n cycles, in which the next tile of weights shifts in."""
     return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
+
+
+def results_register(config):
+    """Returns the number of cycles by which results come later than in a core with windows or operands: 1 for a register next to
+    the accumulators, else 0."""
+    return int(not (config.pooling or config.table_lanes or config.training))
 
 
 def update_latency(config):
@@ -172,7 +188,7 @@ def cycle_texts(config):
         ),
         Opcode.ACTIVATE: (
             "1 a row, 2 as BINARY32 or PLANES; n / `table_lanes` times that with TABLE",
-            f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE",
+            f"3 cycles later, 4 without windows and operands; {3 + FunctionTable.latency + 1} with TABLE",
         ),
         Opcode.POOL: (
             (

@@ -24,7 +24,8 @@ class ActivationUnit(wiring.Component):
 
     Throughput is one row of the accumulators and one vector a cycle. The unit stalls while `grant` is 0. A window of R rows takes
     R cycles, and one more for a binary32 result. The first vector comes three cycles after the operation, or four cycles after
-    the last row of a window with several rows. The next operation follows without a gap. Operation A has two rows here::
+    the last row of a window with several rows. In cores with neither windows nor operands, each comes four cycles after its row.
+    The next operation follows without a gap. Operation A has two rows here, in a core with windows::
 
         cycle           0    1    2    3    4    5
         port.op         A    B    B    ..
@@ -106,12 +107,17 @@ class ActivationUnit(wiring.Component):
         if "single" in dict(self._activate):
             passing, following, lanes, indices = self._find_largest(m, platform, go_on, walker, read, value, sums)
             stages.append(passing)
-        else:
+        elif has_operands:
             following, lanes = read, self._lanes(read)
             with m.If(go_on):
-                m.d.sync += [value.eq(read), sums.eq(self.sums.data)]
-                if has_operands:
-                    m.d.sync += value.valid.eq(read.valid & ~self._asks(read))
+                m.d.sync += [value.eq(read), sums.eq(self.sums.data), value.valid.eq(read.valid & ~self._asks(read))]
+        else:
+            # One more stage, whose register can be next to the memory: its data arrives late in the cycle.
+            following, row = Signal(step, name="passing"), Signal(32 * n, reset_less=True)
+            lanes = self._lanes(following)
+            stages.append(following)
+            with m.If(go_on):
+                m.d.sync += [following.eq(read), row.eq(self.sums.data), value.eq(following), sums.eq(row)]
         with m.If(go_on):
             m.d.sync += [
                 # The format INDEX keeps no lane here: its vector comes from the index lanes.

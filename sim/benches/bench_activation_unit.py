@@ -7,6 +7,7 @@ import cocotb
 
 from amaranth_tpu.hw.activation.result_units import result_units
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.cycles import results_register
 from amaranth_tpu.hw.spec.isa import FunctionCode, Task
 
 from ..rtl.bench_side import arguments, report
@@ -117,7 +118,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             place = next_event(ports, due)
             row, lanes, slot = check_vector(ports, due[place], buffer)
             if write and not written and not held and model.quick:
-                assert ports.cycle == start + 3, f"first vector after {ports.cycle - start} cycles"
+                assert ports.cycle == start + 3 + results_register(config), f"first vector after {ports.cycle - start} cycles"
         else:
             assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
         held = (write or reads) and not grant
@@ -161,7 +162,8 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         total += written
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
-            assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
+            least = rows + 2 + results_register(config)
+            assert cycles == least or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
         ports.set(
             port__op__valid=1, port__op__payload=payload(config, interrupted(rng, config)), buffer__grant=rng.getrandbits(1)
         )

@@ -14,7 +14,7 @@ from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
-from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles, update_latency
+from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles, results_register, update_latency
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
@@ -105,7 +105,8 @@ class _Run:
         self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
         self.turnaround = turnaround(config)
         # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
-        self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED, RING: _EXCHANGED}
+        results = results_register(config) + (_RESULTS_IDEAL if ideal else _RESULTS)
+        self.after = {ACTIVATE: results, STORE: latency + _STORED, RING: _EXCHANGED}
         self.port, self.port_wake = VectorPort(self.beats), None
         self.writing = self.storing = self.ringing = False
 

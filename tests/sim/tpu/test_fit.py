@@ -347,6 +347,6 @@ def test_progress(path, data, monkeypatch, capsys):
     tpu.load(path).fit(x, y, batch_size=16, check_steps=2, core=CORE)
     out, shown = capsys.readouterr()
     assert "compiling a training step for the core (0 s)\n" in shown and not out
-    assert re.search(r"^epoch 1 of 1, step 1 of 4: loss [0-9.]+, accuracy [0-9.]+% \(\d s\)$", shown, re.MULTILINE)
+    assert re.search(r"^epoch 1 of 1, step 1 of 4: loss [0-9.]+, accuracy [0-9.]+% \(\d+ s\)$", shown, re.MULTILINE)
     tpu.load(path).fit(x, y, batch_size=16, verbose=False)
     assert capsys.readouterr() == ("", "")
