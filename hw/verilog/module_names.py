@@ -46,4 +46,6 @@ def check_name(name):
 
 def with_prefix(text, name):
     """Returns the RTLIL text in which the prefix `tpu` of all module names is replaced by `name`."""
+    if name == TOP:
+        return text
     return re.sub(rf"^(\s*(?:module|cell) \\){TOP}(?=[_\s])", rf"\g<1>{name}", text, flags=re.M)

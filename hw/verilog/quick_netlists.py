@@ -1,14 +1,15 @@
-"""Faster versions of four functions of Amaranth's netlist. The text that Amaranth writes stays the same.
+"""Faster versions of some functions of Amaranth's netlist. The text that Amaranth writes stays the same.
 
-Amaranth works on single bits. It checks the type of each bit whenever it copies a value, and follows every bit to find
-combinational cycles.
+Amaranth works on single bits, with a call of a function for each. It checks the type of each bit whenever it copies a value, and
+follows every bit to find combinational cycles.
 """
 
 import contextlib
 import gc
+from itertools import count, repeat
 
 from amaranth.back import rtlil
-from amaranth.hdl import _nir
+from amaranth.hdl import _ir, _nir
 
 __all__ = ["quick_netlists"]
 
@@ -17,6 +18,7 @@ _BITS = _nir.Net(0), _nir.Net(1)
 _SOURCES = (_nir.Top, _nir.SyncReadPort, _nir.Initial, _nir.AnyValue, _nir.Instance)
 _check_every_bit = _nir.Netlist.check_comb_cycles
 _emit_memory_by_bits = rtlil.ModuleEmitter.emit_memory
+_connect_by_bits = _ir.NetlistEmitter.connect
 
 
 def _new_value(cls, nets=()):
@@ -25,6 +27,97 @@ def _new_value(cls, nets=()):
 
 def _constant(cls, value, width):
     return tuple.__new__(cls, [_BITS[value >> bit & 1] for bit in range(width)])
+
+
+def _output(cls, cell, bit):
+    """Returns the net of bit `bit` of the outputs of a cell."""
+    assert not bit >> 16, f"cell {cell} has more than 65,536 bits of outputs"
+    return int.__new__(cls, cell << 16 | bit)
+
+
+def _add_value_cell(netlist, width, cell):
+    assert not width >> 16, f"a cell has {width} bits of outputs, more than 65,535"
+    first = netlist.add_cell(cell) << 16
+    return _nir.Value(map(_nir.Net, range(first, first + width)))
+
+
+def _alloc_late_value(netlist, signal):
+    last, netlist.last_late_net = netlist.last_late_net, netlist.last_late_net - len(signal)
+    value = _nir.Value(map(_nir.Net, range(netlist.last_late_net, last)))
+    netlist.late_to_signal.update(zip(value, zip(repeat(signal), count())))
+    return value
+
+
+def _connect(emitter, lhs, rhs, *, src_loc):
+    known = emitter.netlist.connections
+    if len(lhs) != len(rhs) or len(set(lhs)) != len(lhs) or not known.keys().isdisjoint(lhs):
+        return _connect_by_bits(emitter, lhs, rhs, src_loc=src_loc)  # names the conflict
+    known.update(zip(lhs, rhs))
+    emitter.connect_src_loc.update(zip(lhs, repeat(src_loc)))
+
+
+def _resolve_value(netlist, value):
+    """Returns a value in which drivers replace the bits of signals, which are below zero."""
+    drivers = netlist.connections
+    while value and min(value) < 0:
+        value = _nir.Value([drivers.get(net, net) for net in value])
+    return value
+
+
+def _compute_net_flows(netlist):
+    """Enters each net into `net_flow` of the modules that it crosses: as internal into the smallest module that contains its
+    driver and all its users, as output on the way from the driver, and as input on the way to a user."""
+    modules, flow = netlist.modules, _nir.ModuleNetFlow
+    top = {}  # net: the smallest module that contains what is known of it
+    for index, cell in enumerate(netlist.cells):
+        nets = cell.output_nets(index)
+        top.update(dict.fromkeys(nets, cell.module_idx))
+        modules[cell.module_idx].net_flow.update(dict.fromkeys(nets, flow.Internal))
+    depths = [len(module.name) for module in modules]
+
+    def use(nets, user):
+        for net in nets.difference(modules[user].net_flow):
+            if net < 2:
+                continue  # a constant
+            upper, lower = top[net], user
+            while upper != lower:
+                if depths[lower] >= depths[upper]:
+                    flows, lower, way = modules[lower].net_flow, modules[lower].parent, flow.Input
+                    if net in flows:
+                        break  # another user below the same module
+                else:
+                    flows, upper, way = modules[upper].net_flow, modules[upper].parent, flow.Output
+                flows[net] = way
+            else:
+                modules[upper].net_flow[net] = flow.Internal
+                top[net] = upper
+
+    for cell in netlist.cells:
+        use(cell.input_nets(), cell.module_idx)
+    for index, module in enumerate(modules):
+        for signal in module.signal_names:
+            use(set(netlist.signals[signal]), index)
+
+
+def _sigspec(emitter, *parts):
+    """Returns the text of a value in RTLIL: slices of wires, and constants."""
+    nets = [net for part in parts for net in ((part,) if isinstance(part, _nir.Net) else part)]
+    chunks, position, size, places = [], 0, len(nets), emitter.nets
+    while position < size:
+        begin = position
+        if nets[begin] < 2:
+            while position < size and nets[position] < 2:
+                position += 1
+            bits = "".join("1" if net else "0" for net in reversed(nets[begin:position]))
+            chunks.append(f"{position - begin}'{bits}")
+            continue
+        wire, low = place = places[nets[begin]]
+        while place == (wire, low + position - begin):
+            position += 1
+            place = places.get(nets[position]) if position < size else None
+        high = low + position - begin - 1
+        chunks.append(f"{wire.name} [{low}]" if high == low else f"{wire.name} [{high}:{low}]")
+    return chunks[0] if len(chunks) == 1 else f"{{ {' '.join(reversed(chunks))} }}"
 
 
 def _inputs(cell):
@@ -120,9 +213,16 @@ def _emit_memory(emitter, cell_idx, cell):
 
 
 _QUICK = (
+    (_nir.Net, "from_cell", classmethod(_output)),
     (_nir.Value, "__new__", _new_value),
     (_nir.Value, "from_const", classmethod(_constant)),
+    (_nir.Netlist, "add_value_cell", _add_value_cell),
+    (_nir.Netlist, "alloc_late_value", _alloc_late_value),
+    (_nir.Netlist, "resolve_value", _resolve_value),
     (_nir.Netlist, "check_comb_cycles", _check_cycles),
+    (_ir.NetlistEmitter, "connect", _connect),
+    (_ir, "_compute_net_flows", _compute_net_flows),
+    (rtlil.ModuleEmitter, "sigspec", _sigspec),
     (rtlil.ModuleEmitter, "emit_memory", _emit_memory),
 )
 
@@ -140,6 +240,9 @@ def quick_netlists():
         yield
     finally:
         if collects:
+            # All objects become old ones, which the collector seldom scans.
+            gc.freeze()
             gc.enable()
+            gc.unfreeze()
         for owner, name, function in theirs:
             setattr(owner, name, function)

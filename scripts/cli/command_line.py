@@ -1,6 +1,8 @@
 """Code that all commands share: the console, checks of paths before the work starts, errors as one line with an exit status, and
 the handling of Ctrl-C."""
 
+import atexit
+import gc
 import glob
 import io
 import logging
@@ -251,6 +253,7 @@ def run_app(app, expected):
     _name_output()
     logging.getLogger("amaranth_tpu").addHandler(_OnConsole())
     advice = []
+    atexit.register(gc.freeze)  # the collection of garbage at the exit takes up to a second after large designs
     try:
         status = app(standalone_mode=False)
         _flush()

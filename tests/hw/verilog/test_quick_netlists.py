@@ -4,7 +4,7 @@
 import contextlib
 
 import pytest
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, DriverConflict, Instance, Module, Mux, Signal
 from amaranth.hdl._nir import CombinationalCycle
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -78,8 +78,60 @@ def test_bits_without_a_cycle(convert, logic):
     convert(Wired(logic))
 
 
+class TwoDrivers(wiring.Component):
+    """A signal that two instances drive."""
+
+    o: Out(2)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.first = Instance("source", o_y=self.o)
+        m.submodules.second = Instance("source", o_y=self.o[1])
+        return m
+
+
+class TwiceInOnePort(TwoDrivers):
+    """A signal that is twice in the output of an instance."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.only = Instance("source", o_y=Cat(self.o, self.o[1]))
+        return m
+
+
+@pytest.mark.parametrize("make", [TwoDrivers, TwiceInOnePort])
+def test_two_drivers_of_a_bit_are_refused(convert, make):
+    with pytest.raises(DriverConflict, match="Bit 1 of signal .* has multiple drivers"):
+        convert(make())
+
+
+class Nested(wiring.Component):
+    """Submodules in which a net leaves, enters and passes modules, with constants and slices in both directions."""
+
+    a: In(8)
+    o: Out(12)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.left = left = Module()
+        left.submodules.inner = inner = Module()
+        m.submodules.right = right = Module()
+        right.submodules.inner = other = Module()
+        right.submodules.late = late = Module()
+        x, y, z, w, v = Signal(8), Signal(8, init=5), Signal(3), Signal(8), Signal(8)
+        other.d.comb += w.eq(self.a ^ 9)
+        late.d.comb += v.eq(w + 3)
+        inner.d.comb += x.eq(self.a + w)
+        inner.d.sync += y.eq(Cat(x[4:], C(5, 4)))
+        other.d.comb += z.eq(x[2:5] ^ y[:3])
+        right.d.comb += self.o.eq(Cat(z, C(2, 2), y[1:6], z[0], v[7]))
+        return m
+
+
 @pytest.mark.parametrize(
-    "make", [Stored, lambda: FunctionTable(lanes=2), lambda: RingUnit(config=ring_core())], ids=["memory", "table", "ring"]
+    "make",
+    [Stored, Nested, lambda: FunctionTable(lanes=2), lambda: RingUnit(config=ring_core())],
+    ids=["memory", "nested", "table", "ring"],
 )
 def test_same_text(make, monkeypatch):
     quick = export.component_to_rtlil(make(), name="top")
