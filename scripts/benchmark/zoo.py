@@ -27,7 +27,6 @@ from .zoo_models import MODELS, PACKAGES, find_wheel, model_in
 __all__ = ["zoo"]
 
 _HEAD = ["package", "licence", "file", "task", "shapes", "MACs", "cycles", "rms error", "compiled in", "memory", "refused"]
-_TIMEOUT = 1200  # seconds
 
 
 def page_like(rng, shape):
@@ -91,18 +90,18 @@ def _peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def _in_process(path, shapes, n):
-    """Runs :func:`measured` in a process of its own, for its time and peak memory."""
+def _in_process(path, shapes, n, limit):
+    """Runs :func:`measured` in a process of its own, for its time and peak memory, for up to `limit` seconds."""
     code = (
         "import json, sys; from pathlib import Path; from amaranth_tpu.scripts.benchmark.zoo import measured;"
         "print(json.dumps(measured(Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2]))))"
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code, str(path), str(n), *shapes], capture_output=True, text=True, timeout=_TIMEOUT
+            [sys.executable, "-c", code, str(path), str(n), *shapes], capture_output=True, text=True, timeout=limit
         )
     except subprocess.TimeoutExpired:
-        return {"refused": f"not compiled in {_TIMEOUT} s"}
+        return {"refused": f"not compiled in {limit} s"}
     if done.returncode:
         raise SystemExit(f"{path.name} failed: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -125,6 +124,7 @@ def zoo(
     figures: Annotated[
         Path | None, typer.Option(help="JSON file that keeps the figures of all runs, so that --only can measure file by file.")
     ] = None,
+    limit: Annotated[int, typer.Option(help="Time limit for a file, in seconds.")] = 1200,
     as_json: Json = False,
     write: Write = False,
 ):
@@ -144,7 +144,7 @@ def zoo(
             path = Path(folder) / one.file.rpartition("/")[2]
             path.write_bytes(content)
             figure = {"package": one.package, "version": version, "licence": licence, "file": one.file, "shapes": one.shapes}
-            kept[_title(one)] = figure | _in_process(path, one.shapes, n)
+            kept[_title(one)] = figure | _in_process(path, one.shapes, n, limit)
     if figures:
         figures.write_text(json.dumps(kept, indent=1))
         chosen = MODELS

@@ -247,6 +247,8 @@ class _Reader:
             self.places[name] = place
         producer = self.producers.get(self.outputs[0])
         first = distinct[0][0]
+        if first.label:  # its index map has the numbers from which the host computes the label
+            first = replace(first, dims=(1, first.size), batch=None if first.batch is None else 0)
         if producer is None and len(distinct) > 1:
             raise ModelError(f"output {quoted(self.outputs[0])} is an input, in a model with several outputs")
         if producer is not None:

@@ -28,7 +28,7 @@ _MOST = 255  # a larger integer may be rounded to the next one
 
 @operator("Equal", group=ELEMENTWISE, counts_from_end=True)
 def _equal(step, tensor):
-    raise ModelError(f"{step.title}: is only supported for integers of an input and a constant")
+    raise ModelError(f"{step.title}: is only supported for integers of an input and a constant; cut the model before it")
 
 
 def compared(step, tensor):

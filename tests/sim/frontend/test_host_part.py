@@ -102,6 +102,23 @@ def test_label_before_other_operators_stays_an_output(rng, tmp_path):
     np.testing.assert_array_equal(model.predict(x), values_of(path, x, [label])[label])
 
 
+def test_labels_of_values_that_are_copied(rng, tmp_path):
+    """The values of the label occur several times in their node, are padded, or come from several nodes."""
+    b = Builder([1, 6])
+    layer, places = b("MatMul", integers(rng, 6, 5)), b.constant
+    for operator, *inputs in (
+        ("Gather", layer, places(np.array([1, 1, 4]))),
+        ("Pad", layer, places(np.array([0, 1, 0, 2]))),
+        ("Concat", layer, b.node("Reshape", [b.node("MatMul", ["x", integers(rng, 6, 4)]), np.array([1, 4])])),
+    ):
+        count = len(b.nodes)
+        b.node(operator, inputs, **({"axis": 1} if operator != "Pad" else {}))
+        b("ArgMax", axis=1)
+        path, x = b.save(tmp_path, kinds=[INT64]), integers(rng, 1, 6)
+        np.testing.assert_array_equal(tpu.load(path).predict(x), values_of(path, x, [b.last])[b.last])
+        del b.nodes[count:]
+
+
 def test_model_without_layers_before_the_host_part_is_refused(rng, tmp_path):
     b = Builder(["n", 4])
     two(b, "TopK", np.array([2]), name="best")
