@@ -16,7 +16,7 @@ from suites import slow
 @pytest.mark.parametrize("memory", [*slow({"latency": 25}), {"latency": 2, "pause_percent": 50}], ids=str)
 @pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
 def test_hazards(rng, memory, config):
-    check_hazards(rng, config, 8, memory=memory)
+    check_hazards(rng, config, 5, memory=memory)
 
 
 @pytest.mark.slow

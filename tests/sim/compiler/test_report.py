@@ -12,6 +12,7 @@ from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
+from suites import slow
 
 
 def chain(rng, sizes):
@@ -30,7 +31,7 @@ def chain(rng, sizes):
 
 
 #: Programs in which chunks of the batch and streamed operands interleave the instructions and tiles of layers.
-@pytest.fixture(scope="module", params=[((30, 21, 17, 9), 24, 64), ((64, 40, 8), 40, 32), ((12, 8), 4, 256)])
+@pytest.fixture(scope="module", params=[((30, 21, 17, 9), 24, 64), *slow((((64, 40, 8), 40, 32),)), ((12, 8), 4, 256)])
 def program(request):
     sizes, batch, depth = request.param
     config = Config(n=4, unified_buffer_depth=depth, accumulator_depth=32, bias_depth=8)
