@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...fusion.nodes import Linear, identity
+from ...fusion.nodes import Affine, Linear, identity
 from ...ir.errors import ModelError
 from ..host_part import LeftToHost
 from ..index.narrow import narrowed
-from ..index.values import hidden, revealed, show
+from ..index.values import STAND_IN, hidden, revealed, show
 from ..index.views import arranged, arrangement, everything, positions_in_order
 from ..registry import FINAL, operator
 from .concatenation import concat
@@ -47,6 +47,11 @@ def softmax(step, tensor, kind=None):
     mask = hidden(tensor.index).reshape(tensor.dims)
     if tensor.low and mask.all(axis=axes).any():
         raise ModelError(f"{step.title}: a mask adds infinite or very low values to all {covered} values of a row")
+    if tensor.low and (number := _other_low_number(tensor.source)):
+        raise ModelError(
+            f"{step.title}: its masks have minus infinity and numbers as low as {number:.3g}, which the core cannot tell apart; "
+            f"use minus infinity for both"
+        )
     tensor = replace(tensor, index=revealed(tensor.index), low=False)
     if covered == tensor.size:
         tensor = _masked(step, everything(step, tensor), mask)
@@ -60,6 +65,23 @@ def softmax(step, tensor, kind=None):
         f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
         f"{show(tensor)}, its axis {axis}"
     )
+
+
+def _other_low_number(node):
+    """Returns a constant of about the size of the number in place of minus infinity, or larger. It searches `node` and the nodes
+    before it, up to the next Softmax. Returns None if there is no such constant."""
+    stack, seen = [node], set()
+    while stack:
+        node = stack.pop()
+        for constants in (node.scale, node.shift) if isinstance(node, Affine) else ():
+            sizes = np.abs(np.zeros(1) if constants is None else constants)
+            found = sizes[(sizes > -STAND_IN / 4) & (sizes != -STAND_IN) & np.isfinite(sizes)]
+            if found.size:
+                return -float(found.flat[0])
+        if node not in seen and not (isinstance(node, Linear) and node.softmax):
+            stack += node.sources
+        seen.add(node)
+    return None
 
 
 def _masked(step, tensor, mask):

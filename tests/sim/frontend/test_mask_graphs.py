@@ -245,3 +245,24 @@ def test_zero_in_place_of_rows_that_an_input_hides(rng, tmp_path):
         want = onnxruntime.InferenceSession(path).run(None, feeds)[0]
         assert not want[0].any()
         close(tpu.load(path).predict(feeds), want)
+
+
+def test_minus_infinity_beside_other_low_numbers_is_refused(rng, tmp_path):
+    """The number in place of minus infinity is above -3.4e38, so a row with both would give its shares to the wrong values."""
+    for first, second in ((-3.4028235e38, -np.inf), (-np.inf, -3.4028235e38), (-np.inf, -1e30)):
+        b = Builder(["n", SIZE, SIZE], opset=17)
+        for name in ("kept", "hidden"):
+            b.inputs.append(helper.make_tensor_value_info(name, TensorProto.BOOL, ["n", 1, SIZE]))
+        b("MatMul", weights(rng, SIZE, SIZE))
+        b.node("Where", ["kept", b.last, number(first)])
+        b.node("Where", ["hidden", number(second), b.last])
+        b("Softmax", axis=-1, name="end")
+        path = b.save(tmp_path)
+        if second != -1e30:
+            refused(path, "node 'end'", "minus infinity and numbers as low as -3.39e+38", "use minus infinity for both")
+            continue
+        kept, hides = rng.random((4, 1, SIZE)) < 0.5, rng.random((4, 1, SIZE)) < 0.5
+        kept[:, :, 0], hides[:, :, 0], kept[0], hides[0] = True, False, False, True
+        hides[0, :, 0], kept[0, :, 1] = True, True
+        feeds = {"x": rng.normal(size=(4, SIZE, SIZE)).astype(np.float32), "kept": kept, "hidden": hides}
+        close(tpu.load(path).predict(feeds), onnxruntime.InferenceSession(path).run(None, feeds)[0])
