@@ -103,7 +103,7 @@ def _spread(graph, wanted, dropped):
             if name not in read | {stage.output}:
                 continue
             others = {term.source for term in stage.terms} | {stage.times, stage.output}
-            if stage.size == size and name not in others:
+            if stage.size != have and name not in others:
                 continue  # as weights of its own, any tensor has a row for each position
             if stage.size != (1, 1) and (stage.size != have or stage.pool):
                 return None

@@ -10,8 +10,7 @@ __all__ = ["CORE_REFUSALS", "needs_matrices"]
 #: Operators for which no program of a step is compiled: (operators, the cause in the message). `datasheet` writes them into
 #: sim/README.md.
 CORE_REFUSALS = {
-    "groups": ("Conv with trained `group` above 1", "... groups can't be compiled"),
-    "sizes": ("a product of results with different numbers of positions, as in cross-attention", "... sizes can't be compiled"),
+    "sizes": ("a product of results with different numbers of positions, as in cross-attention", "... sizes can't be compiled")
 }
 
 

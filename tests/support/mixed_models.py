@@ -5,7 +5,7 @@ import numpy as np
 from language_models import attention, norm
 from onnx_models import Builder, weights
 
-__all__ = ["MODELS", "vision_transformer"]
+__all__ = ["MODELS", "tokens", "vision_transformer"]
 
 
 def _conv(b, rng, x, inputs, outputs, kernel=3, **attributes):
@@ -13,9 +13,9 @@ def _conv(b, rng, x, inputs, outputs, kernel=3, **attributes):
     return b.node("Conv", [x, weights(rng, outputs, inputs, kernel, kernel), weights(rng, outputs)], **attributes)
 
 
-def _tokens(b, x, width, tokens):
+def tokens(b, x, width, count):
     """Returns (batch, positions, channels) of an image (batch, channels, height, width)."""
-    return b.node("Transpose", [b.node("Reshape", [x, np.array([0, width, tokens])])], perm=[0, 2, 1])
+    return b.node("Transpose", [b.node("Reshape", [x, np.array([0, width, count])])], perm=[0, 2, 1])
 
 
 def _end(b, rng, x, width, classes=3):
@@ -26,10 +26,10 @@ def _end(b, rng, x, width, classes=3):
 
 def vision_transformer(rng, size=4, patch=2, channels=3, width=6, heads=1):
     """Returns a transformer whose tokens are patches of an image."""
-    b, tokens = Builder(["batch", channels, size, size]), (size // patch) ** 2
+    b, count = Builder(["batch", channels, size, size]), (size // patch) ** 2
     x = b.node("Conv", ["x", weights(rng, width, channels, patch, patch), weights(rng, width)], strides=[patch, patch])
-    x = b.node("Add", [_tokens(b, x, width, tokens), b.constant(weights(rng, tokens, width), "places")])
-    x = b.node("Add", [x, attention(b, rng, x, tokens, width, heads, False)])
+    x = b.node("Add", [tokens(b, x, width, count), b.constant(weights(rng, count, width), "places")])
+    x = b.node("Add", [x, attention(b, rng, x, count, width, heads, False)])
     _end(b, rng, x, width)
     return b
 
@@ -38,7 +38,7 @@ def conv_norm(rng):
     """Returns a convolution with ReLU, LayerNorm over the channels, and attention."""
     b = Builder(["batch", 2, 4, 4], opset=17)
     x = b.node("Relu", [_conv(b, rng, "x", 2, 6)])
-    x = norm(b, _tokens(b, x, 6, 16), 6)
+    x = norm(b, tokens(b, x, 6, 16), 6)
     x = b.node("Add", [x, attention(b, rng, x, 16, 6, 1, False)])
     _end(b, rng, x, 6)
     return b
@@ -60,7 +60,7 @@ def pooled(rng, kind="MaxPool"):
     """Returns a convolution, pooling, attention, and a dense layer that reads all positions."""
     b = Builder(["batch", 2, 4, 4])
     x = b.node("Relu", [_conv(b, rng, "x", 2, 6)])
-    x = _tokens(b, b.node(kind, [x], kernel_shape=[2, 2], strides=[2, 2]), 6, 4)
+    x = tokens(b, b.node(kind, [x], kernel_shape=[2, 2], strides=[2, 2]), 6, 4)
     x = b.node("Add", [x, attention(b, rng, x, 4, 6, 1, False)])
     b.node("Gemm", [b.node("Flatten", [x]), weights(rng, 3, 24), weights(rng, 3)], transB=1)
     return b

@@ -93,7 +93,6 @@ def _check(step, config, cores):
     functions = any(stage.function.is_table or stage.times for stage in step.stages)
     check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", functions, "a training step")
-    check_unit(config, "pooling", any(stage.pool for stage in step.stages), "a training step with max pooling")
     check_ring(config, cores)
 
 

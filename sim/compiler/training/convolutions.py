@@ -32,15 +32,15 @@ def _window(step, term, size):
 
 
 def window_product(lowered, stage, term):
-    """Returns the :class:`Product` of a term that reads windows. Raises NotMatrices if it has trained weights of groups, or a
-    product of two tensors."""
+    """Returns the :class:`Product` of a term that reads windows. Raises NotMatrices if it has constant weights of groups of
+    several channels, or a product of two tensors."""
     step = lowered.step
     source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
     if weights.samples or term.transposed or not source.samples:
         raise NotMatrices(f"{stage.output}: windows of a product of two tensors can't be compiled as matrix products")
     window, groups = _window(step, term, stage.size), term.groups > 1
     if groups and (term.weights not in step.constants or not term.groups == source.channels == output.channels):
-        raise NotMatrices(f"{stage.output}: a convolution with {term.groups} groups can't be compiled as matrix products")
+        raise NotMatrices(f"{stage.output}: a convolution with {term.groups} groups of constant weights can't be compiled")
     if groups and _is_repeated(step, term, window):
         window = replace(window, kernel=(1, 1), stride=(0, 0), dilation=(1, 1), padding=(0, 0))
     matrix = lowered.matrix(term.weights, "diagonal" if groups else "turned")

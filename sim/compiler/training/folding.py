@@ -12,7 +12,7 @@ from ...ir.graph import Term
 from ...ir.step import StepGraph, StepTensor
 from ...ir.tiles import tiles_of
 
-__all__ = ["Folded", "fold"]
+__all__ = ["Folded", "family_of", "fold"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def fold(step, n):
         return Folded(step, {name: [(name, None, None)] for name in step.inputs})
     made = step.copied()
     made.stages, folds = [], {}
-    family = _family(step, chosen)
+    family = family_of(step, chosen)
     for name in family:
         tensor = step.tensors[name]
         made.tensors[name] = replace(tensor, height=1, width=tensor.height * tensor.width)
@@ -77,7 +77,7 @@ def _saves(step, term, n):
     return tiles_of(positions * channels, n) < positions * tiles_of(channels, n)
 
 
-def _family(step, parameters):
+def family_of(step, parameters):
     """Returns the tensors that have the elements of these parameters: gradients, optimizer state, results between."""
     family = {*parameters}
     for name in parameters:

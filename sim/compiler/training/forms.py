@@ -45,6 +45,7 @@ def forms_of(step):
         if forms.setdefault(name, form) != form:
             raise NotMatrices(f"{name}: is read as {forms[name]} and as {form}, which can't be compiled")
 
+    images = {stage.output: stage for stage in step.stages if stage.select and not step.tensors[stage.output].samples}
     for stage in step.stages:
         if not step.tensors[stage.output].samples:
             continue
@@ -52,6 +53,10 @@ def forms_of(step):
             tensor = step.tensors[stage.start]
             give(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
         for term in stage.terms:
+            if term.weights in images:
+                image = images[term.weights]
+                for name in (image.output, image.select.tensor, image.terms[0].source):
+                    give(name, "turned")
             if term.weights in step.parameters:
                 is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
                 give(term.weights, "vector" if is_diagonal else "turned")

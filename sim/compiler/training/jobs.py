@@ -1,7 +1,5 @@
 """Code generation for sums of matrix products, job by job."""
 
-from itertools import product as pairs_of
-
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..codegen.results import function_code
@@ -255,9 +253,7 @@ class SumCode:
                     place += size
                 for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
                     self._store(result, c, place)
-            for result, c in pairs_of((one for one in group if one.has_own_size), range(self.columns)):
-                emitter.load_table(result.function)
-                write_pooled(self, result, c)
+            write_pooled(self, [one for one in group if one.has_own_size])
         for result in results:
             if result.softmax:
                 self._softmax(result)

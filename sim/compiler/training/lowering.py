@@ -12,6 +12,7 @@ from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
 from .matrices import Geometry, Matrix
 from .ring import all_reduce
 from .sums import Expansion, MatrixSum, Phase, Product, Result
+from .ungrouping import ungrouped
 
 __all__ = ["Lowered", "lower"]
 
@@ -41,7 +42,8 @@ class Lowered:
     """
 
     def __init__(self, folded, n, batch, given):
-        self.folded, self.given, step = folded, given, folded.step
+        self.folded, self.given, self.ungrouped = folded, given, ungrouped(folded.step)
+        step = self.ungrouped.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
         self.forms, self.spread = forms_of(step), spread_tensors(step)
         self.matrices, self.sums = {}, []
@@ -196,7 +198,8 @@ def _is_number(term, source, weights, output):
 def lower(folded, n, batch, given):
     """Returns the :class:`Lowered` of a step for `batch` samples on an array of size `n`. The parameters are as in
     :class:`Lowered`. Raises CompileError."""
-    lowered, step = Lowered(folded, n, batch, given), folded.step
+    lowered = Lowered(folded, n, batch, given)
+    step = lowered.step
     for name, after in step.state.items():
         lowered.matrix(name), lowered.matrix(after)
     for name in (*step.inputs, step.targets, *([step.counted] if step.counted else ()), step.output):
@@ -289,7 +292,7 @@ class _Grouping:
         start, products = self.lowered.start(stage), tuple(self.lowered.product(stage, term) for term in stage.terms)
         if start and not products and not start.wide and start.form == shape.form:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
-        return MatrixSum(stage.output, start, [Phase(products)], shape)
+        return MatrixSum(stage.output, start, [Phase(products)], shape, is_image=stage.output in self.lowered.ungrouped.images)
 
     def _is_only_start(self, stage, starts):
         return self.step.tensors[stage.output].wide and stage.output in starts

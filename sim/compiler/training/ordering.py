@@ -61,6 +61,8 @@ def _continues(run, one):
     """Returns True if a sum reads only the same rows of results of a run's sums, and of other matrices."""
     if not (isinstance(one, MatrixSum) and isinstance(run[0], MatrixSum)) or one.shape.form == "samples":
         return False
+    if one.is_image or run[0].is_image:
+        return False
     shape = (run[0].shape.form, run[0].shape.rows, run[0].shape.channels)
     written = {place for other in run for place in _accesses(other)[1]}
     return (
@@ -218,7 +220,8 @@ def _steps(run):
 
 def is_update(run):
     """Returns True if a run updates a parameter."""
-    return isinstance(run[0], AllReduce) or isinstance(run[0], MatrixSum) and run[0].shape.form != "samples"
+    one = run[0]
+    return isinstance(one, AllReduce) or isinstance(one, MatrixSum) and one.shape.form != "samples" and not one.is_image
 
 
 def _table(one):

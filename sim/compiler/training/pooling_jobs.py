@@ -9,20 +9,13 @@ from .windows import segments_of
 __all__ = ["write_pooled"]
 
 
-def write_pooled(code, result, column):
-    """Writes and stores a result of pooling, or its gradient, for one column tile of a job.
-
-    Parameters
-    ----------
-    code : SumCode
-    result : Result
-        With `pool`, or with a `spread` above (1, 1).
-    column : int
-        Counted from the job's first column tile.
-    """
-    write = _write_largest if result.pool else _write_places
-    for piece in _pieces(code, result):
-        write(code, result, column, *piece)
+def write_pooled(code, results):
+    """Writes and stores results of pooling, and gradients of such results, in a job of a :class:`.SumCode`."""
+    for result in results:
+        code.emitter.load_table(result.function)
+        for column in range(code.columns):
+            for piece in _pieces(code, result):
+                (_write_largest if result.pool else _write_places)(code, result, column, *piece)
 
 
 def _pieces(code, result):

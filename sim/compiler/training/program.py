@@ -10,6 +10,7 @@ from ...golden.arithmetic import bfloat16
 from ..image import assembled
 from ..memory.host_tensors import host_tensor
 from ..program import factor
+from .ungrouping import packed, unpacked
 
 __all__ = ["make_step_program"]
 
@@ -21,7 +22,7 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
     for name in (step.targets, step.counted, step.output, *step.state, *lowered.exchanged):
         if name:
-            tensors[name] = _tensor(step, lowered.matrix(name), lowered.step.tensors[name].shape)
+            tensors[name] = _tensor(lowered, lowered.matrix(name))
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
@@ -49,15 +50,23 @@ def _input(lowered, name):
     return host_tensor(Region.INPUT, first, size, pack)
 
 
-def _tensor(step, matrix, stored):
-    """Returns a tensor of `step`, whose matrix has the elements of a tensor of shape `stored`."""
-    shape = step.tensors[matrix.name].shape
+def _tensor(lowered, matrix):
+    """Returns a tensor of the step before all passes."""
+    name = matrix.name
+    shape, stored, groups = (
+        lowered.given.tensors[name].shape,
+        lowered.step.tensors[name].shape,
+        lowered.ungrouped.groups.get(name),
+    )
 
     def pack(values):
+        if groups:
+            values = unpacked(values.reshape(shape), groups)
         return matrix.pack(values if matrix.form == "samples" else values.reshape(stored))
 
     def unpack(data):
-        return matrix.unpack(data, stored).reshape(-1, *shape)
+        values = matrix.unpack(data, stored)
+        return (packed(values, groups) if groups else values).reshape(-1, *shape)
 
     return host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack)
 

@@ -134,6 +134,8 @@ class MatrixSum:
         First row, and number of rows, of a part of the sums. None: all rows.
     early : int
         Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
+    is_image : bool
+        True: the sum makes weights that other sums read. False: sums without samples update a parameter.
     """
 
     name: str
@@ -142,6 +144,7 @@ class MatrixSum:
     shape: Matrix
     span: tuple | None = None
     early: int = 0
+    is_image: bool = False
 
     @property
     def rows(self):

@@ -28,7 +28,7 @@ class JobWriter:
     def __init__(self, emitter, sums):
         self.emitter, self.divides = emitter, not weaves(sums)
         self.numbers = {id(one): number for number, one in enumerate(sums)}
-        updates = [one for one in sums if isinstance(one, MatrixSum) and one.shape.form != "samples"]
+        updates = [one for one in sums if isinstance(one, MatrixSum) and is_update([one])]
         tiles = max((product.inputs for one in updates for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False

@@ -10,10 +10,11 @@ from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training import folding
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.network import patches
+from amaranth_tpu.sim.golden.network import add_term, patches
 from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepTerm
@@ -220,8 +221,35 @@ def test_a_ring(rng):
     run_on_model(compile_graph(step, Config(n=4, training=True, ring=True), 2, 2), optimizer, rng, 1)
 
 
+@pytest.mark.parametrize(
+    "channels, layers, optimizer",
+    [
+        (4, [(6, dict(kernel=3, padding=1, groups=2))], Sgd(0.75, 0.01)),
+        (6, [(6, dict(kernel=3, groups=6, stride=2)), (9, dict(groups=3)), (9, dict(kernel=2, groups=9))], Sgd()),
+        *slow((6, [(12, dict(kernel=3, padding=1, groups=6))], Adam())),
+    ],
+)
+def test_trained_groups(rng, channels, layers, optimizer):
+    """Depthwise and grouped convolutions, whose weights of all channels keep other numbers outside of the groups."""
+    _check(_network(rng, (5, 6), channels, layers), rng, 2, optimizer)
+
+
+def test_weights_of_groups_on_the_host(rng):
+    values = rng.normal(size=(9, 2, 6)).astype(np.float32)
+    full = unpacked(values, 3)
+    assert full.shape == (9, 6, 6) and np.array_equal(packed(full, 3), values)
+    x = bfloat16(rng.normal(size=(1, 4, 5, 6)))
+    one = Term("", values.reshape(3, 3, 2, 6).astype(bfloat16), groups=3)
+    other = Term("", full.reshape(3, 3, 6, 6).astype(bfloat16))
+    assert np.array_equal(
+        add_term(np.zeros((1, 2, 3, 6), np.float32), x, one), add_term(np.zeros((1, 2, 3, 6), np.float32), x, other)
+    )
+
+
 def test_refusals(rng):
     network = Builder(rng)
-    x = network.conv("conv", network.add_input("x", (4, 4, 4)), 4, kernel=3, padding=1, groups=2)
-    with pytest.raises(CompileError, match="^conv: a convolution with 2 groups can't be compiled as matrix products$"):
-        _check(_flattened(network, x), rng, 2)
+    x = network.conv("conv", network.add_input("x", (4, 4, 4)), 4, kernel=3, padding=1)
+    y = network.conv("other", x, 4, kernel=2, stride=2)
+    share = network.stage("share", 4, StepTerm(x, y, swapped=True), size=(4, 4), softmax=True)
+    with pytest.raises(CompileError, match="^share: a product of tensors of 2 sizes can't be compiled$"):
+        _check(_flattened(network, share), rng, 2)

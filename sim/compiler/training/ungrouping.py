@@ -1,0 +1,95 @@
+"""Trained weights of groups as weights of all channels. Numbers outside of the groups are computed with the others. A stage of
+the step replaces them by +0 before the weights are read."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...autodiff.stages import constant, identity
+from ...golden.arithmetic import bfloat16
+from ...ir.graph import Select
+from ...ir.step import StepGraph, StepStage
+from .folding import family_of
+
+__all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
+
+
+@dataclass(frozen=True)
+class Ungrouped:
+    """A step without groups of trained weights.
+
+    Parameters
+    ----------
+    step : StepGraph
+    groups : dict of str to int
+        Groups of the tensors that the host stores for all channels.
+    images : frozenset of str
+        Weights with +0 outside of the groups.
+    """
+
+    step: StepGraph
+    groups: dict
+    images: frozenset
+
+
+def unpacked(values, groups):
+    """Returns weights (positions, inputs, outputs) for the channels of all groups, with zeros outside of the groups."""
+    positions, inputs, outputs = values.shape
+    parts = values.reshape(positions, inputs, groups, outputs // groups)
+    full = np.zeros((positions, groups, inputs, groups, outputs // groups), values.dtype)
+    for number in range(groups):
+        full[:, number, :, number] = parts[:, :, number]
+    return full.reshape(positions, groups * inputs, outputs)
+
+
+def packed(values, groups):
+    """Inverts :func:`unpacked`."""
+    positions, inputs, outputs = values.shape
+    parts = values.reshape(positions, groups, inputs // groups, groups, outputs // groups)
+    return np.stack([parts[:, one, :, one] for one in range(groups)], axis=2).reshape(positions, inputs // groups, outputs)
+
+
+def ungrouped(step):
+    """Returns the :class:`Ungrouped` step."""
+    groups = _grouped(step)
+    if not groups:
+        return Ungrouped(step, {}, frozenset())
+    made, of_all = step.copied(), {}
+    for name, count in groups.items():
+        of_all |= dict.fromkeys(family_of(step, {name}), count)
+    for name, count in of_all.items():
+        tensor = step.tensors[name]
+        made.tensors[name] = replace(tensor, width=count * tensor.width)
+    parameters = {
+        name: replace(one, initial=unpacked(one.initial, groups[name])) for name, one in step.parameters.items() if name in groups
+    }
+    made.parameters, made.stages, images = step.parameters | parameters, [], {}
+    for name, count in groups.items():
+        mask = unpacked(np.ones(step.tensors[name].shape, np.float32), count).astype(bfloat16)
+        mask, tensor = constant(made, f"groups of {name}", mask), made.tensors[name]
+        images[name] = image = made.free_name(f"{name}, in groups")
+        made.tensors[image] = replace(tensor, name=image, wide=False)
+        made.stages.append(StepStage(image, (identity(made, name),), tensor.shape[:2], select=Select(mask)))
+    for stage in step.stages:
+        own = stage.output in of_all
+        terms = tuple(_term(term, images, own) for term in stage.terms)
+        made.stages.append(replace(stage, terms=terms, size=made.tensors[stage.output].shape[:2] if own else stage.size))
+    return Ungrouped(made, of_all, frozenset(images.values()))
+
+
+def _grouped(step):
+    """Returns {parameter: groups} of the trained weights that have groups, but are no diagonals."""
+    found = {}
+    for stage in step.stages:
+        channels = step.tensors[stage.output].channels
+        for term in stage.terms:
+            if term.groups > 1 and term.weights in step.parameters and not step.is_diagonal(term, (*stage.size, channels)):
+                found[term.weights] = term.groups
+    return found
+
+
+def _term(term, images, is_own):
+    """Returns a term that reads the weights of all channels, or computes their gradient."""
+    if term.weights in images:
+        return replace(term, weights=images[term.weights], groups=1)
+    return replace(term, groups=1) if is_own and term.transposed else term
