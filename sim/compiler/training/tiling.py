@@ -1,11 +1,11 @@
 """Tiling of sums of matrix products: rows and column tiles of a job, so that its data fits the memories of the core."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 
 from ..program import CompileError
 
-__all__ = ["LEAST_ROWS", "SumPlan", "plan_sum"]
+__all__ = ["LEAST_ROWS", "SumPlan", "plan_run", "plan_sum"]
 
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
@@ -59,8 +59,28 @@ def _image_rows(sums, rows):
     return max(sizes, default=0)
 
 
-def plan_sum(sums, emitter):
-    """Returns the :class:`SumPlan` of a sum. Raises CompileError if not even the smallest job fits."""
+def _resident(emitter):
+    """Returns the most rows of transposed operands that stay on the chip for several jobs, beside other operands."""
+    return emitter.operands.size * 3 // 4
+
+
+def _resident_rows(inputs, rows, emitter):
+    """Returns the rows of a job, at most `rows`, with which transposed operands of `inputs` tiles stay on the chip for all column
+    tiles. Returns `rows` if this needs very short jobs."""
+    most = _resident(emitter) // inputs // emitter.n * emitter.n
+    return min(rows, most) if most >= (LEAST_ROWS if emitter.config.transpose else 2 * emitter.n) else rows
+
+
+def plan_run(run, emitter):
+    """Returns the :class:`SumPlan` of sums that have the same jobs."""
+    rows = min(plan_sum(one, emitter).rows for one in run)
+    made = [plan_sum(one, emitter, rows) for one in run]
+    return replace(made[0], columns=min(one.columns for one in made))
+
+
+def plan_sum(sums, emitter, most_rows=None):
+    """Returns the :class:`SumPlan` of a sum, with jobs of at most `most_rows` rows. Raises CompileError if not even the smallest
+    job fits."""
     shape, unit, config = sums.shape, _unit(sums), emitter.config
     whole = any(one.softmax for one in sums.results)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
@@ -84,20 +104,25 @@ def plan_sum(sums, emitter):
     if shares is None:
         name = next(name for name, count, size in needs(unit, 1, 1) if count > size)
         raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
-    most_rows = len(sums.rows)
-    counts = range(-(-most_rows // unit), 0, -1)
+    whole_rows = len(sums.rows)
+    counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
+    turned = max((one.inputs for one in sums.products if one.turned and not one.own), default=0)
+    if turned and shape.tiles > 1:
+        rows = _resident_rows(turned, rows, emitter)
     while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period = shape.geometry.period
     own_sizes = any(one.has_own_size for one in sums.results)
     if (own_sizes or any(one.window for one in sums.products)) and rows >= period:
         unit, rows = period, rows // period * period
-    parts = -(-most_rows // rows)
-    rows = -(-most_rows // (parts * unit)) * unit
+    parts = -(-whole_rows // rows)
+    rows = -(-whole_rows // (parts * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
     if sums.span and not whole and shape.tiles >= _DIVIDED:
         columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
+    if turned and turned * rows <= _resident(emitter):  # jobs of all column tiles share the operands
+        columns = min(columns, -(-LEAST_ROWS // rows))
     columns = -(-shape.tiles // -(-shape.tiles // columns))
     return SumPlan(rows, columns, emitter.operands.size // 3)

@@ -1,12 +1,10 @@
 """Writing of jobs: the plans of sums, and jobs whose instructions are emitted in several steps."""
 
-from dataclasses import replace
-
 from .jobs import SumCode, expand
 from .ordering import is_update, weaves
 from .ring import AllReduce, reduce_all
 from .sums import Expansion, MatrixSum
-from .tiling import LEAST_ROWS, plan_sum
+from .tiling import LEAST_ROWS, plan_run
 
 __all__ = ["JobWriter"]
 
@@ -41,8 +39,7 @@ class JobWriter:
         if not isinstance(run[0], MatrixSum):
             return [None]
         if id(run[0]) not in self.plans:
-            made = [plan_sum(one, self.emitter) for one in run]
-            plan = replace(made[0], rows=min(one.rows for one in made), columns=min(one.columns for one in made))
+            plan = plan_run(run, self.emitter)
             self.plans.update({id(one): plan for one in run})
         return [*self.plans[id(run[0])].jobs(run[0])]
 
