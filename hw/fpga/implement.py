@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 from ..spec.cell_stages import STAGES
-from ..tools.process import lock
+from ..tools.process import lock, write_whole
 from ..verilog.export import pod_to_verilog, to_verilog
 from .area_picture import area_picture
 from .netlist import AROUND
@@ -275,7 +275,7 @@ def _placed(report, target, folder, layout, seed, progress):
 def _judged(report, config, target, folder):
     """Adds errors, advice, the picture and the logs to a report, writes it to the folder, and returns it."""
     report |= {"errors": shortcomings(report, config, target), "advice": advice(report, config, target)}
-    (folder / "area.svg").write_text(area_picture(report))
+    write_whole(folder / "area.svg", area_picture(report))
     report |= {"picture": str(folder / "area.svg"), "logs": sorted(str(path) for path in folder.glob("*.log"))}
-    (folder / "report.json").write_text(json.dumps(report, indent=1))
+    write_whole(folder / "report.json", json.dumps(report, indent=1))
     return report

@@ -2,6 +2,7 @@
 
 import json
 
+from ..tools.process import write_whole
 from ..tools.run_tool import run_tool
 from .multiplier_registers import move_registers
 from .netlist import BlockHierarchy, registers_for_memories
@@ -43,7 +44,7 @@ setattr -mod -unset keep_hierarchy A:keep_hierarchy
 flatten
 opt_clean
 {pads}
-{synthesis} {flat} -top {top} -json netlist.json -run check:
+{synthesis} {flat} -top {top} -json mapped.json -run check:
 """
 )
 
@@ -100,7 +101,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         "yosys",
         ["-q", "-l", "yosys.log", "-s", "synth.ys"],
         folder=folder,
-        makes="netlist.json" if flat else "stat.json",
+        makes="mapped.json" if flat else "stat.json",
         log="yosys.log",
         timeout=_TIMEOUT,
         progress=progress,
@@ -109,10 +110,11 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     if latches:
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register must have a clock")
     if flat:
-        netlist = json.loads((folder / "netlist.json").read_text())
+        netlist = json.loads((folder / "mapped.json").read_text())
         flattened = netlist["modules"][top]
         if take_in_output_registers(flattened) + move_registers(netlist) + copy_registers(flattened, layout):
-            (folder / "netlist.json").write_text(json.dumps(netlist))
+            write_whole(folder / "mapped.json", json.dumps(netlist))
+        (folder / "mapped.json").replace(folder / "netlist.json")  # so `netlist.json` is whole, whenever a process ends
         blocks = layout.count_flat(flattened["cells"], family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from ..array.systolic_array import SystolicArray
 from ..fpga.netlist import CORE, BlockHierarchy
-from ..tools.process import lock
+from ..tools.process import lock, write_whole
 from ..verilog.export import component_to_verilog, to_verilog
 from .energy import energy_per_cycle, run_cell
 from .mapping import map_design
@@ -127,5 +127,5 @@ def core_report(config, text, library, folder, *, target, progress=None):
             "slowest_delay_ns": mapped.delays[slowest] * 1e9,
             "left_out": LEFT_OUT,
         }
-        (folder / "report.json").write_text(json.dumps(report, indent=1))
+        write_whole(folder / "report.json", json.dumps(report, indent=1))
     return report

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["ToolError", "build_directory", "lock", "made_once", "full_disk_named", "execute", "tail"]
+__all__ = ["ToolError", "build_directory", "lock", "made_once", "write_whole", "full_disk_named", "execute", "tail"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,6 +103,14 @@ def made_once(path, make, timeout):
                     make(partial)
                 partial.rename(path)
     return path
+
+
+def write_whole(path, text):
+    """Writes a text to a file beside `path`, which is then renamed to `path`, so that a process that is killed leaves no part of
+    it there."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def tail(path, lines=25):

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In
 
 from ..lib.hierarchy import Hierarchy
 from ..pod import Pod
+from ..tools.process import ToolError
 from ..tools.yosys import run_yosys
 from ..tpu import Tpu
 from .header import with_header
@@ -85,8 +86,20 @@ def _rtlil_to_verilog(text, top):
 
 def component_to_verilog(component, *, name, clocked=True):
     """Converts a component to Verilog. Returns the text: the module `name` and its submodules. `clocked` : see
-    :func:`component_to_rtlil`."""
-    return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
+    :func:`component_to_rtlil`.
+
+    Raises
+    ------
+    ToolError
+        If Yosys fails, or an operand is always 0.
+    """
+    text = component_to_rtlil(component, name=name, clocked=clocked)
+    try:
+        return _rtlil_to_verilog(text, name)
+    except ToolError as error:
+        if "port to have width 0" not in str(error):  # Yosys removes the bits of such an operand before `widths.v`
+            raise
+        raise ToolError(f"{name}: an operand is always 0, such as a signal without a driver; leave its operator out") from None
 
 
 def _core_to_rtlil(component, name):

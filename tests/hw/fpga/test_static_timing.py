@@ -140,6 +140,7 @@ endmodule
     target = find_target("ecp5-25")
     _, _, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
     module = json.loads((tmp_path / "netlist.json").read_text())["modules"]["top"]
+    assert not {path.name for path in tmp_path.iterdir()} & {"mapped.json", "mapped.json.partial"}
     paths = worst_paths(module, layout)
     by_ends = {(path["from_block"], path["to_block"]): path for path in paths}
     assert by_ends["source", "sum"]["carries"] == 1 and by_ends["source", "sum"]["to"] == "sum.y"

@@ -6,6 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.fpga import synthesis
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.netlist import BlockHierarchy, registers_for_memories
@@ -241,3 +242,18 @@ def test_latch(tmp_path, flat):
     verilog = "module tpu (\n  input  wire e,\n  input  wire d,\n  output reg  q\n);\n  always_latch if (e) q = d;\nendmodule\n"
     with pytest.raises(SynthesisError, match="latches: tpu/"):
         synthesize(verilog, find_target("ecp5-25"), tmp_path, top="tpu", flat=flat)
+
+
+def test_netlist_is_whole_or_missing(tmp_path, monkeypatch):
+    """If Yosys is ended while it writes, the folder has no `netlist.json`."""
+
+    def ended(name, arguments, *, folder, makes, **others):
+        assert f"-json {makes} " in (folder / "synth.ys").read_text()
+        (folder / makes).write_text('{"modules": {')
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(synthesis, "run_tool", ended)
+    core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
+    with pytest.raises(KeyboardInterrupt):
+        synthesize(core, find_target("ecp5-25"), tmp_path, top="tpu", flat=True)
+    assert not (tmp_path / "netlist.json").exists()

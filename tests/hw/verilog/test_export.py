@@ -11,12 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Signal
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from amaranth_tpu.hw.config import PLAIN, Config, ConfigError
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
-from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
+from amaranth_tpu.hw.verilog.export import component_to_verilog, pod_to_verilog, to_verilog
 from amaranth_tpu.hw.verilog.header import with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
@@ -318,6 +320,24 @@ def test_hardware_needs_neither_numpy_nor_cocotb():
         "import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[3])
+
+
+class _SumWithNothing(wiring.Component):
+    """A sum with a signal that has no driver."""
+
+    a: In(8)
+    o: Out(9)
+
+    def elaborate(self, platform):
+        m = Module()
+        undriven = Signal(8)
+        m.d.comb += self.o.eq(self.a + undriven)
+        return m
+
+
+def test_operand_without_driver_is_refused_by_name():
+    with pytest.raises(ToolError, match="^adds: an operand is always 0, .*; leave its operator out$"):
+        component_to_verilog(_SumWithNothing(), name="adds")
 
 
 def test_yosys_that_fails():
