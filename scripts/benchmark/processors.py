@@ -24,6 +24,8 @@ __all__ = ["processors"]
 
 #: Presets of cores; the clock of a board's preset is from the table `boards`.
 _CORES = "ulx3s-45f,ulx3s-85f,default"
+#: Kinds of rows, in their order in the table.
+_KINDS = ("riscv", "server", "core")
 _SECONDS = 2.0  # measurement time of onnxruntime per batch
 
 
@@ -41,7 +43,7 @@ def this_processor():
 
 
 def onnxruntime_seconds(batch):
-    """Returns the shortest time, in seconds, in which onnxruntime computes a batch of digits with one thread. It repeats the
+    """Returns the shortest CPU time, in seconds, in which onnxruntime computes a batch of digits with one thread. It repeats the
     batch for about 2 s."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -51,15 +53,20 @@ def onnxruntime_seconds(batch):
     samples = samples_of(batch).astype(np.float32).reshape(batch, *inputs.shape[1:])
     times, end = [], time.perf_counter() + _SECONDS
     while time.perf_counter() < end:
-        started = time.perf_counter()
+        started = time.process_time()
         session.run(None, {inputs.name: samples})
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     return min(times)
 
 
 def _figure(what, batch, macs, cycles, moved, clock):
     rate = macs * batch / cycles
     return {"what": what, "batch": batch, "macs_per_cycle": rate, "bytes_per_mac": moved / (macs * batch), "mhz": clock}
+
+
+def _kind(what):
+    """Returns the kind of a row, one of `_KINDS`, from its first cell."""
+    return "riscv" if what.startswith("VexRiscv") else "core" if what.startswith("the core") else "server"
 
 
 def _row(figure):
@@ -114,20 +121,36 @@ def processors(
     batches: Annotated[str, typer.Option(help="Batch sizes; the RISC-V takes one digit.")] = "1,64,1024",
     presets: Annotated[str, typer.Option(help="Presets of cores.")] = _CORES,
     torch: Annotated[str, typer.Option(help="Python interpreter that has PyTorch, for the rows in bfloat16.")] = sys.executable,
+    only: Annotated[str, typer.Option(help="Kinds of rows to measure. The page keeps the others, and other CPUs.")] = ",".join(
+        _KINDS
+    ),
     as_json: Json = False,
     write: Write = False,
 ):
     """Measure 784-128-10 on a RISC-V, on this machine's CPU and on the core: work per cycle and bytes moved."""
     network, counts, clocks = load_network(MODEL), [int(batch) for batch in batches.split(",")], routed_clocks()
     macs = compile_network(network, PRESETS["default"], 1).useful_macs
+    kinds, figures = only.split(","), []
+    if unknown := {*kinds} - {*_KINDS}:
+        raise typer.BadParameter(f"must be some of {', '.join(_KINDS)}, not {min(unknown)}", param_hint="--only")
     with spinner(Console(stderr=True), "measuring") as show:
-        show("RISC-V, some minutes")
-        figures = [*_on_riscv(macs)]
-        show("onnxruntime and PyTorch")
-        figures += _on_this_machine(network, macs, counts, torch)
-        for preset in presets.split(","):
+        if "riscv" in kinds:
+            show("RISC-V, some minutes")
+            figures += _on_riscv(macs)
+        if "server" in kinds:
+            show("onnxruntime and PyTorch")
+            figures += _on_this_machine(network, macs, counts, torch)
+        for preset in presets.split(",") if "core" in kinds else ():
             for batch in counts:
                 show(f"{preset}, batch of {batch}")
                 figures.append(_on_core(preset, macs, batch, clocks))
+    made = [(figure["what"], figure["batch"]) for figure in figures]
+    name, _ = this_processor()
+    kept = [
+        (row["what"], row["batch"])
+        for row in table_rows("processors")
+        if _kind(row["what"]) not in kinds or _kind(row["what"]) == "server" and not row["what"].startswith(f"{name},")
+    ]
+    keys = sorted([*made, *kept], key=lambda key: _KINDS.index(_kind(key[0])))
     head = ["what", "batch", "MACs a cycle", "bytes moved a MAC", "MHz", "million MACs a second"]
-    publish("processors", head, [_row(figure) for figure in figures], figures, as_json, write)
+    publish("processors", head, [_row(figure) for figure in figures], figures, as_json, write, keys)
