@@ -16,9 +16,12 @@ from amaranth_tpu.hw.tools.process import build_directory
 from ..show.terminal import spinner
 from .common import Json, Write, app, publish
 
-__all__ = ["boards", "devices"]
+__all__ = ["blocks", "boards", "devices"]
 
 _ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f")  # the rows of the table `boards`
+_BLOCKS = "ulx3s-85f"  # the board of the table `blocks`
+_AROUND_CORE = ("bridge", "memory", "top")  # blocks of the board outside its core
+_LARGE = 200  # LUTs of a block with a row of its own
 
 
 def _shares(used, available):
@@ -93,3 +96,30 @@ def boards(
             )
     head, keys = ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], [(name,) for name in _ROUTED]
     publish("boards", head, rows, figures, as_json, write, keys)
+
+
+@app.command()
+def blocks(as_json: Json = False, write: Write = False):
+    """Show the last report of `tpu synth --target ulx3s-85f` by block, as counted by Yosys."""
+    path = build_directory() / "synth" / f"{_BLOCKS}-n{PRESETS[_BLOCKS].n}" / "report.json"
+    report = json.loads(path.read_text()) if path.exists() else {}
+    if report.get("config") != asdict(PRESETS[_BLOCKS]) or report["across_blocks"]:
+        raise SystemExit(f"no report of {_BLOCKS} by block; run `tpu synth --target {_BLOCKS}` first")
+    found = {name: counts for name, counts in report["blocks"].items() if name != "placement"}
+    core = {name: counts for name, counts in found.items() if name not in _AROUND_CORE}
+
+    def row(title, names):
+        return [title, *(f"{sum(found[name][resource] for name in names):,}" for resource in RESOURCES)]
+
+    rest = sorted(core.keys() - {"array"}, key=lambda name: -core[name]["lut"])
+    large = [name for name in rest if core[name]["lut"] >= _LARGE]
+    rows = [
+        row("array", ["array"]),
+        row("core without the array", rest),
+        *(row(f"- {name}", [name]) for name in large),
+        row("- others", rest[len(large) :]),
+        row("bridge and memory of the board", [name for name in _AROUND_CORE if name in found]),
+    ]
+    publish(
+        "blocks", ["block", *(name.upper() if name != "bram" else "block RAM" for name in RESOURCES)], rows, found, as_json, write
+    )

@@ -45,6 +45,7 @@ DOCUMENTS = {
     "gpt-training": RESULTS,
     "cores": RESULTS,
     "boards": RESULTS,
+    "blocks": RESULTS,
     "devices": RESULTS,
     "ring": DATASHEET,
     "ring-words": DATASHEET,
