@@ -95,7 +95,8 @@ def plan_sum(sums, emitter, most_rows=None):
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows), emitter.operands.size
         if sums.start_rows in ("samples", "rows"):
-            yield "bias_depth", rows * columns, biases
+            loaded = shape.geometry.period if sums.start_rows == "samples" else rows
+            yield "bias_depth", max(rows * columns, loaded * shape.tiles if whole else 0), biases
 
     def fits(rows, columns, shares):
         return all(count <= size // shares for _, count, size in needs(rows, columns, shares))

@@ -167,6 +167,8 @@ def test_refusals(rng):
         _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
     with pytest.raises(CompileError, match="^unified_buffer_depth = 32: the constants of this step take [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, n=8, unified_buffer_depth=32)
+    with pytest.raises(CompileError, match="^0.0.share: bias_depth = 32: [^\n]*$"):
+        _compiled(transformer(rng, 8, 8, 1, 3), Sgd(), 1, bias_depth=32, counted=True)
 
 
 def test_results_that_stay_on_the_chip_are_not_stored(rng, monkeypatch):
