@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
@@ -48,17 +49,11 @@ def _check(network, rng, batch, optimizer=None, steps=2, **config):
 
 #: Height and width, channels, layers (channels, fields of the convolution), batch, n.
 NETWORKS = [
-    ((4, 6), 3, [(6, dict(kernel=2, stride=2))], 3, 4),
-    ((6, 5), 5, [(6, dict(kernel=3, padding=1)), (5, dict(kernel=3, stride=2))], 5, 4),
     ((5, 6), 2, [(5, dict(kernel=2, stride=2)), (5, dict(kernel=2, stride=2, padding=1))], 2, 4),
-    (
-        (7, 9),
-        2,
-        [(9, dict(kernel=3, padding=1)), (5, dict(kernel=3, dilation=2, padding=1)), (4, dict(kernel=3, stride=2))],
-        3,
-        8,
-    ),
+    ((7, 8), 2, [(9, dict(kernel=3)), (5, dict(kernel=3, dilation=2, padding=1)), (4, dict(kernel=2, stride=2))], 3, 8),
     *slow(
+        ((4, 6), 3, [(6, dict(kernel=2, stride=2))], 3, 4),
+        ((6, 5), 5, [(6, dict(kernel=3, padding=1)), (5, dict(kernel=3, stride=2))], 5, 4),
         ((12, 12), 2, [(5, dict(kernel=5, padding=2)), (5, dict(kernel=2, stride=2))], 2, 4),
         ((7, 9), 9, [(9, dict(kernel=3, padding=1)), (17, dict(kernel=1, stride=2)), (6, dict(kernel=3, padding=2))], 3, 8),
     ),
@@ -78,26 +73,26 @@ def test_random_convolutions(rng):
     for _ in range(2):
         fields = dict(kernel=int(rng.integers(1, 4)), stride=int(rng.integers(1, 4)), dilation=int(rng.integers(1, 3)))
         fields["padding"] = int(rng.integers(0, fields["kernel"] + 1))
-        layers.append((int(rng.integers(1, 10)), fields))
-    size = tuple(int(one) for one in rng.integers(7, 10, 2))
+        layers.append((int(rng.integers(1, 7)), fields))
+    size = tuple(int(one) for one in rng.integers(7, 9, 2))
     if (size[0] + 2 * layers[0][1]["padding"] - 5) // layers[0][1]["stride"] < 5:
         layers[0][1]["stride"] = 1
-    _check(_network(rng, size, int(rng.integers(1, 6)), layers), rng, int(rng.integers(1, 6)))
+    _check(_network(rng, size, int(rng.integers(1, 6)), layers), rng, int(rng.integers(1, 4)), steps=1)
 
 
 def test_lines_of_images_in_small_memories(rng):
     """A job computes some lines of an image if the sums of a whole image do not fit."""
-    network = _network(rng, (11, 9), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
+    network = _network(rng, (11, 7), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
     program = _check(network, rng, 2, steps=1, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
     sums = {one.name: one for one in program.memory.sums if hasattr(one, "shape")}
     assert sums["conv0"].shape.geometry.positions > program.config.accumulator_depth
 
 
 def test_adam(rng):
-    _check(_network(rng, (4, 4), 2, [(5, dict(kernel=3, padding=1))]), rng, 2, Adam())
+    _check(_network(rng, (4, 4), 2, [(5, dict(kernel=3, padding=1))]), rng, 2, Adam(), steps=1)
 
 
-@pytest.mark.parametrize("function", ["sigmoid", "gelu"])
+@pytest.mark.parametrize("function", ["sigmoid", *slow("gelu")])
 def test_functions_by_table(rng, function):
     network = Builder(rng)
     x = network.conv("conv", network.add_input("x", (4, 5, 3)), 5, kernel=3, padding=1, function=Function(function))
@@ -137,7 +132,7 @@ def _pooled(network, name, x, channels, window, **fields):
     return network.conv(name, x, channels, kernel=3, padding=1, pool=pool, **fields)
 
 
-@pytest.mark.parametrize("size, window", [((6, 4), (2, 2)), ((5, 7), (2, 3)), *slow(((7, 7), (3, 2)), ((4, 6), (1, 3)))])
+@pytest.mark.parametrize("size, window", [((5, 7), (2, 3)), *slow(((6, 4), (2, 2)), ((7, 7), (3, 2)), ((4, 6), (1, 3)))])
 def test_max_pooling(rng, size, window):
     """Windows with ties, sizes that are no multiples of the window, and a function after pooling."""
     network = Builder(rng)
@@ -145,13 +140,14 @@ def test_max_pooling(rng, size, window):
     _check(_flattened(network, _pooled(network, "second", x, 5, (1, 2), function=Function("sigmoid"))), rng, 3)
 
 
-@pytest.mark.parametrize("window", [(5, 7), (2, 6)])
+@pytest.mark.parametrize("window", [(2, 6), *slow(((5, 7),))])
 def test_max_pooling_with_one_window(rng, window):
     """Strides do not count if there is one window. Positions outside of the window have no gradient."""
     network = Builder(rng)
     x = network.add_input("x", (5, 7, 3))
     x = network.conv("conv", x, 5, kernel=3, padding=1, pool=Pool(window, (1, 1)), function=RELU)
-    _check(_flattened(network, x), rng, 3, steps=1)
+    program = _check(_flattened(network, x), rng, 3, steps=1)
+    assert all(op.fields["rows1"] == 1 for op in program.ops if op.opcode is Opcode.POOL)
 
 
 def test_max_pooling_of_parts_of_an_image(rng):
