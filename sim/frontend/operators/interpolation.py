@@ -36,6 +36,12 @@ def interpolated(step, tensor, factors, mode):
     stretched = [axis for axis, have in enumerate(tensor.dims) if have > 1 and factors[axis] != (1, have)]
     if not stretched:
         return tensor.permuted(sample)
+    lengths = [factors[axis][0] * tensor.dims[axis] for axis in stretched]
+    if mode == "align_corners" and any(abs(length - round(length)) > 1e-3 for length in lengths):
+        raise ModelError(
+            f"{step.title}: align_corners with scales that give no whole number of rows, which interpreters read differently; "
+            f"give its sizes"
+        )
     limited(step, *(size for _, size in factors))
     tensor, dims = tensor.permuted(sample), sample.shape
     fixed = [axis for axis in range(1, len(dims)) if axis not in stretched and axis != tensor.batch]
