@@ -4,9 +4,10 @@ The indices of all values in the initializers are written as numbers of several 
 each weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's
 source index. This method needs no rules about operators, layouts or orders. Scales and shifts of normalizations become 1 and 0,
 because they are folded into the weights after them. A constant factor of a parameter, such as the factor of attention, is found
-by a file of numbers near 1. If it is no power of two, and the file has it as a number, a power of two takes its place. If a
-weight combines several values in another way, as in a folded
-BatchNormalization, the result is not a valid digit, and the search fails.
+by a file of numbers near 1. If it is no power of two, and the file has it as a number, a power of two takes its place. If a bias
+is added to another constant, the bias becomes zeros, and the other constant has the sum (:mod:`sim.export.added_biases`). If a
+weight combines several values in another way, as in a folded BatchNormalization, the result is not a valid digit, and the search
+fails.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from onnx import numpy_helper
 from ..autodiff.embeddings import with_embeddings
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
+from .added_biases import added_biases
 from .scales import FLOATS, with_powers
 
 __all__ = ["FileWeights", "find_weights"]
@@ -103,13 +105,22 @@ def find_weights(path, parameters, shapes=None):
         Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
     """
     model = _without_scales(onnx.load(path))
+    found = _find(model, (), path, parameters, shapes)
+    for bias in added_biases(model) if found is None else ():
+        array = _arrays(model, (bias,))
+        found = found or _find(_with(model, array, np.zeros(array[bias].size)), (bias,), path, parameters, shapes)
+    return found
+
+
+def _find(model, zeros, path, parameters, shapes):
+    """Returns the :class:`FileWeights` of a model, or None. Initializers `zeros` contain no parameter."""
     counts = Counter(one.initial.size for one in parameters)
     sizes = {size * share for size, count in counts.items() for share in range(1, count + 1)}  # heads share one initializer
     names = tuple(
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type in FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
-        if tensor.name not in _scales(model)
+        if tensor.name not in _scales(model) and tensor.name not in zeros
     )
     arrays = _arrays(model, names)
     total = sum(array.size for array in arrays.values())

@@ -21,6 +21,7 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from language_models import language_model
+from mixed_models import vision_transformer
 from onnx_models import Builder, reference, weights
 from trainable_graphs import random_trainable_graph
 from training_steps import with_function
@@ -227,3 +228,16 @@ def test_heads_of_other_widths(rng, tmp_path, width, same):
     assert run_network(load_network(new), ids).tobytes() == bits.tobytes()
     there = reference(new, ids).reshape(bits.shape)
     assert np.abs(there - bits).max() < 0.05 * np.abs(there).max()
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_bias_before_a_table_of_positions(rng, tmp_path, heads):
+    """The bias of a convolution and a table of positions are one parameter. The file holds it in the table, and zeros in the
+    bias."""
+    path = vision_transformer(rng, size=8, patch=4, width=16 * heads, heads=heads).save(tmp_path)
+    own, place, graph = rewritten(path, rng, tmp_path)
+    assert own
+    check(place, graph, rng)
+    changed = {one.name: numpy_helper.to_array(one) for one in onnx.load(place).graph.initializer}
+    (conv,) = (node for node in onnx.load(place).graph.node if node.op_type == "Conv")
+    assert not changed[conv.input[2]].any() and changed["places"].any()
