@@ -6,8 +6,12 @@ the forward pass of the next chunk.
 2. Gradients of parameters are computed block by block (:mod:`sim.backward.gradients`), and applied (:mod:`sim.backward.updates`).
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 The fastest of several divisions of the batch is kept.
+
+Steps of large batches of dense networks, and steps that do not fit, are also compiled as products of matrices
+(:mod:`sim.compiler.training`).
 """
 
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -37,6 +41,7 @@ from .updates import IN_FLIGHT
 
 __all__ = ["compile_step"]
 
+_LARGE = 16  # samples per row of the array from which steps of dense networks are also compiled as products of matrices
 _SIMULATED = 30_000  # limit on the number of timed instructions, summed over all candidates
 
 
@@ -73,6 +78,26 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
     if needs_matrices(training):
         return compile_step_graph(training, optimizer, config, batch, dropout, cores)
+    by_matrices = partial(compile_step_graph, training, optimizer, config, batch, dropout, cores)
+    try:
+        program = _compile(training, optimizer, config, batch, dropout, cores, sharded)
+    except CompileError as refusal:
+        with suppress(CompileError):
+            return by_matrices()
+        raise refusal from None
+    if cores == 1 and batch >= _LARGE * config.n and _is_dense(training.graph):
+        with suppress(CompileError):
+            return min(program, by_matrices(), key=lambda one: one.predicted_cycles)
+    return program
+
+
+def _is_dense(graph):
+    """Returns True if all sums of a graph have one position."""
+    return all(stage.size == (1, 1) for stage in graph.stages)
+
+
+def _compile(training, optimizer, config, batch, dropout, cores, sharded):
+    """Returns the program of a step of a network that does not need steps of matrices; see :func:`compile_step`."""
     _check_functions(training.graph, config)
     check_ring(config, cores)
     made = lowered(cropped(reverse_graph(training)), config.n, cores)

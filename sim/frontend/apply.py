@@ -173,7 +173,8 @@ def _element(step, tensor, known):
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
     partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
     inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor
-    woven = partial or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
+    part = partial or known.group == PARTS
+    woven = part or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step)
         found = recognise(step, result) or recognise_normalisation(step, result)

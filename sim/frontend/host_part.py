@@ -10,8 +10,12 @@ from .registry import LINEAR, operators_of
 
 __all__ = ["ALWAYS", "MAY_BE_LEFT", "LeftToHost", "describe", "nodes_from"]
 
-#: Operators that the host always computes.
-ALWAYS = ("TopK", "NonMaxSuppression", "ArgMin")
+#: Operators that the host always computes, and their attributes.
+ALWAYS = {
+    "TopK": ("axis", "k", "largest", "sorted"),
+    "NonMaxSuppression": ("center_point_box",),
+    "ArgMin": ("axis", "keepdims", "select_last_index"),
+}
 
 #: Operators that may be left to the host, so that other operators are not needed after them.
 MAY_BE_LEFT = (*ALWAYS, "ArgMax", "LogSoftmax")

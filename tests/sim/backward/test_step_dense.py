@@ -6,6 +6,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward import compile as compile_module
 from amaranth_tpu.sim.backward.candidates import StepCandidate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.lowering import lowered
@@ -58,6 +59,33 @@ def test_loaded_table_is_used_first(rng):
     for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
         draft = StepCandidate(lowered(reverse_graph(training), 4), Sgd(), Config(n=4, training=True), 16, starts)
         assert len(selections(draft.emitter.ops)) == len(starts)
+
+
+@pytest.mark.parametrize("optimizer, share", [(Sgd(0.75), 0.0), *slow((Adam(), 0.5))])
+def test_large_batches_are_compiled_in_both_ways(rng, monkeypatch, optimizer, share):
+    """The step of a large batch is the faster of the one in chunks and the one of matrix products, and has golden bits."""
+    training, config, dropout = differentiate(chain(rng, (40, 24, 5))), Config(n=4, training=True, table_lanes=2), Dropout(share)
+    programs = [compile_step(training, optimizer, config, 70, dropout)]
+    for name, value in (("_LARGE", 100), ("_compile", refuse)):
+        monkeypatch.setattr(compile_module, name, value)
+        programs.append(compile_step(training, optimizer, config, 70, dropout))
+    best, chunks, matrices = (one.predicted_cycles for one in programs)
+    assert best == min(chunks, matrices) and chunks != matrices
+    run_steps(programs[0], training, optimizer, rng, dropout=dropout)
+
+
+def refuse(*_):
+    raise CompileError("the first reason")
+
+
+def test_a_refused_step_is_tried_as_matrix_products(rng, monkeypatch):
+    """A step that does not fit in chunks is compiled as matrix products. If both are refused, the message is that of the
+    first."""
+    training = differentiate(chain(rng, (9, 11, 5)))
+    monkeypatch.setattr(compile_module, "_compile", refuse)
+    run_steps(compile_step(training, Sgd(), Config(n=4, training=True), 6), training, Sgd(), rng)
+    with pytest.raises(CompileError, match="^the first reason$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=16, accumulator_depth=16), 6)
 
 
 @pytest.mark.slow
