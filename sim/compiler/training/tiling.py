@@ -102,8 +102,8 @@ def plan_sum(sums, emitter, most_rows=None):
         return all(count <= size // shares for _, count, size in needs(rows, columns, shares))
 
     shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
-    if shares is None:
-        name = next(name for name, count, size in needs(unit, 1, 1) if count > size)
+    if shares is None or not emitter.zero_rows:
+        name = next((name for name, count, size in needs(unit, 1, 1) if count > size), "bias_depth")
         raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
     whole_rows = len(sums.rows)
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
