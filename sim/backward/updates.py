@@ -17,7 +17,7 @@ from .step_emitter import FROM_ZERO, from_rows
 
 __all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
-IN_FLIGHT = (3, 2)  # largest numbers of blocks in flight that are tried; on one core, the first
+IN_FLIGHT = (3, 2)  # limits on blocks in flight: the first on one core, the faster of both on the cores of a ring
 BUCKET_PARTS = 2  # number of blocks that the ring reduces together
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer per row of a block
 
