@@ -6,10 +6,13 @@ from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.host_image import HostImage
+from amaranth_tpu.sim.ir.graph import Pool
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step import StepTerm
 from graph_steps import dense_network, differing, inputs_of, kept_of, wanted
-from step_networks import transformer
+from step_networks import Builder, transformer
 
 
 def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
@@ -46,5 +49,22 @@ def test_update_lanes(rng):
 def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch, optimizer):
     step = make_step(transformer(rng, tokens, width, heads, letters, blocks, centred), optimizer, counted=True)
     program = compile_graph(step, from_preset("training", n=4), batch)
+    cycles = run_on_rtl(program, optimizer, rng, quick=True)
+    assert abs(cycles - program.predicted_cycles) < 0.05 * cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [Sgd(0.75, 0.01), Adam()])
+def test_convolutions(rng, optimizer):
+    """Patches, max pooling, trained groups, a stride and a layer of all positions."""
+    network = Builder(rng)
+    pool = Pool((2, 2), (2, 3), (2, 2))
+    x = network.conv("conv", network.add_input("x", (5, 6, 3)), 6, kernel=3, padding=1, pool=pool, function=RELU)
+    x = network.conv("groups", x, 6, kernel=3, padding=1, groups=3, function=RELU)
+    x = network.conv("stride", x, 5, kernel=2, stride=2, padding=1)
+    height, width, channels = network.tensors[x].shape
+    term = StepTerm(x, network.weights("w", height * width, channels, 3), (height, width))
+    network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)
+    program = compile_graph(make_step(network, optimizer), from_preset("training", n=4), 3)
     cycles = run_on_rtl(program, optimizer, rng, quick=True)
     assert abs(cycles - program.predicted_cycles) < 0.05 * cycles
