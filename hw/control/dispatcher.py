@@ -180,14 +180,11 @@ class Dispatcher(wiring.Component):
         for index, (unit, kind) in enumerate(self.units.items()):
             queue = m.submodules[f"{unit}_queue"] = OperationQueue(slot=slot.shape(), depth=self.queue_depth)
             out = getattr(self, unit).op
-            # The transfers have registers for the whole operation: a splitter computes the length of its first burst.
-            at = queue.r_slot if unit in on_bus else out.p.tag.slot
-            held = self._hold(m, unit, accept, slot, self.i.p[kind], at)
+            held = self._hold(m, unit, accept, slot, self.i.p[kind], queue.r_slot)
             m.d.comb += [rooms[unit].eq(queue.w_rdy), queue.w_slot.eq(slot)]
-            if unit not in on_bus:
-                m.d.comb += [out.p[name].eq(value) for name, value in held.items()]
             if unit == "matmul":
                 m.d.comb += [
+                    *(out.p[name].eq(value) for name, value in held.items()),
                     queue.w_en.eq(accept & mine[index]),
                     out.p.tag.slot.eq(queue.r_slot),
                     out.valid.eq(queue.r_rdy),
@@ -195,8 +192,9 @@ class Dispatcher(wiring.Component):
                     self.stalls.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
-                # The slot in `out` is a register. An operation leaves the queue one cycle after `out` takes it. An operation
-                # bypasses the queue if the queue and `out` are empty and the operation waits for no slot.
+                # `out` is a register, as the unit computes with the operation in the cycle in which it arrives. An operation
+                # leaves the queue one cycle after `out` takes it. An operation bypasses the queue if the queue and `out` are
+                # empty and the operation waits for no slot.
                 at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
                 m.d.comb += [
                     at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),
@@ -209,12 +207,10 @@ class Dispatcher(wiring.Component):
                 with m.Elif(queue.r_rdy):
                     ready = ~board.blocked.bit_select(queue.r_slot, 1)
                     m.d.sync += [out.p.tag.slot.eq(queue.r_slot), out.valid.eq(ready), offered.eq(ready)]
-                    if unit in on_bus:
-                        m.d.sync += [out.p[name].eq(value) for name, value in held.items()]
+                    m.d.sync += [out.p[name].eq(value) for name, value in held.items()]
                 with m.Else():
                     m.d.sync += [out.p.tag.slot.eq(slot), out.valid.eq(at_once)]
-                    if unit in on_bus:
-                        m.d.sync += [out.p[name].eq(self.i.p[kind][name]) for name in held]
+                    m.d.sync += [out.p[name].eq(self.i.p[kind][name]) for name in held]
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 

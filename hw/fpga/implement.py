@@ -155,8 +155,9 @@ def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across
         nextpnr's (the block `placement` holds the additions of nextpnr), False if they are Yosys'; `fmax_mhz`, `clock_mhz`,
         `met` (`fmax_mhz` and `met` are None without place and route; `met` also without a board, as only boards have a fixed
         clock); `critical_path`, see :func:`critical_path`; `paths`, see :func:`hw.fpga.static_timing.worst_paths`;
-        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and
-        `advice`: texts of :func:`shortcomings` and :func:`advice`.
+        `registers_for_memories`; `with_output_registers`: number of block RAMs that use their output registers, or None;
+        `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and `advice`: texts of :func:`shortcomings`
+        and :func:`advice`.
 
     Raises
     ------
@@ -210,7 +211,7 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
     progress("generating Verilog")
     verilog, top = _design(config, target, pnr or paths, cores)
     stage("generate")
-    blocks, memories, layout = synthesize(
+    blocks, memories, registered, layout = synthesize(
         verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, progress=tool_progress
     )
     stage("yosys")
@@ -226,6 +227,7 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
         "placed": False,
         "blocks": blocks,
         "registers_for_memories": memories,
+        "with_output_registers": registered,
         "available": target.part.available,
         "total": _sum(blocks),
         "fmax_mhz": None,

@@ -74,6 +74,8 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         {block: {resource: count}}.
     memories : dict
         Memories that became flip-flops, {name: bits}.
+    registered : int or None
+        Block RAMs that use their output registers. None if unknown: only flat ECP5 netlists get them.
     layout : hw.fpga.netlist.BlockHierarchy
 
     Raises
@@ -109,12 +111,15 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     latches = (folder / "latches.txt").read_text().split()
     if latches:
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register must have a clock")
+    registered = None
     if flat:
         netlist = json.loads((folder / "mapped.json").read_text())
         flattened = netlist["modules"][top]
-        if take_in_output_registers(flattened) + move_registers(netlist) + copy_registers(flattened, layout):
+        taken = take_in_output_registers(flattened)
+        if taken + move_registers(netlist) + copy_registers(flattened, layout):
             write_whole(folder / "mapped.json", json.dumps(netlist))
         (folder / "mapped.json").replace(folder / "netlist.json")  # so `netlist.json` is whole, whenever a process ends
+        registered = taken if family.name == "ecp5" else None
         blocks = layout.count_flat(flattened["cells"], family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
@@ -124,4 +129,4 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         }
         blocks = layout.count_modules(modules, family.cells)
     memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
-    return blocks, memories, layout
+    return blocks, memories, registered, layout

@@ -233,6 +233,9 @@ def show_synthesis(console, report):
     table.caption = "; ".join(f"{block}: {meaning}" for block, meaning in meanings.items() if block in report["blocks"])
     table.caption_justify = "left"
     print_table(console, table)
+    if report["with_output_registers"]:
+        used = f"{report['with_output_registers']} of {report['total']['bram']}"
+        console.print(f"{used} block RAMs use their output registers", highlight=False)
     if report["registers_for_memories"]:
         console.print(f"in flip-flops: {', '.join(report['registers_for_memories'])}", highlight=False)
     if report["paths"]:

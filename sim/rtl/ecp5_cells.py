@@ -31,7 +31,8 @@ def _assign(name, width, value):
 
 # A byte has 9 bits. A port of 18 or 36 bits enables each byte by one of the low bits of its address. With 36 bits, port A writes
 # and port B reads, both through the data pins of both ports. Contents are unknown (x) until written. A byte that one port reads
-# while the other writes it is unknown too, because a design must not rely on the device's behaviour in this case.
+# while the other writes it is unknown too, because a design must not rely on the device's behaviour in this case. The output
+# register of a port has an enable of its own, `OCE`. The two halves of a wide port must have the same.
 _DP16KD = """
 module DP16KD({ports});
     parameter integer DATA_WIDTH_A = 18, DATA_WIDTH_B = 18;
@@ -45,20 +46,28 @@ module DP16KD({ports});
     reg [35:0] a_out, b_out;
     wire [13:0] a_address = {ada}, b_address = {adb};
     wire [35:0] a_in = {{{dib}, {dia}}}, b_in = {{18'b0, {dib}}};
-    wire [35:0] out = wide ? DATA_WIDTH_B == 36 ? b_out : {{b_out[17:0], 18'b0}} : {{b_out[17:0], a_out[17:0]}};
+    reg [35:0] a_kept = 0, b_kept = 0;
+    wire [35:0] a_final = REGMODE_A == "OUTREG" ? a_kept : a_out, b_final = REGMODE_B == "OUTREG" ? b_kept : b_out;
+    wire [35:0] out = wide ? DATA_WIDTH_B == 36 ? b_final : {{b_final[17:0], 18'b0}} : {{b_final[17:0], a_final[17:0]}};
     wire a_on = CEA & ~CSA0 & ~CSA1 & ~CSA2, b_on = CEB & ~CSB0 & ~CSB1 & ~CSB2;
 {doa}
 {dob}
 
     initial begin
         #1;
-        if (REGMODE_A != "NOREG" || REGMODE_B != "NOREG" || CSDECODE_A != "0b000" || CSDECODE_B != "0b000"
+        if (wide && REGMODE_A != REGMODE_B || CSDECODE_A != "0b000" || CSDECODE_B != "0b000"
             || CLKAMUX != "CLKA" || CLKBMUX != "CLKB" || DATA_WIDTH_A < 9 || DATA_WIDTH_B < 9
             || RESETMODE == "ASYNC" && (RSTA !== 0 || RSTB !== 0)) begin
             $display("%m: a mode of DP16KD without a model");
             $finish;
         end
     end
+
+    always @(posedge CLKB)
+        if (wide && REGMODE_B == "OUTREG" && OCEA !== OCEB) begin
+            $display("%m: the halves of a wide output register of DP16KD differ in their enable");
+            $finish;
+        end
 
     // Address of byte `index` of a port, and its enable.
     function [10:0] place(input [13:0] address, input integer width, input integer index);
@@ -91,6 +100,8 @@ _DP16KD_PORT = """
             if ({p}_on && WE{P} && enabled({p}_address, DATA_WIDTH_{P}, index))
                 bytes[place({p}_address, DATA_WIDTH_{P}, index)] <= put[9 * index +: 9];
         end
+        if (RST{P}) {p}_kept <= 0;
+        else if (OCE{P}) {p}_kept <= {p}_out;
         if (RST{P}) {p}_out <= 0;
         else if ({p}_on && !WE{P}) {p}_out <= held;
         else if ({p}_on && WRITEMODE_{P} == "WRITETHROUGH") {p}_out <= put;

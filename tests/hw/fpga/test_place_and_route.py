@@ -120,6 +120,7 @@ def _report(**changes):
         "fmax_mhz": None,
         "clock_mhz": 80.0,
         "registers_for_memories": {},
+        "with_output_registers": None,
         "paths": [],
     }
     return report | changes, config, find_target("ecp5-25")
@@ -228,6 +229,7 @@ def test_report_for_people():
         bitstream="x/top.bit",
         picture="x/area.svg",
         registers_for_memories={"tpu_store.queue": None},
+        with_output_registers=4,
     )
     report["blocks"]["placement"] = dict.fromkeys(RESOURCES, 0)
     console = Console(file=io.StringIO(), width=120)
@@ -239,6 +241,7 @@ def test_report_for_people():
         "24,288",
         "71.3 MHz, 80.0 MHz missed",
         "tpu_store.queue",
+        "\n4 of 6 block RAMs use their output registers\n",
         "x/top.bit",
         "\nplacement: added by",
         "2.00 ns, from array.row_0.x to system.bridge.left",
@@ -323,8 +326,9 @@ module tpu (
 endmodule
 """
     target = find_target(part)
-    blocks, memories, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
+    blocks, memories, registered, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
     assert set(blocks) == {"unit", "top"} and blocks["unit"]["ff"] == 16 and blocks["top"]["ff"] == 8 + 16 + 16 and memories == {}
+    assert registered == (0 if target.family.name == "ecp5" else None)
     report, bitstream = place_and_route(target, tmp_path)
     assert bitstream.stat().st_size > 10_000
     for resource, count in used(report, target.family.place_and_route).items():

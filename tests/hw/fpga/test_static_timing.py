@@ -138,7 +138,7 @@ module tpu (
 endmodule
 """
     target = find_target("ecp5-25")
-    _, _, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
+    *_, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
     module = json.loads((tmp_path / "netlist.json").read_text())["modules"]["top"]
     assert not {path.name for path in tmp_path.iterdir()} & {"mapped.json", "mapped.json.partial"}
     paths = worst_paths(module, layout)

@@ -230,7 +230,7 @@ def test_board_with_a_pll(tmp_path, flat, across_blocks):
         "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"
         "  tpu core (.clk(clk), .q(q));\nendmodule\n"
     )
-    blocks, _, layout = synthesize(
+    blocks, _, _, layout = synthesize(
         core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat, across_blocks=across_blocks
     )
     assert sum(block["ff"] for block in blocks.values()) == 1
