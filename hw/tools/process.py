@@ -10,8 +10,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import platformdirs
-
 __all__ = ["ToolError", "build_directory", "lock", "made_once", "write_whole", "full_disk_named", "execute", "tail"]
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +32,8 @@ def build_directory():
     if given:
         places = [Path(given)]
     else:
+        import platformdirs
+
         places = [_ROOT / "build"] if (_ROOT / "pyproject.toml").exists() else []
         places.append(Path(platformdirs.user_cache_dir("amaranth-tpu", appauthor=False)))
     for place in places:

@@ -1,13 +1,10 @@
 """The header of the generated Verilog: licence, versions, configuration, and lint waivers."""
 
 import subprocess
-import tomllib
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 
 from ..config import Config
-from ..tools.run_tool import YOSYS
 from .module_names import TOP
 
 __all__ = ["with_header", "source", "package_version", "command"]
@@ -25,7 +22,11 @@ def package_version():
     """Returns the version of this package: from the checkout of this file, else from the installed package."""
     project = _ROOT / "pyproject.toml"
     if project.exists():
+        import tomllib
+
         return tomllib.loads(project.read_text())["project"]["version"]
+    from importlib.metadata import version
+
     return version("amaranth-tpu")
 
 
@@ -84,7 +85,10 @@ def command(config, cores=1, link_latency=0, name=TOP):
 def with_header(verilog, config, *, source="", cores=1, link_latency=0, name=TOP):
     """Returns the Verilog of a core, or of cores in a ring, with a header before it. The lint waivers in the header apply up to
     the end of the text."""
+    from importlib.metadata import version
+
     from ..spec.registers import VERSION  # imports Amaranth, which is slow and not needed for `package_version`
+    from ..tools.run_tool import YOSYS
 
     major, minor = VERSION >> 16, VERSION & 0xFFFF
     lines = [

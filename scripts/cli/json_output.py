@@ -3,7 +3,6 @@
 The objects `made_by`, `model` and `core` have the same form for all commands.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,8 @@ __all__ = ["model_object", "print_json"]
 def model_object(model):
     """Returns the name and the SHA-256 of a model as a JSON object. The argument is the path of an ONNX file, or the name of a
     shipped network."""
+    import hashlib
+
     from amaranth_tpu.sim.models.shipped import GPT, GPT_NAME, SHIPPED
 
     shipped = SHIPPED | {GPT_NAME: GPT}

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.sim.host.spread import Cluster, in_turn
-
 __all__ = ["Scheduler", "Workers", "check_spread", "spread_of"]
 
 _PANEL = "Distributed runs"
@@ -35,4 +33,6 @@ def spread_of(scheduler, workers):
     """Returns a context manager that yields a function to distribute the work: over the Dask scheduler, over local processes, or
     one task after the other if neither is given. Raises ToolError when it is entered, if the workers cannot be started or
     reached."""
+    from amaranth_tpu.sim.host.spread import Cluster, in_turn
+
     return Cluster(scheduler, workers) if scheduler or workers else contextlib.nullcontext(in_turn)

@@ -5,9 +5,7 @@ import time
 from itertools import groupby
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from amaranth_tpu.hw.fpga.targets import RESOURCES
 from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.data.progress_lines import ProgressLine
 
@@ -38,6 +36,8 @@ def lines(console, text):
 def spinner(console, text):
     """Shows a spinner with the elapsed time during the `with` block, or lines without a terminal. Yields a function to call with
     the name of the current step."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     with (
         Progress(
             SpinnerColumn(),
@@ -59,6 +59,8 @@ def spinner(console, text):
 
 
 def _bar(console):
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -210,6 +212,8 @@ def show_bundle(console, figures):
 
 def show_synthesis(console, report):
     """Prints the result of `tpu synth`. `report` has the form of the command's `--json` output."""
+    from amaranth_tpu.hw.fpga.targets import RESOURCES
+
     by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
     table = figure_table(
         f"n = {report['n']} on {report['target']}, {by}",

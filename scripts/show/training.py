@@ -2,8 +2,6 @@
 
 from contextlib import ExitStack
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
 from .terminal import lines, plain, show_cycles
 from .terminal_tables import figure_table, print_table
 
@@ -15,6 +13,8 @@ class TrainingBar:
     printed."""
 
     def __init__(self, console):
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
