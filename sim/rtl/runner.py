@@ -34,6 +34,8 @@ _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle"
 #: faster. The instances share few functions, because Verilator writes the signals of an instance's neighbours into its functions.
 #: `native_cells.py` therefore replaces the arithmetic itself.
 _NO_INLINE = ("tpu_cell", "tpu_row")
+#: The object files of Verilator's run-time library that every model needs.
+_LIBRARY = ("verilated.o", "verilated_vpi.o", "verilated_threads.o")
 #: From this n on, a row of the array is compiled separately, so that the build does not process n * n cells individually.
 _ROWS_ALONE_FROM = 32
 #: Files in which pytest rewrites assertions, to show the values of a failed assertion. Default: none, because rewriting every
@@ -63,7 +65,7 @@ class Simulation:
         Parameters of the top module.
     public : sequence of str
         Variables of the top module that a bench accesses, with ``*`` as a wildcard. For Verilator only. Public variables reduce
-        speed.
+        speed. If there are none, only the model is compiled, for a C++ program (:func:`sim.rtl.cpp_program.cpp_program`).
     no_inline : sequence of str
         Modules that Verilator does not inline into the modules that instantiate them.
     alone : sequence of str
@@ -236,8 +238,8 @@ class Simulation:
     def _library(self, timeout):
         """Returns the folder with the object files of Verilator's run-time library, which is in the cache.
 
-        All models share the library, because it takes most of the build time of a small model. One process compiles it with an
-        empty design, and others wait for it. A trace needs one more object file.
+        All models share the library, because it takes most of the build time of a small model. One process compiles it beside an
+        empty design, and others wait for it. A model that needs further object files, as for a trace, adds them.
         """
         design = "module top(input a);\nendmodule\n"
         public = ("*",) if self.public else ()
@@ -263,6 +265,8 @@ class Simulation:
             control.write_text(self._control)
             sources.insert(0, control)
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
+            # Without a library, compile it. Without public variables, leave out cocotb's program.
+            runner.make_arguments += () if library and self.public else ("Vtop__ALL.a",) if library else _LIBRARY
             for path in library.glob("verilated*.o") if library else ():
                 shutil.copyfile(path, place / path.name)
                 runner.make_arguments += ("-o", path.name)  # make then treats the file as up to date

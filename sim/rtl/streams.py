@@ -7,14 +7,14 @@ vectors a second. :func:`simulate_columns` uses Amaranth's simulator, with about
 import subprocess
 
 import numpy as np
-from amaranth.hdl import ClockDomain, Module, Shape, Value
+from amaranth.hdl import Module, Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 
 from .cpp_program import cpp_program
+from .ports import simulate
 from .runner import Simulation
 
 __all__ = ["SideBySide", "StreamedBlock", "compile_block", "simulate_columns"]
@@ -151,20 +151,15 @@ def simulate_columns(component, **columns):
     cycles = max(map(len, columns.values()))
     inputs, outputs = _ports(component)
     found = {name: np.zeros(cycles, dtype=np.uint32) for name, _ in outputs}
-    m = Module()
-    m.domains += ClockDomain("sync")
-    m.submodules += component
 
-    async def bench(ctx):
+    async def bench(ports, rng):
+        ports.limit = cycles
         for cycle in range(cycles):
-            for name, column in columns.items():
-                ctx.set(Value.cast(getattr(component, name)), int(column[cycle]))
+            ports.set(**{name: column[cycle] for name, column in columns.items()})
+            await ports.settle()
             for name, values in found.items():
-                values[cycle] = ctx.get(Value.cast(getattr(component, name)))
-            await ctx.tick()
+                values[cycle] = ports.get(name)
+            await ports.tick()
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(component, bench, seed=0)
     return found
