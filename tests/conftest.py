@@ -93,18 +93,18 @@ def rng(request):
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Returns a function that runs the command `tpu` in this process, and restores the state of the process. It is half a second
-    faster than :func:`command.tpu`."""
+    """Returns a function that runs the command `tpu`, or another function `main`, in this process, and restores the state of the
+    process. It is half a second faster than :func:`command.tpu`."""
     from amaranth_tpu.scripts import tpu
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
 
-    def call(*arguments):
+    def call(*arguments, main=tpu.main):
         monkeypatch.setattr("sys.argv", ["tpu", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            tpu.main()
+            main()
         said = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, ended.value.code or 0, said.out, said.err)
 

@@ -6,6 +6,8 @@ import functools
 import tomllib
 from pathlib import Path
 
+from sources import statements
+
 ROOT = Path(__file__).parents[1]
 #: Rooms in a line import only from rooms in lines below it, not from each other.
 ORDER = """
@@ -80,7 +82,7 @@ def imported(name, path):
 
 def _imported(name, path):
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:

@@ -1,5 +1,6 @@
 """Tests that `pip install` installs hardware and simulation with their data files, in one package."""
 
+import importlib.util
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("setuptools", reason="what pip builds packages with")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="pip builds packages with setuptools")
 
 ROOT = Path(__file__).parents[2]
 #: Builds with the code that pip calls, but without pip's copy of the sources.

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from amaranth_tpu.scripts import prove
 from amaranth_tpu.sim.proofs.blocks import BLOCKS
 from amaranth_tpu.sim.proofs.jobs import ProofJob, negative_controls, proofs
 from amaranth_tpu.sim.proofs.lanes import LANES
@@ -75,15 +76,9 @@ def test_solver_errors():
         solve("(assert nonsense)", timeout=10)
 
 
-def command(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "amaranth_tpu.scripts.prove", *words], capture_output=True, text=True, timeout=120
-    )
-
-
 @pytest.mark.slow
-def test_command():
-    done = command("multiplier", "--leads", "0", "--json")
+def test_command(command):
+    done = command("multiplier", "--leads", "0", "--json", main=prove.main)
     (proof,) = json.loads(done.stdout)["proofs"]
     assert done.returncode == 0 and proof["result"] == "proven" and proof["block"] == "multiplier"
 
@@ -91,15 +86,20 @@ def test_command():
 @pytest.mark.parametrize(
     "words, status, message",
     [
-        (["divider"], 2, "no part 'divider'"),
         (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
         (["adder", "--write"], 2, "--write takes no choice"),
         *slow((["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown")),
     ],
 )
-def test_command_fails(words, status, message):
-    done = command(*words)
+def test_command_fails(command, words, status, message):
+    done = command(*words, main=prove.main)
     assert done.returncode == status and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_module_is_a_command():
+    words = [sys.executable, "-m", "amaranth_tpu.scripts.prove", "divider"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "error: " in done.stderr and "no part 'divider'" in done.stderr
 
 
 @pytest.mark.parametrize("job", list(everything()))

@@ -8,8 +8,10 @@ from pod_runs import POD, play_pod, ring_program, run_machines
 from suites import slow
 
 HALT = (Opcode.HALT, {})
-LOAD = (Opcode.LOAD, dict(region=Region.INPUT, rows=256, buffer=0))
-STORE = (Opcode.STORE, dict(region=Region.OUTPUT, rows=256, buffer=0))
+#: Rows of the buffer that the RINGs read or write.
+ROWS = 160
+LOAD = (Opcode.LOAD, dict(region=Region.INPUT, rows=ROWS, buffer=0))
+STORE = (Opcode.STORE, dict(region=Region.OUTPUT, rows=ROWS, buffer=0))
 FIELDS = dict(mode=RingMode.ALL_GATHER, buffer=0, result=128, segment=8, stride=8, rounds=1)
 #: Cycles without progress until TIMEOUT; memory and links respond faster in these tests.
 TIMEOUT = {"timeout": 600}

@@ -1,5 +1,7 @@
 """Tests that the compiled sums of a training step have the bits of their definition in numpy."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ from graphs import random_values
 from suites import slow
 from trainable_graphs import TABLES, random_trainable_graph
 
-pytest.importorskip("numba")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is in the extra `train`")
 
 KINDS = ["normal", "small", "tiny", "large", "any", "zeros"]
 
