@@ -165,8 +165,10 @@ class _Run:
             self.next_dispatch = now + max(_DISPATCH + flight, self.decode[following.opcode])
             self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
             self.at(self.next_dispatch)
-        self.begin_at = 0
-        self.queues[op.unit].append((self.dispatched, op))
+        queue = self.queues[op.unit]
+        if not queue:  # another head, which may begin
+            self.begin_at = 0
+        queue.append((self.dispatched, op))
         self.dispatched += 1
         return True
 
@@ -192,23 +194,27 @@ class _Run:
     def begin(self, now):
         """Starts the instructions at the heads of the units' queues that need not wait. Returns True if any started. `begin_at`
         is the earliest time at which another may start, unless an instruction is dispatched or completes before."""
-        self.begin_at, taken = inf, self.taken()
+        self.begin_at, taken, began = inf, self.taken(), False
         for unit, queue in enumerate(self.queues):
             if not queue or taken[unit]:
                 continue
             index, op = queue[0]
-            until = max(self.free[unit], self.blocked_until(unit, op, now))
+            until = self.free[unit]
+            if until <= now:  # else its dependencies are not needed yet
+                until = self.blocked_until(unit, op, now)
             if unit == LOAD and not op.fields.get("transpose"):  # waits for transposed loads
                 until = max(until, self.transposed_end + _LOADED)
             if until > now:
-                self.begin_at = min(self.begin_at, until)
+                if until < self.begin_at:
+                    self.begin_at = until
                 continue
             queue.popleft()
             self.full_until = self.held_until = 0
-            self.starts[index] = now
+            self.starts[index], began = now, True
             self.start(unit, op, now)
-            self.begin_at = now
-        return self.begin_at == now
+            if self.free[unit] > now:  # else the unit is taken until the instruction completes
+                self.begin_at = min(self.begin_at, self.free[unit])
+        return began
 
     def start(self, unit, op, now):
         """Starts an instruction on its unit."""
@@ -275,8 +281,9 @@ class _Run:
             acc = op.acc + self.passes % op.tiles0 * op.acc_stride
             while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
                 self.recent.popleft()
+            end = acc + op.rows
             for begun, base, rows in self.recent:
-                if base < acc + op.rows and acc < base + rows:
+                if base < end and acc < base + rows:
                     start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
             self.pass_at = start, acc
             return True if start == now else self.at(start)
