@@ -16,6 +16,9 @@ from .driver import fault_of
 __all__ = ["HostImage", "core_simulation", "cycle_limit"]
 
 _PAGE = 4096
+#: The least size of the memory, as a power of two. A build of Verilator takes long and serves programs of all usual sizes. Icarus
+#: builds in less than a second, but sets each word of the memory to zero before each run: a second for 16 MiB.
+_LEAST_BITS = {"verilator": 24, "icarus": 20}
 
 
 def cycle_limit(program):
@@ -23,13 +26,13 @@ def cycle_limit(program):
     return 64 * (program.cost.compute_cycles + program.cost.read_beats) + 1_000_000
 
 
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, cells="rtl", waves=False, **options):
+def core_simulation(config, *, simulator, memory_bytes=1, cores=1, cells="rtl", waves=False, **options):
     """Prepares the simulation of a core, or of `cores` cores in a ring. `memory_bytes` is rounded up to a power of two, so that
     builds can be shared. `cells` is one of :data:`sim.rtl.native_cells.CELLS`. `options` are those of
     :meth:`sim.rtl.runner.Simulation.of_core` or `of_pod`."""
     check_cells(cells, simulator)
     simulator_version(simulator)  # report a missing simulator before generating the Verilog
-    size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
+    size, verilog = 1 << max(_LEAST_BITS[simulator], (memory_bytes - 1).bit_length()), verilog_of(config)
     if cells == "native":
         verilog = with_native_cells(verilog, config.cell_stages)
     if cores > 1:

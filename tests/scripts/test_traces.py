@@ -61,7 +61,7 @@ def place(tmp_path, no_network, rng):
     rows, labels = write_samples(tmp_path / "work", rng, 32)
     rows.rename(tmp_path / "work" / "samples.npy")
     labels.rename(tmp_path / "work" / "labels.npy")
-    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "ORT_DISABLE_TELEMETRY")}
     environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary"), "TPU_BUILD": str(tmp_path / "build")}
     environment |= {"LD_PRELOAD": str(no_network), "NO_NETWORK_LOG": str(tmp_path / "network.log")}
 

@@ -15,7 +15,7 @@ from amaranth_tpu.hw.tools.process import build_directory
 __all__ = ["enter", "for_installing", "leave", "next_home"]
 
 #: Each of these variables would override `HOME`.
-_ELSEWHERE = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR")
+_ELSEWHERE = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 #: The folder of all homes. Child processes use it too, so that the first process removes everything.
 _FOLDER = "TPU_TEST_HOMES"
 _numbers = itertools.count()
@@ -41,6 +41,7 @@ def enter():
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not in the source folders
+    os.environ["MPLCONFIGDIR"] = str(build / "matplotlib")  # in an empty home, each process searches all fonts, for seconds
     os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # takes minutes to compile
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before a test imports onnxruntime
     os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tpu-test-homes-", dir=os.environ.get(_FOLDER))
