@@ -14,7 +14,7 @@ FAMILY = "ecp5"
 #: Delays in ns of cells of speed grade 6, as nextpnr uses them, rounded up to 0.01 ns.
 _LUT, _CLOCK_TO_Q = 0.24, 0.53
 _INTO_CARRY, _ALONG_CARRY, _OUT_OF_CARRY, _THROUGH_SUM = 0.45, 0.08, 0.45, 0.45
-_RAM, _RAM_REGISTER, _PRODUCT, _PRODUCT_REGISTER = 5.73, 0.57, 3.93, 0.61
+_RAM, _RAM_REGISTER, _PRODUCT, _PRODUCT_REGISTER = 5.83, 0.98, 3.93, 0.61
 #: An estimate of a wire in ns: for one reader, and more for each doubling of the readers. Carries have wires of their own. The
 #: constants fit the wires on the longest paths of a routed `ulx3s-25f`.
 _WIRE, _WIRE_PER_DOUBLING = 0.7, 0.1

@@ -87,7 +87,7 @@ def test_a_carry_chain_counts_once():
     assert path["delay_ns"] == pytest.approx(0.53 + WIRE + 0.45 + 3 * 0.08 + 0.45 + WIRE)
 
 
-@pytest.mark.parametrize("mode, delay", [("NOREG", 5.73), ("OUTREG", 0.57)])
+@pytest.mark.parametrize("mode, delay", [("NOREG", 5.83), ("OUTREG", 0.98)])
 def test_a_block_ram_begins_a_path(mode, delay):
     cells = _Cells()
     data = cells.add("system.memory.0.0", "DP16KD", {"CLKA": 1, "ADA0": "0"}, "DOA0", REGMODE_A=mode)
