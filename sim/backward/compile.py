@@ -7,8 +7,8 @@ the forward pass of the next chunk.
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 The fastest of several divisions of the batch is kept.
 
-Steps of large batches of dense networks, and steps that do not fit, are also compiled as products of matrices
-(:mod:`sim.compiler.training`).
+Steps of dense networks on one core, and steps that do not fit, are also compiled as products of matrices
+(:mod:`sim.compiler.training`). The faster program is kept.
 """
 
 from contextlib import suppress
@@ -41,7 +41,6 @@ from .updates import IN_FLIGHT
 
 __all__ = ["compile_step"]
 
-_LARGE = 16  # samples per row of the array from which steps of dense networks are also compiled as products of matrices
 _SIMULATED = 30_000  # limit on the number of timed instructions, summed over all candidates
 
 
@@ -85,7 +84,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         with suppress(CompileError):
             return by_matrices()
         raise refusal from None
-    if cores == 1 and batch >= _LARGE * config.n and _is_dense(training.graph):
+    if cores == 1 and _is_dense(training.graph):
         with suppress(CompileError):
             return min(program, by_matrices(), key=lambda one: one.predicted_cycles)
     return program

@@ -96,10 +96,15 @@ class Emitter:
             self.bias_places[key] = place, count
         return place
 
-    def put_table(self, key, table, vector, operands):
+    def put_table(self, *arguments):
+        """Emits all parts of :meth:`table_parts`."""
+        for _ in self.table_parts(*arguments):
+            pass
+
+    def table_parts(self, key, table, vector, operands):
         """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
         hold yet. The packed table is stored starting at vector `vector` of region MODEL. `operands` is the :class:`.Ring` that
-        allocates rows of the unified buffer for the transfer.
+        allocates rows of the unified buffer for the transfer. Yields after each transfer.
 
         The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
         the use of the other. Only these two areas are taken from `operands`: its other rows stay free for operands.
@@ -117,6 +122,7 @@ class Emitter:
         self.table_settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
         for number, (first, word, rows) in enumerate(pieces):
             self._load_table_rows(vector + first, word, rows, places[number % len(places)])
+            yield
 
     def _load_table_rows(self, vector, word, rows, buffer):
         """Loads rows into the function table, through row `buffer` of the unified buffer. The selected function stays

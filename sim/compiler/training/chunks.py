@@ -1,5 +1,5 @@
-"""Chunks of the batch, in steps of dense networks. The last chunk is small, because nothing overlaps with its Softmax: other jobs
-of the last chunk precede it, and no gradient of a parameter is complete before it."""
+"""Chunks of the batch, in steps of dense networks. The last chunk is usually small, because nothing overlaps with its Softmax:
+other jobs of the last chunk precede it, and no gradient of a parameter is complete before it."""
 
 from dataclasses import replace
 
@@ -8,28 +8,39 @@ from amaranth_tpu.hw.spec.isa import Opcode
 
 from .sums import MatrixSum
 
-__all__ = ["chunked", "in_time"]
+__all__ = ["chunked", "divisions", "in_time"]
 
 _LEAST = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
+_SIZES = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # of the chunks, and of the last chunk, in units of n or `_LEAST`
 _WAIT = 160  # cycles that the array waits for a job of earlier samples
 _LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
 
 
-def chunked(sums, n, begins_early=True):
-    """Returns the sums in which each sum of samples is divided into parts: the last n samples, and chunks of 3 n samples before.
-    Returns the same sums if samples have several positions, or if there are few samples."""
+def divisions(sums, n):
+    """Returns several divisions of the samples into chunks, each as a list of the first rows. Returns one chunk if samples have
+    several positions, or if there are few samples."""
     plain = [one for one in sums if isinstance(one, MatrixSum)]
     if any(one.shape.geometry.period > 1 for one in plain) or len(plain) < len(sums):
+        return [(0,)]
+    rows, unit, found = sums[0].shape.geometry.rows, max(n, _LEAST), []
+    for size, end in _SIZES:
+        last = end * unit
+        found.append((*range(0, rows - last, size * unit), rows - last) if 0 < last < rows else (0,))
+    return [*dict.fromkeys(found)]
+
+
+def chunked(sums, n, starts, begins_early=True):
+    """Returns the sums in which each sum of samples is divided into parts that begin at the rows `starts`. Gradients of
+    parameters may begin before those of the last part if `begins_early`."""
+    if len(starts) == 1:
         return sums
-    parts, last = [], max(n, _LEAST)
+    parts = []
     for one in sums:
-        rows = one.shape.rows
-        starts = [*range(0, rows - last, 3 * last), rows - last] if one.shape.form == "samples" and rows > last else [0]
-        ends = [*starts[1:], rows]
         if one.shape.form == "samples":
-            parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)] if len(starts) > 1 else [one]
+            ends = [*starts[1:], one.shape.rows]
+            parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)]
         else:
-            parts.append(replace(one, early=max(0, one.shape.geometry.rows - last) // n if begins_early else 0))
+            parts.append(replace(one, early=starts[-1] // n if begins_early else 0))
     return parts
 
 

@@ -11,12 +11,14 @@
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 """
 
+from dataclasses import dataclass
+
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..codegen.scheduling import completes, ordered
 from ..program import CompileError, check_ring, check_unit
 from ..timing.model import simulate
-from .chunks import chunked
+from .chunks import chunked, divisions
 from .constants import Constants
 from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
@@ -34,6 +36,7 @@ from .writing import JobWriter
 __all__ = ["compile_graph", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
+_MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 _ORDERS = ((1, 0), (1, 250), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
@@ -68,23 +71,50 @@ def _compiled(step, config, batch, cores):
     lowered = lower(fold(with_products_apart(step), config.n), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
-    best = None
-    for begins_early in (True, False):
-        emitter, has_begun = _emitted(lowered, config, cores, begins_early)
-        best = _fastest(without_dead_stores(emitter.ops, lowered, config), config, cores, best)
-        if not has_begun:
+    ways, best, simulated = [(starts, True) for starts in divisions(lowered.sums, config.n)], None, 0
+    last = ways[-1]
+    for way in ways:  # the last division appends one
+        emitter, has_begun = _emitted(lowered, config, cores, *way)
+        ops = without_dead_stores(emitter.ops, lowered, config)
+        simulated += len(ops)
+        if best and simulated > _MOST_SIMULATED:
             break
+        best = _fastest(ops, config, cores, best, (way, has_begun))
+        if way is last and best and best.way[1]:
+            ways.append((best.way[0][0], False))
     if best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
-    return make_step_program(lowered, emitter.constants, config, cores, best[0], best[1].cycles)
+    return make_step_program(lowered, emitter.constants, config, cores, best.ops, best.cycles)
 
 
-def _fastest(ops, config, cores, best):
-    """Returns the fastest order of instructions and its timeline, or `best` if that is not slower."""
+@dataclass(frozen=True)
+class _Best:
+    """The fastest instructions so far.
+
+    Parameters
+    ----------
+    ops : list of Op
+    cycles : int
+    order : tuple of int or None
+        `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
+    way : ((starts, begins_early), bool)
+        Arguments of :func:`_emitted`, and its second result.
+    """
+
+    ops: list
+    cycles: int
+    order: tuple | None
+    way: tuple
+
+
+def _fastest(ops, config, cores, best, way):
+    """Returns the fastest order of instructions as :class:`_Best`, or `best` if that is not slower. If `best` is not None, only
+    its order is tried."""
     ideal = simulate(ops, config, ideal=True, cores=cores)
-    for order in (ops, *(ordered(ops, ideal, eager, late) for eager, late in _ORDERS[: max(1, _SIMULATED // len(ops))])):
-        timeline = completes(order, config, cores) and simulate(order, config, limit=best and best[1].cycles, cores=cores)
-        best = (order, timeline) if timeline else best
+    for order in [best.order] if best else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
+        made = ops if order is None else ordered(ops, ideal, *order)
+        timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
+        best = _Best(made, timeline.cycles, order, way) if timeline else best
     return best
 
 
@@ -96,9 +126,9 @@ def _check(step, config, cores):
     check_ring(config, cores)
 
 
-def _emitted(lowered, config, cores, begins_early):
+def _emitted(lowered, config, cores, starts, begins_early):
     """Returns the emitter with all instructions of a step, and True if sums of a gradient begin before those of the last samples
-    are known. They do only if `begins_early`."""
+    are known. They do only if `begins_early`. `starts` has the first row of each chunk of the batch."""
     sums = [one for one in lowered.sums if isinstance(one, MatrixSum)]
     functions = {result.function.key: result.function for one in sums for result in one.results if result.function.is_table}
     numbers = {
@@ -111,7 +141,7 @@ def _emitted(lowered, config, cores, begins_early):
     upper = expands or any(one.start is not None and not one.start.wide for one in sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
-    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, begins_early)
+    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, starts, begins_early)
     writer = JobWriter(emitter, split)
     for one, job in woven(split, writer, config):
         writer.write(one, job)

@@ -2,6 +2,7 @@
 
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
+from ...golden.function_tables import table_of
 from ..codegen.instructions import Ring
 from ..codegen.tile_emitter import Tile, TileEmitter, runs_of
 from ..memory.layout import ZEROS
@@ -11,6 +12,7 @@ __all__ = ["MatrixEmitter", "Store"]
 
 _SHARES = 4  # one of this many parts of the unified buffer holds results
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
+_TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 
 
@@ -80,6 +82,7 @@ class MatrixEmitter(TileEmitter):
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
         self._readers, self._held = constants.lowered.readers, None
+        self._table, self._apart = self._only_table(), 0
         self._begin()
 
     def divide(self, needed):
@@ -138,12 +141,12 @@ class MatrixEmitter(TileEmitter):
             fields = {"transpose": 1} if turned else {}
             self.transfer(Opcode.LOAD, matrix.region, vector, count, buffer=buffer, **fields)
             return
-        n, most = self.n, self.turning.size // 2
-        for first in range(0, count, most // n * n):
-            rows = min(most // n * n, count - first)
+        n, most = self.n, min(self.turning.size // (2 * self.n), self.zero_rows) * self.n
+        for first in range(0, count, most):
+            rows = min(most, count - first)
             acc = self.turning.take(rows)
             self.bring([Tile(matrix.region, vector + first + k * n) for k in range(rows // n)])
-            self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles1=rows // n, tiles1_acc_stride=n)
+            self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles0=rows // n, tiles0_acc_stride=n)
             fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
             self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
 
@@ -152,6 +155,10 @@ class MatrixEmitter(TileEmitter):
         (rows1, rows1_stride), (rows0, rows0_stride) = loops
         rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
         self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
+        self._apart += self.ops[-1].rows * self.ops[-1].passes
+        if self._apart >= _TABLE_CYCLES:
+            self._apart = 0
+            next(self._table, None)
 
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves."""
@@ -201,10 +208,17 @@ class MatrixEmitter(TileEmitter):
     def load_table(self, function, operands=None):
         super().load_table(function, operands or self.operands)
 
-    def load_only_table(self):
-        """Loads the table of the step's only function by table. At the first results of a step, the activation unit is idle."""
+    def _only_table(self):
+        """Loads the table of the step's only function by table, one part at each step of this generator. The activation unit is
+        idle before the first results of a step."""
         if len(self.constants.functions) == 1:
-            self.load_table(self.constants.functions[0])
+            (one,) = self.constants.functions
+            yield from self.table_parts(one.key, table_of(one), self.constants.tables[one.key], self.operands)
+
+    def load_only_table(self):
+        """Loads the parts of the table that are not loaded yet."""
+        for _ in self._table:
+            pass
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

@@ -4,11 +4,13 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..codegen.results import function_code
 from ..codegen.tile_emitter import Tile
-from ..timing.model import turnaround
+from ..timing.model import MATMUL, turnaround
 from .pooling_jobs import write_pooled
 from .window_jobs import add_windows
 
 __all__ = ["SumCode", "expand"]
+
+_FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
 
 
 class SumCode:
@@ -31,7 +33,10 @@ class SumCode:
         """Emits the instructions of one job, which computes these rows and column tiles. Yields between its steps."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
         self.acc = self.emitter.sums_of(self.sums, self.early).take(rows * columns)
-        self.started, self.biases = False, self._biases()
+        self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
+        if last is None:
+            self._join()
+        self.biases = self._biases()
         for number, phase in enumerate(self.sums.phases):
             if number and self.sums.phases[number - 1].results:
                 yield
@@ -42,11 +47,22 @@ class SumCode:
                     add_windows(self, product)
                 else:
                     {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
+                if product is last:
+                    self._join()
             if (phase.results or phase.update) and not self.started:
                 self._nothing()
             self._write(phase.results)
             if phase.update:
                 self._update(phase.update)
+
+    def _join(self):
+        """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators. All
+        instructions that follow are then one for all column tiles."""
+        shape = self.sums.shape
+        full = all(shape.lanes(self.column + c) == self.n for c in range(self.columns))
+        diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
+        if shape.form == "turned" and self.rows == shape.rows and full and not diagonal:
+            self.rows, self.columns = self.rows * self.columns, 1
 
     # Initial sums
 
@@ -97,7 +113,7 @@ class SumCode:
     def _matmul(self, place, loops, first, column=0, **fields):
         """Emits a MATMUL whose sums start at row `first` of a column tile, or of consecutive column tiles."""
         if fields.get("tiles0", 1) > 1:
-            fields["tiles0_acc_stride"] = self.rows
+            fields.setdefault("tiles0_acc_stride", self.rows)
         self.emitter.matmul(self.acc + column * self.rows + first, place, loops, **fields)
 
     def _add(self, places, loops, tiles, first, column=0):
@@ -117,9 +133,11 @@ class SumCode:
         emitter, period = self.emitter, self.geometry.period
         samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
         size = period if product.own else self.rows
-        step = max(1, self.plan.piece // self.rows)
+        step = max(1, self.plan.piece // self.plan.rows)
         begun, early = self.started, self.sums.early if product.turned and not product.own else 0
         starts = [*range(0, early, step), *range(early, product.inputs, step)]
+        if not (emitter.issued[MATMUL] or early or product.turned):  # the first pass waits for few loads
+            starts = [*_FIRST[: sum(one < min(step, product.inputs) for one in _FIRST)], *range(step, product.inputs, step)]
         for first, end in zip(starts, [*starts[1:], product.inputs]):
             if self.early and first == early:
                 yield
@@ -162,10 +180,11 @@ class SumCode:
         while missing := [index for index, key in enumerate(keys) if key not in emitter.kept]:
             missing = [*range(len(keys))] if turned else missing
             place = store.take(len(missing) * rows)  # may forget others of these tiles
-            for index in missing:
-                emitter.load(matrix, tiles[index], row, rows, place, turned)
-                emitter.kept[keys[index]] = place, rows
-                place += rows
+            for some in _together(missing, tiles, rows == matrix.rows):
+                emitter.load(matrix, tiles[some[0]], row, rows * len(some), place, turned)
+                for index in some:
+                    emitter.kept[keys[index]] = place, rows
+                    place += rows
         return [emitter.kept[key][0] for key in keys]
 
     def _places(self, product, operands, row, size, inputs):
@@ -190,8 +209,11 @@ class SumCode:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
                 emitter.bring([Tile(source.region, vector + k * n, 1) for k in range(self.rows // n)])
-                start = {} if self.started else {"start": 1, "bias": self.biases[c]}
-                self._matmul(resident, [(1, 0), (n, 1)], 0, c, tiles1=self.rows // n, tiles1_acc_stride=n, **start)
+                loop = "tiles1"  # the sums of all its passes start from the same bias row
+                start = {"start": 1, "bias": self.biases[c]}
+                if self.started:
+                    loop, start = "tiles0", {}
+                self._matmul(resident, [(1, 0), (n, 1)], 0, c, **{loop: self.rows // n, f"{loop}_acc_stride": n}, **start)
             self.started = True
             return
         begun = self.started
@@ -268,7 +290,10 @@ class SumCode:
     def _softmax(self, result):
         emitter, matrix, rows = self.emitter, result.matrix, self.rows
         place = emitter.results.take(rows * self.columns)
-        fields = {"format": Format.BFLOAT16, "rows": rows, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
+        used = rows
+        if self.geometry.period == self.geometry.positions:  # nobody reads the rows after the last sample
+            used = max((first + count - self.row for first, count in matrix.stored(self.row, rows)), default=1)
+        fields = {"format": Format.BFLOAT16, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
         fields |= {"buffer": place, "tiles": self.columns, "acc_stride": rows, "buffer_stride": rows}
         emitter.emit(Opcode.SOFTMAX, fields)
         for c in range(self.columns):
@@ -324,6 +349,17 @@ class SumCode:
 def _key(matrix, tile, row, rows, turned=False):
     """Returns the key of rows of a matrix in `MatrixEmitter.kept`."""
     return matrix.name, matrix.form, tile, row, rows, turned
+
+
+def _together(indices, tiles, are_whole):
+    """Returns the indices in lists. The tiles of a list follow each other in memory, if all rows are read."""
+    lists = []
+    for index in indices:
+        if lists and are_whole and tiles[index] == tiles[lists[-1][-1]] + 1:
+            lists[-1].append(index)
+        else:
+            lists.append([index])
+    return lists
 
 
 def _steps(places):

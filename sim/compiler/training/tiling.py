@@ -111,7 +111,12 @@ def plan_sum(sums, emitter, most_rows=None):
     turned = max((one.inputs for one in sums.products if one.turned and not one.own), default=0)
     if turned and shape.tiles > 1:
         rows = _resident_rows(turned, rows, emitter)
-    while inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
+
+    def is_shared():
+        """Returns True if jobs of all column tiles share transposed operands."""
+        return 0 < turned * rows <= _resident(emitter)
+
+    while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period = shape.geometry.period
     own_sizes = any(one.has_own_size for one in sums.results)
@@ -123,7 +128,7 @@ def plan_sum(sums, emitter, most_rows=None):
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
     if sums.span and not whole and shape.tiles >= _DIVIDED:
         columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
-    if turned and turned * rows <= _resident(emitter):  # jobs of all column tiles share the operands
+    if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))
     columns = -(-shape.tiles // -(-shape.tiles // columns))
-    return SumPlan(rows, columns, emitter.operands.size // 3)
+    return SumPlan(rows, columns, turned * rows if is_shared() else emitter.operands.size // 3)

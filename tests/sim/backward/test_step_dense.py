@@ -62,13 +62,14 @@ def test_loaded_table_is_used_first(rng):
 
 
 @pytest.mark.parametrize("optimizer, share", [(Sgd(0.75), 0.0), *slow((Adam(), 0.5))])
-def test_large_batches_are_compiled_in_both_ways(rng, monkeypatch, optimizer, share):
-    """The step of a large batch is the faster of the one in chunks and the one of matrix products, and has golden bits."""
+def test_dense_steps_are_compiled_in_both_ways(rng, monkeypatch, optimizer, share):
+    """The step of a dense network is the faster of the one in chunks and the one of matrix products, and has golden bits."""
     training, config, dropout = differentiate(chain(rng, (40, 24, 5))), Config(n=4, training=True, table_lanes=2), Dropout(share)
     programs = [compile_step(training, optimizer, config, 70, dropout)]
-    for name, value in (("_LARGE", 100), ("_compile", refuse)):
-        monkeypatch.setattr(compile_module, name, value)
-        programs.append(compile_step(training, optimizer, config, 70, dropout))
+    for name in ("compile_step_graph", "_compile"):
+        with monkeypatch.context() as patch:
+            patch.setattr(compile_module, name, refuse)
+            programs.append(compile_step(training, optimizer, config, 70, dropout))
     best, chunks, matrices = (one.predicted_cycles for one in programs)
     assert best == min(chunks, matrices) and chunks != matrices
     run_steps(programs[0], training, optimizer, rng, dropout=dropout)

@@ -8,8 +8,8 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
+from amaranth_tpu.sim.compiler.training import chunks, ordering, writing
 from amaranth_tpu.sim.compiler.training import compile as compile_module
-from amaranth_tpu.sim.compiler.training import ordering, writing
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
@@ -61,9 +61,9 @@ def test_squared_error(rng):
 def test_chunks_of_the_batch_save_cycles(rng, monkeypatch):
     """The Softmax of a chunk overlaps with products of the next chunk."""
     step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
-    together = compile_graph(step, Config(n=4, training=True), 21)
-    monkeypatch.setattr(compile_module, "chunked", lambda sums, *_: sums)
-    apart = compile_graph(step, Config(n=4, training=True), 21)
+    together = compile_graph(step, Config(n=4, training=True), 60)
+    monkeypatch.setattr(compile_module, "divisions", lambda *_: [(0,)])
+    apart = compile_graph(step, Config(n=4, training=True), 60)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     assert together.useful_macs == apart.useful_macs
 
@@ -208,6 +208,7 @@ def test_gradients_of_early_samples_are_summed_during_the_last_softmax(rng, monk
     """Sums of a gradient begin with the samples before the last chunk, and stay in the accumulators until its gradients are
     known."""
     step = make_step(dense_network(rng, (200, 32, 10)), Sgd())
+    monkeypatch.setattr(chunks, "_SIZES", chunks._SIZES[:1])
     early = compile_graph(step, Config(n=8, training=True), 40)
     run_on_model(early, Sgd(), rng, steps=2)
     monkeypatch.setattr(ordering, "_WORTH", 10**6)
