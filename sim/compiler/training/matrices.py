@@ -145,7 +145,7 @@ class Matrix:
     def unpack(self, data, shape):
         """Returns the tensor, float32 if it is wide and else bfloat16, from the bytes of the matrix. `shape` is (height, width,
         channels)."""
-        bits = np.frombuffer(data, "<u2")
+        bits = np.frombuffer(data, "<u2").copy()  # callers may write into the tensor
         if self.interleaved:
             bits = bits.reshape(self.tiles, self.rows, self.geometry.n, 2).transpose(3, 1, 0, 2)[::-1]
         else:
