@@ -116,7 +116,8 @@ class Lowered:
         """Returns the :class:`Product` of a term."""
         step = self.step
         source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
-        if step.is_diagonal(term, (*stage.size, output.channels)) or _is_number(term, source, weights, output):
+        is_number = term.weights not in step.parameters and _is_number(term, source, weights, output)
+        if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
             form = "number" if weights.channels == 1 else "diagonal"
             source = self.matrix(term.source) if source.samples == output.samples else self._repeated(term.source, stage.size)
             return Product("diagonal", source, self.matrix(term.weights, form))

@@ -80,6 +80,17 @@ def test_random_convolutions(rng):
     _check(_network(rng, size, int(rng.integers(1, 6)), layers), rng, int(rng.integers(1, 4)), steps=1)
 
 
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_one_channel(rng, depthwise):
+    """Trained weights that are one number: they are a tile, as other weights are, and no constant factor."""
+    network = Builder(rng)
+    x = network.conv("first", network.add_input("x", (5, 6, 2)), 1, kernel=2, function=RELU)
+    x = network.conv("second", x, 1, function=RELU)
+    if depthwise:
+        x = network.stage("gain", 1, StepTerm(x, network.bias("gain.weights", 1, 1.0), groups=1), size=(4, 5))
+    _check(_flattened(network, x), rng, 2)
+
+
 def test_lines_of_images_in_small_memories(rng):
     """A job computes some lines of an image if the sums of a whole image do not fit."""
     network = _network(rng, (11, 7), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
@@ -147,7 +158,8 @@ def test_max_pooling_with_one_window(rng, window):
     x = network.add_input("x", (5, 7, 3))
     x = network.conv("conv", x, 5, kernel=3, padding=1, pool=Pool(window, (1, 1)), function=RELU)
     program = _check(_flattened(network, x), rng, 3, steps=1)
-    assert all(op.fields["rows1"] == 1 for op in program.ops if op.opcode is Opcode.POOL)
+    fields = [op.fields for op in program.ops if op.opcode is Opcode.POOL]
+    assert fields and all(one["rows0"] == 1 and (one["rows1"] == 1 or one["rows1_stride"] == 5 * 7) for one in fields)
 
 
 def test_max_pooling_of_parts_of_an_image(rng):
