@@ -6,7 +6,9 @@ from typing import Any
 from ..compiler.program import CompileError
 from ..compiler.training.compile import NotMatrices, compile_graph
 from ..golden.training import step_graph, target_tensors
+from .cropping import cropped
 from .parameters import MASTER
+from .refusals import needs_matrices
 
 __all__ = ["compile_step_graph"]
 
@@ -31,7 +33,9 @@ class _GraphMemory:
         """Returns {tensor: values} of region INPUT; see :meth:`sim.backward.memory.StepMemory.inputs`. `counted` is as in
         :func:`sim.golden.training.step`."""
         values = self.network.arrange_inputs(x)
-        values |= dict(zip(self.step.inputs[len(values) :], (masks[number] for number in sorted(masks or {}))))
+        for name, number in zip(self.step.inputs[len(values) :], sorted(masks or {})):
+            height, width, _ = self.step.tensors[name].shape
+            values[name] = masks[number][:, :height, :width]  # the other positions are not read
         return values | target_tensors(self.step, self.network, targets, counted)
 
 
@@ -53,7 +57,8 @@ def compile_step_graph(training, optimizer, config, batch, dropout, cores):
     """Compiles one training step for `batch` samples per core. The parameters are as in
     :func:`sim.backward.compile.compile_step`. Raises CompileError: one line that names the operator."""
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
-    step = step_graph(training, optimizer, masked, cores, sharded=False)
+    read = training if needs_matrices(training) else cropped(training)
+    step = step_graph(read, optimizer, masked, cores, sharded=False)
     try:
         program = compile_graph(step, config, batch, cores)
     except NotMatrices as error:

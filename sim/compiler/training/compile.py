@@ -6,8 +6,9 @@
    (:mod:`sim.compiler.training.convolutions`). On a core with update lanes, updates by momentum SGD are no sums
    (:mod:`sim.compiler.training.update_lanes`).
 2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
-   networks into chunks (:mod:`sim.compiler.training.chunks`). Jobs become instructions (:mod:`sim.compiler.training.jobs`).
-   STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
+   networks into chunks (:mod:`sim.compiler.training.chunks`). In steps of convolutions, a layer works on a sample while the
+   layers before it work on later samples (:mod:`sim.compiler.training.paced`). Jobs become instructions
+   (:mod:`sim.compiler.training.jobs`). STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 """
 
@@ -26,6 +27,7 @@ from .folding import fold
 from .forms import NotMatrices
 from .lowering import lower
 from .ordering import woven
+from .paced import is_paced, paced
 from .products import with_products_apart
 from .program import make_step_program
 from .sums import Expansion, MatrixSum
@@ -37,6 +39,7 @@ __all__ = ["compile_graph", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
+_PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
 _ORDERS = ((1, 0), (1, 250), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
@@ -142,8 +145,9 @@ def _emitted(lowered, config, cores, starts, begins_early):
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
     split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, starts, begins_early)
+    emitter.parts = _PARTS if is_paced(split) else 1
     writer = JobWriter(emitter, split)
-    for one, job in woven(split, writer, config):
+    for one, job in (paced if is_paced(split) else woven)(split, writer, config):
         writer.write(one, job)
     return emitter, writer.has_held
 

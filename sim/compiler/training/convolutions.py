@@ -2,6 +2,9 @@
 
 The gradient of weights needs the operands of each kernel position as weight tiles. So the windows of its source are stored as a
 matrix of their own, with a block of channels for each kernel position.
+
+The gradient of a dense layer's source has the positions of a sample as channels, because each position has its own weights. A
+copy then has a row for each position.
 """
 
 from dataclasses import replace
@@ -15,7 +18,7 @@ from .matrices import Matrix
 from .sums import MatrixSum, Phase, Product, Result
 from .windows import Window
 
-__all__ = ["is_window", "patches_of", "window_product"]
+__all__ = ["is_window", "patches_of", "scattered", "window_product"]
 
 
 def is_window(step, term, sums):
@@ -66,3 +69,27 @@ def patches_of(lowered, term, size):
         product = Product("gather", source, lowered.one, window=window)
         lowered.sums.append(MatrixSum(made.name, None, [Phase((product,), [Result(made)])], made))
     return lowered.matrices[key]
+
+
+def scattered(lowered, stage):
+    """Returns the :class:`Product` that copies the gradient of a dense layer's source from a matrix with a row for each sample.
+    Adds the sum that makes this matrix. Returns None if a stage has other sums."""
+    step, output = lowered.step, lowered.step.tensors[stage.output]
+    if len(stage.terms) != 1 or stage.start or not output.samples:
+        return None
+    (term,) = stage.terms
+    source, weights = step.tensors[term.source], step.tensors[term.weights]
+    plain = term.stride == term.dilation == term.apart == (1, 1) and term.groups == 1 and not (term.transposed or weights.samples)
+    whole = term.kernel == stage.size and term.padding == tuple(size - 1 for size in term.kernel)
+    if not (term.swapped and plain and whole and source.samples) or source.shape[:2] != (1, 1) or term.kernel == (1, 1):
+        return None
+    rows = lowered.matrix(term.source)
+    if rows.geometry.period > 1:
+        return None
+    key = f"{stage.output}, by samples", "samples"
+    made = Matrix(*key, rows.rows, output.channels, rows.geometry, Region.SCRATCH, 0)
+    made = replace(made, blocks=term.kernel[0] * term.kernel[1], grouped=True)
+    made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
+    product = Product("matrix", rows, lowered.matrix(term.weights, "turned"), by_rows=True)
+    lowered.sums.append(MatrixSum(made.name, None, [Phase((product,), [Result(made)])], made))
+    return Product("scatter", made, lowered.one)

@@ -11,6 +11,7 @@ from ..program import CompileError
 __all__ = ["MatrixEmitter", "Store"]
 
 _SHARES = 4  # one of this many parts of the unified buffer holds results
+_UPDATES = 3  # one of this many parts of the operands' rows is for updates that begin early
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
@@ -60,6 +61,8 @@ class MatrixEmitter(TileEmitter):
         `passing` is for operands of one sum. It is one of the others.
     sums : Ring
         Rows of the accumulators.
+    parts : int
+        A job of samples has at most one of so many parts of the rows for sums that it could have otherwise.
     """
 
     def __init__(self, config, scratch, constants, cores=1):
@@ -81,6 +84,7 @@ class MatrixEmitter(TileEmitter):
         self.results = Store(depth - size, size, self.kept)
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
+        self.parts, self._sides = 1, list[tuple]()
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
         self._begin()
@@ -94,6 +98,33 @@ class MatrixEmitter(TileEmitter):
         self.results = self.passing = Store(depth - size, size, self.kept)
         rows = self.sums.size // _HELD
         self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
+
+    def divide_sides(self):
+        """Divides the memories between jobs of samples and jobs of updates that begin while a job of samples is not complete."""
+        base, size, half = self.operands.ring.base, self.operands.size, self.sums.size // 2
+        others = size // _UPDATES
+        stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
+        self._sides = [*zip(stores, (self.sums, Ring(half, self.sums.size - half)), (self.parts, 1))]
+        self.passing = self.results  # results do not stay on the chip while a job is not complete
+        self.choose_side(False)
+
+    def begin_updates(self):
+        """Leaves half of the rows for sums to updates."""
+        (store, _, parts), (_, others, _) = self._sides
+        self._sides[0] = store, Ring(0, others.base), parts
+        self.choose_side(False)
+
+    def choose_side(self, updates):
+        """Chooses the memories of updates, or of jobs of samples, if they are divided."""
+        if self._sides:
+            self.operands, self.sums, self.parts = self._sides[updates]
+
+    def join_sides(self):
+        """Gives all memories to updates."""
+        (store, *_), (other, others, _) = self._sides
+        self._sides = []
+        self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
+        self.sums = Ring(0, others.base + others.size)
 
     def hold(self, rows):
         """Divides the rows for sums: the first `rows` rows are for jobs that begin early. :meth:`release` undoes this."""

@@ -6,6 +6,7 @@ from ..codegen.results import function_code
 from ..codegen.tile_emitter import Tile
 from ..timing.model import MATMUL, turnaround
 from .pooling_jobs import write_pooled
+from .scatter_jobs import scatter
 from .window_jobs import add_windows
 
 __all__ = ["SumCode", "expand"]
@@ -44,7 +45,9 @@ class SumCode:
                 if product.kind == "matrix":
                     yield from self._matrix(product)
                 elif product.window:
-                    add_windows(self, product)
+                    yield from add_windows(self, product)
+                elif product.kind == "scatter":
+                    scatter(self, product)
                 else:
                     {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
                 if product is last:

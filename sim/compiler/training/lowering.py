@@ -7,7 +7,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ...functions.functions import NONE
 from ...ir.tiles import tiles_of
-from .convolutions import is_window, patches_of, window_product
+from .convolutions import is_window, patches_of, scattered, window_product
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
 from .matrices import Geometry, Matrix
 from .ring import all_reduce
@@ -274,7 +274,8 @@ class _Grouping:
             is_stored = stage.output == self.step.output or not self._is_only_start(stage, starts)
             is_whole = is_stored and stage.result_size == stage.size
             shape = self.lowered.matrix(stage.output) if is_whole else self._shape(stage)
-            sums.append(self._sum(stage, shape))
+            made = self._sum(stage, shape)
+            sums.append(made)
             place = self.places[stage.sums] = len(sums) - 1, 0
         number, phase = place
         self.made[stage.output] = number
@@ -290,7 +291,8 @@ class _Grouping:
     def _sum(self, stage, shape):
         """Returns the sums of a stage without results. Sums of one bfloat16 tensor are a product by 1, which needs no bias rows.
         Only the sign of a zero can differ."""
-        start, products = self.lowered.start(stage), tuple(self.lowered.product(stage, term) for term in stage.terms)
+        start, copied = self.lowered.start(stage), scattered(self.lowered, stage)
+        products = (copied,) if copied else tuple(self.lowered.product(stage, term) for term in stage.terms)
         if start and not products and not start.wide and start.form == shape.form:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
         return MatrixSum(stage.output, start, [Phase(products)], shape, is_image=stage.output in self.lowered.ungrouped.images)

@@ -78,6 +78,8 @@ class Matrix:
         lower half first.
     blocks : int
         Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
+    grouped : bool
+        True: n rows of all tiles follow each other, `[group of n rows][tile][row]`. Only bfloat16.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Matrix:
     spread: bool = False
     interleaved: bool = False
     blocks: int = 1
+    grouped: bool = False
 
     @property
     def tiles(self):
@@ -107,6 +110,9 @@ class Matrix:
 
     def place(self, tile, row=0, half=0):
         """Returns the number, in the region, of the vector of a tile's row. Of an interleaved row it is the first vector."""
+        if self.grouped:
+            group, row = divmod(row, self.geometry.n)
+            return self.vector + (group * self.tiles + tile) * self.geometry.n + row
         if self.interleaved:
             return self.vector + 2 * (tile * self.rows + row)
         return self.vector + (half * self.tiles + tile) * self.rows + row
@@ -120,6 +126,9 @@ class Matrix:
         if self.form != "samples":
             return [(first, count)]
         geometry, found = self.geometry, []
+        if self.grouped:
+            starts = range(first, min(first + count, geometry.batch), geometry.n)
+            return [(start, min(geometry.n, starts.stop - start)) for start in starts]
         end = min(first + count, geometry.batch * geometry.period)
         if geometry.period == geometry.positions:
             return [(first, end - first)] if end > first else []

@@ -5,16 +5,16 @@ all runs form a pipeline: when the gradient of a job is computed, the next sum t
 """
 
 from collections import Counter
-from itertools import product, repeat
+from itertools import repeat
 
 from .chunks import in_time
+from .pipeline import Pipeline
 from .ring import AllReduce
 from .sums import MatrixSum
 
-__all__ = ["in_turns", "is_update", "runs_of", "weaves", "woven"]
+__all__ = ["dependencies_of", "in_turns", "is_update", "last_layers_first", "runs_of", "weaves", "woven"]
 
 _WINDOW = 32  # sums among which the next one is chosen
-_IN_FLIGHT = 3  # jobs of updates in flight
 _WORTH = 300  # cycles that the array waits, from which updates begin early
 _LAG = 4  # sums from a sum to its reader, if possible
 
@@ -29,7 +29,7 @@ def _accesses(one, chunks=(0,)):
     return [set().union(*map(places, some)) for some in (one.reads, one.writes)]
 
 
-def _dependencies(sums):
+def dependencies_of(sums):
     """Returns, for each sum, the numbers of the sums whose results it reads, and of those that must precede it for another
     reason."""
     writers, readers, found = {}, {}, []
@@ -90,11 +90,11 @@ def woven(sums, writer, config):
     config : Config
     """
     runs = runs_of(sums)
-    updates = _last_layers_first([run for run in runs if is_update(run)])
+    updates = last_layers_first([run for run in runs if is_update(run)])
     main = _main([one for run in runs if not is_update(run) for one in run], writer.jobs, config)
     left = Counter(id(one) for one, _, _ in main)
-    pipeline, weaving, done = _Pipeline(updates), weaves(sums), set()
-    dependencies = dict(zip(map(id, sums), _dependencies(sums)))
+    pipeline, weaving, done = Pipeline(updates), weaves(sums), set()
+    dependencies = dict(zip(map(id, sums), dependencies_of(sums)))
     numbers = {id(one): number for number, one in enumerate(sums)}
 
     def is_ready(run):
@@ -134,44 +134,6 @@ def woven(sums, writer, config):
     yield from pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth)
 
 
-class _Pipeline:
-    """Jobs of updates, of which several are in flight.
-
-    Parameters
-    ----------
-    updates : list of list of MatrixSum or AllReduce
-        All runs of updates.
-
-    Members
-    -------
-    items : list of (run, job)
-    begun : int
-        Number of items that have begun.
-    """
-
-    def __init__(self, updates):
-        self.depth = max((len(_steps(run)) for run in updates), default=0)
-        self.ways = min(self.depth, _IN_FLIGHT)
-        self.items, self.begun = [], 0
-
-    def steps(self, parts):
-        """Returns one of `parts` parts of the steps that are left."""
-        count, items = (len(self.items) - self.begun) // parts, self.items[self.begun :]
-        while count and count < len(items) and items[count][0] is items[count - 1][0]:
-            count += 1  # jobs of a sum share transposed operands
-        return count
-
-    def advanced(self, steps):
-        """Yields `(sum, job)` of the next steps."""
-        share = -(-self.depth // max(self.ways, 1))
-        for _ in range(steps):
-            for first, place in product(range(share), range(self.ways)):
-                if 0 <= self.begun - place < len(self.items):
-                    run, job = self.items[self.begun - place]
-                    yield from ((one, job) for one in _steps(run)[first + place * share :][:1])
-            self.begun += 1
-
-
 def _may_begin(run):
     """Returns True if an update begins with sums over samples, of which the last chunk is apart."""
     one = run[0]
@@ -195,13 +157,13 @@ def _main(sums, jobs, config):
     """Returns the jobs of the sums of samples, `(sum, job, cycles that the array waits before it)`, in order."""
     if not any(getattr(one, "span", None) for one in sums):
         return [(one, job, 0) for one in in_turns(sums) for job in jobs([one])]
-    dependencies = [read | before for read, before in _dependencies(sums)]
+    dependencies = [read | before for read, before in dependencies_of(sums)]
     return [
         (sums[number], job, wait) for number, job, wait in in_time([(one, jobs([one])) for one in sums], dependencies, config)
     ]
 
 
-def _last_layers_first(updates):
+def last_layers_first(updates):
     """Returns the runs of updates in the order in which their gradients are known. Biases follow, because their passes do not use
     the vector port while it is busy with stores."""
     parameters = []
@@ -211,11 +173,6 @@ def _last_layers_first(updates):
         parameters[-1].append(run)
     ordered = sorted(reversed(parameters), key=lambda runs: runs[0][0].shape.form == "vector")
     return [run for runs in ordered for run in runs]
-
-
-def _steps(run):
-    """Returns the sum of each step of a run's jobs."""
-    return [one for one in run for _ in range(getattr(one, "steps", 1))]
 
 
 def is_update(run):
@@ -233,7 +190,7 @@ def _table(one):
 def in_turns(sums):
     """Returns the sums in an order in which each is, if possible, some sums after those whose results it reads. Sums with the
     same function by table follow each other."""
-    dependencies, places, left, order, selected = _dependencies(sums), {}, list(range(len(sums))), [], None
+    dependencies, places, left, order, selected = dependencies_of(sums), {}, list(range(len(sums))), [], None
 
     def wait(number):
         """Returns a key that is least for the sum that is best taken next."""

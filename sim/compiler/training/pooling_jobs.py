@@ -56,9 +56,9 @@ def _write_places(code, result, column, row, sample, first, lines):
     emitter, matrix, index = code.emitter, result.matrix, result.select
     (down, across), width, made = result.spread, code.geometry.width, matrix.geometry
     tile, rows = code.column + column, lines * width
-    operand = emitter.passing.take(rows)
+    operand = emitter.results.take(rows * (1 + down * across))  # one range of rows, as interlocks see a SELECT
     emitter.load(index, tile, sample * code.geometry.period + first * width, rows, operand)
-    place = emitter.results.take(rows * down * across)
+    place = operand + rows
     fields = {"condition": Condition.EQUAL, "rows0": width, "rows0_stride": 1, "rows1": lines, "rows1_stride": width}
     fields |= {"acc": code.acc + column * code.rows + row, "operand": operand, "operand_stride": width}
     fields |= {"buffer_stride": down * made.width, "buffer_step": across}

@@ -20,7 +20,8 @@ class Product:
         `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
         `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
         `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
-        `"gather"`: the windows of `source`, with a block of channels for each kernel position.
+        `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of
+        channels of `source`, which has a row for each sample, as rows of positions.
     source : Matrix or None
     weights : Matrix
     turned : bool
@@ -41,10 +42,15 @@ class Product:
     window: Window | None = None
 
     @property
+    def has_lines(self):
+        """Returns True if jobs must have whole lines of positions."""
+        return self.window is not None or self.kind == "scatter"
+
+    @property
     def inputs(self):
         """Tiles of inputs that each of the sums adds."""
         geometry = self.weights.geometry
-        if self.kind in ("diagonal", "gather"):
+        if self.kind in ("diagonal", "gather", "scatter"):
             return 1
         if self.window and self.source:
             return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
@@ -92,8 +98,8 @@ class Result:
         return tuple(max(by, have) if count == 1 else by for count, by, have in strides)
 
     def rows(self, rows):
-        """Returns the rows in the unified buffer of the result of `rows` rows of sums."""
-        return self.matrix.halves * rows * self.spread[0] * self.spread[1]
+        """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection."""
+        return rows * (self.matrix.halves * self.spread[0] * self.spread[1] + (self.spread != (1, 1)))
 
     @property
     def beside(self):

@@ -45,7 +45,7 @@ def _unit(sums):
         return 1
     by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
     lines = {one.steps[0] for one in sums.results if one.has_own_size}
-    lines |= {1 for one in sums.products if one.window}
+    lines |= {1 for one in sums.products if one.has_lines}
     unit = lcm(*lines) * geometry.width
     if lines and not by_samples and geometry.period == geometry.positions and geometry.positions % unit == 0:
         return unit
@@ -82,7 +82,7 @@ def plan_sum(sums, emitter, most_rows=None):
     """Returns the :class:`SumPlan` of a sum, with jobs of at most `most_rows` rows. Raises CompileError if not even the smallest
     job fits."""
     shape, unit, config = sums.shape, _unit(sums), emitter.config
-    whole = any(one.softmax for one in sums.results)
+    whole, parts = any(one.softmax for one in sums.results), emitter.parts if shape.form == "samples" else 1
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
@@ -90,7 +90,7 @@ def plan_sum(sums, emitter, most_rows=None):
     def needs(rows, columns, shares):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
         held = rows * (shape.tiles if whole else columns)
-        yield "accumulator_depth", held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
+        yield "accumulator_depth", parts * held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
         yield "unified_buffer_depth", max(results * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows), emitter.operands.size
@@ -101,6 +101,8 @@ def plan_sum(sums, emitter, most_rows=None):
     def fits(rows, columns, shares):
         return all(count <= size // shares for _, count, size in needs(rows, columns, shares))
 
+    if parts > 1 and not fits(unit, 1, 2):
+        parts = 1
     shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
     if shares is None or not emitter.zero_rows:
         name = next((name for name, count, size in needs(unit, 1, 1) if count > size), "bias_depth")
@@ -119,11 +121,12 @@ def plan_sum(sums, emitter, most_rows=None):
     while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period = shape.geometry.period
-    own_sizes = any(one.has_own_size for one in sums.results)
-    if (own_sizes or any(one.window for one in sums.products)) and rows >= period:
-        unit, rows = period, rows // period * period
-    parts = -(-whole_rows // rows)
-    rows = -(-whole_rows // (parts * unit)) * unit
+    if any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
+        if rows >= period:
+            unit, rows = period, rows // period * period
+        else:  # jobs of one sample each
+            whole_rows = period
+    rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
     if sums.span and not whole and shape.tiles >= _DIVIDED:

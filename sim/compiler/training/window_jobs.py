@@ -7,11 +7,13 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..codegen.tile_emitter import Tile
 from .windows import merged_loops, segments_of
 
-__all__ = ["add_windows"]
+__all__ = ["PART", "add_windows"]
+
+PART = 1_000  # cycles of the array, after which jobs of updates may follow
 
 
 def add_windows(code, product):
-    """Adds the products of all kernel positions to the sums of a job.
+    """Adds the products of all kernel positions to the sums of a job. Yields between parts of the passes.
 
     Parameters
     ----------
@@ -19,7 +21,7 @@ def add_windows(code, product):
     product : Product
         Of kind `"window"` or `"gather"`.
     """
-    _WindowCode(code, product).add()
+    yield from _WindowCode(code, product).add()
 
 
 class _WindowCode:
@@ -46,11 +48,11 @@ class _WindowCode:
             code._nothing()
         begun, columns = code.started, range(code.columns)
         if product.kind == "window" and product.weights.form == "turned":
-            self._pass([self._tiles(position, k) for position, k in self._inputs()], self._inputs(), 0, begun)
+            yield from self._pass([self._tiles(position, k) for position, k in self._inputs()], self._inputs(), 0, begun)
         else:
             for c in columns:
                 inputs = [(position, self._tile_of(c)) for position in self._positions(c)]
-                self._pass([[self._diagonal(position, c)] for position, _ in inputs], inputs, c, begun)
+                yield from self._pass([[self._diagonal(position, c)] for position, _ in inputs], inputs, c, begun)
         code.started = True
 
     # Kernel positions and tiles
@@ -94,16 +96,18 @@ class _WindowCode:
     # Passes
 
     def _pass(self, tiles, inputs, column, begun):
-        """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. `tiles` has the weight tiles of the
-        column tiles from `column` on, for each input."""
+        """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the
+        weight tiles of the column tiles from `column` on, for each input."""
         code, window = self.code, self.window
         images = self._images(sorted({k for _, k in inputs}))
         places = [images[k] + window.offset(position) for position, k in inputs]
-        loops = self._loops()
+        loops, each = self._loops(), -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not loops:
             for number, (place, some) in enumerate(zip(places, tiles)):
                 for c, tile in enumerate(some, column):
                     self._one(place, tile, c, begun or number > 0)
+                if (number + 1) % each == 0 and number + 1 < len(places):
+                    yield
             return
         if not begun:
             if len(tiles[0]) == code.columns:
@@ -112,7 +116,10 @@ class _WindowCode:
                 self.emitter.bring(tiles[0])
                 code._matmul(places[0], loops, 0, column, start=1, bias=code.biases[column])
             places, tiles = places[1:], tiles[1:]
-        code._add(places, loops, tiles, 0, column)
+        for first in range(0, len(places), each):
+            code._add(places[first : first + each], loops, tiles[first : first + each], 0, column)
+            if first + each < len(places):
+                yield
 
     def _loops(self):
         """Returns two loops over the operands of all segments, or None."""

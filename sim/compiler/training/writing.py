@@ -1,7 +1,10 @@
 """Writing of jobs: the plans of sums, and jobs whose instructions are emitted in several steps."""
 
+from contextlib import suppress
+
+from ..program import CompileError
 from .jobs import SumCode, expand
-from .ordering import is_update, weaves
+from .ordering import is_update, runs_of, weaves
 from .ring import AllReduce, reduce_all
 from .sums import Expansion, MatrixSum
 from .tiling import LEAST_ROWS, plan_run
@@ -30,6 +33,7 @@ class JobWriter:
         tiles = max((product.inputs for one in updates for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
+        self.updates = {id(one) for run in runs_of(sums) if is_update(run) for one in run}
 
     def jobs(self, run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
@@ -39,6 +43,7 @@ class JobWriter:
         if not isinstance(run[0], MatrixSum):
             return [None]
         if id(run[0]) not in self.plans:
+            self.emitter.choose_side(id(run[0]) in self.updates)
             plan = plan_run(run, self.emitter)
             self.plans.update({id(one): plan for one in run})
         return [*self.plans[id(run[0])].jobs(run[0])]
@@ -55,9 +60,31 @@ class JobWriter:
             self.has_held, self.early = True, {(id(one), job) for job in jobs[:count]}
         return jobs[: max(count, 0)]
 
+    def is_open(self, one, job):
+        """Returns True if a job has begun and is not complete."""
+        return (id(one), job) in self.begun
+
+    def divide(self, updates, others):
+        """Divides the memories between `updates`, runs of sums, and `others`. Returns False if they do not fit then."""
+        self.updates |= {id(one) for run in updates for one in run}
+        self.emitter.divide_sides()
+        self.emitter.choose_side(True)
+        with suppress(CompileError):
+            for run in updates:
+                if isinstance(run[0], MatrixSum):
+                    plan_run(run, self.emitter)
+            self.emitter.choose_side(False)
+            jobs = [job for one in others for job in self.jobs([one]) if job]
+            if all(rows * columns <= self.emitter.sums.size // 2 for _, rows, _, columns in jobs):
+                return True
+        self.plans.clear()
+        self.emitter.join_sides()
+        return False
+
     def write(self, one, job):
         """Emits the next step of a job."""
         key = id(one), job
+        self.emitter.choose_side(id(one) in self.updates)
         self.emitter.stage = self.numbers[id(one)]
         if not isinstance(one, MatrixSum):
             {Expansion: expand, AllReduce: reduce_all}[type(one)](self.emitter, one)

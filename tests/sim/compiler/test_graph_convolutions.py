@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.compiler.training import folding
+from amaranth_tpu.sim.compiler.training import folding, lowering
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
@@ -91,12 +91,52 @@ def test_one_channel(rng, depthwise):
     _check(_flattened(network, x), rng, 2)
 
 
+def test_jobs_of_padding(rng):
+    """The last job of a copy has only rows of padding."""
+    layers = [(4, dict(kernel=1, dilation=2)), (1, dict(kernel=2, stride=3, padding=1))]
+    _check(_network(rng, (7, 8), 3, layers), rng, 1, steps=1)
+
+
 def test_lines_of_images_in_small_memories(rng):
     """A job computes some lines of an image if the sums of a whole image do not fit."""
     network = _network(rng, (11, 7), 3, [(5, dict(kernel=3, padding=1)), (6, dict(kernel=3, stride=2, padding=1))])
     program = _check(network, rng, 2, steps=1, accumulator_depth=64, unified_buffer_depth=512, bias_depth=64)
     sums = {one.name: one for one in program.memory.sums if hasattr(one, "shape")}
     assert sums["conv0"].shape.geometry.positions > program.config.accumulator_depth
+
+
+def _places(program, opcode=Opcode.MATMUL):
+    """Returns {name of a sum: places of its instructions}."""
+    found, names = {}, [getattr(one, "name", "") for one in program.memory.sums]
+    for place, op in enumerate(program.ops):
+        if op.opcode is opcode:
+            found.setdefault(names[op.stage], []).append(place)
+    return found
+
+
+def test_gradients_of_a_dense_layers_source_are_copied(rng, monkeypatch):
+    """Each position has its own weights, so windows of the gradient would multiply zeros. Samples are more than n."""
+    network = _network(rng, (5, 4), 3, [(5, dict(kernel=2))])
+    program = _check(network, rng, 6, steps=1)
+    monkeypatch.setattr(lowering, "scattered", lambda *_: None)
+    windows = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True), 6)
+    assert 3 * program.cost.compute_cycles < 2 * windows.cost.compute_cycles
+
+
+@pytest.mark.parametrize("size, depth", [((9, 8), 512), *slow(((12, 11), 320))])
+def test_copies_of_parts_of_an_image(rng, size, depth):
+    """A job copies some lines, or some positions of a line, if the gradients of a whole image do not fit."""
+    network = _network(rng, size, 3, [(13, dict(kernel=1))])
+    _check(network, rng, 3, steps=1, accumulator_depth=64, unified_buffer_depth=depth, bias_depth=64)
+
+
+def test_layers_take_turns(rng):
+    """The first layer waits for its results, so the second begins when the first samples are known. Updates begin beside
+    gradients of samples."""
+    network = _network(rng, (8, 8), 3, [(8, dict(kernel=1)), (8, dict(kernel=3, padding=1)), (4, dict(kernel=3))])
+    found = _places(_check(network, rng, 6, steps=1))
+    assert found["conv1"][0] < found["conv0"][-1]
+    assert found["gradient of conv2.weights"][0] < found["gradient of conv0"][-1]
 
 
 def test_adam(rng):
@@ -160,6 +200,8 @@ def test_max_pooling_with_one_window(rng, window):
     program = _check(_flattened(network, x), rng, 3, steps=1)
     fields = [op.fields for op in program.ops if op.opcode is Opcode.POOL]
     assert fields and all(one["rows0"] == 1 and (one["rows1"] == 1 or one["rows1_stride"] == 5 * 7) for one in fields)
+    places = [(op.fields["operand"], op.fields["buffer"]) for op in program.ops if op.opcode is Opcode.SELECT]
+    assert all(0 < buffer - operand < 64 for operand, buffer in places)  # interlocks see one range of rows
 
 
 def test_max_pooling_of_parts_of_an_image(rng):

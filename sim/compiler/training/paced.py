@@ -1,0 +1,98 @@
+"""The order of the jobs of a step with convolutions: jobs of samples by :func:`sim.compiler.training.pacing.by_samples`, and
+updates between them."""
+
+from .ordering import dependencies_of, is_update, last_layers_first, runs_of, weaves
+from .pacing import array_cycles, by_samples, results_cycles
+from .pipeline import Pipeline
+from .sums import MatrixSum
+from .window_jobs import PART
+
+__all__ = ["is_paced", "paced"]
+
+_WORTH = 100  # cycles that the array waits for a job, from which updates precede it
+
+
+def is_paced(sums):
+    """Returns True if sums read windows, so that jobs are ordered by samples."""
+    return any(product.has_lines for one in sums for product in getattr(one, "products", ()))
+
+
+def paced(sums, writer, config):
+    """Yields `(sum, job)` in the order in which the jobs of a step are emitted, once for each step of the job. The parameters are
+    as in :func:`sim.compiler.training.ordering.woven`."""
+    runs = runs_of(sums)
+    dependencies, numbers = dependencies_of(sums), {id(one): number for number, one in enumerate(sums)}
+    readers = {id(one): [] for one in sums}
+    for one, (read, _) in zip(sums, dependencies):
+        for number in read:
+            readers[id(sums[number])].append(one)
+    late = [run for run in runs if _is_late(run[0], readers[id(run[0])])]
+    updates = last_layers_first([run for run in runs if is_update(run)])
+    main = [one for run in runs if not (is_update(run) or run in late) for one in run]
+    weaving = weaves(sums) and writer.divide(late + updates, main)
+    own = [read | before for read, before in dependencies_of(main)]
+    order = by_samples(main, writer.jobs, own, config, writer.emitter.sums.size)
+    rest = sum(array_cycles(one, job, config) for one, job, _, _ in order if job)
+    copies, pipeline, done, quiet = Pipeline(late), Pipeline(updates), set(), 0
+    later = sum(_whole(run, config) for run in updates)
+
+    def advanced(some, count):
+        """Yields the next steps of a pipeline. Windows are complete before updates that read them are ready."""
+        yield from some.advanced(count)
+        if some is copies:
+            left = {id(run[0]) for run, _ in copies.items[copies.begun :]} | {id(run[0]) for run in late}
+            done.update(numbers[id(run[0])] for run, _ in copies.items if id(run[0]) not in left)
+
+    def is_ready(run):
+        mine = {numbers[id(one)] for one in run}
+        return all(set.union(*dependencies[number]) <= done | mine for number in mine)
+
+    for one, job, wait, is_last in order:
+        if job and wait > _WORTH:
+            some = copies if copies.begun < len(copies.items) else pipeline
+            yield from advanced(some, some.during(wait, config))
+        left = array_cycles(one, job, config) if job else 0
+        yield one, job
+        while writer.is_open(one, job):
+            pipeline.beside(PART, rest + later, config)
+            copies.beside(PART, rest, config)
+            rest, left, quiet = rest - PART, left - PART, quiet - PART
+            if quiet <= 0:
+                yield from advanced(copies, copies.due_steps(config))
+                yield from advanced(pipeline, pipeline.due_steps(config))
+            yield one, job
+        pipeline.beside(max(0, left), rest + later, config)
+        copies.beside(max(0, left), rest, config)
+        rest -= left
+        quiet = max(0, quiet - left) + results_cycles(one, job, config) if job else 0
+        if is_last:
+            done.add(numbers[id(one)])
+        if weaving:
+            ready = [run for run in late if is_ready(run)]
+            if ready and not (copies.items or pipeline.items):
+                writer.emitter.begin_updates()
+            copies.items[copies.begun : copies.begun] = [(run, job) for run in ready for job in writer.jobs(run)]
+            late = [run for run in late if run not in ready]
+            ready = [run for run in updates if is_ready(run) and _whole(run, config) <= rest]
+            if ready and not (copies.items or pipeline.items):
+                writer.emitter.begin_updates()
+            pipeline.add([(run, writer.jobs(run)) for run in ready], config)
+            later -= sum(_whole(run, config) for run in ready)
+            updates = [run for run in updates if run not in ready]
+    copies.items += [(run, job) for run in late for job in writer.jobs(run)]
+    yield from advanced(copies, len(copies.items) - copies.begun)
+    if weaving:
+        writer.emitter.join_sides()
+    pipeline.add([(run, writer.jobs(run)) for run in updates], config)
+    yield from pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth)
+
+
+def _whole(run, config):
+    """Returns an estimate of the array's cycles for a run."""
+    sums = [one for one in run if isinstance(one, MatrixSum)]
+    return sum(array_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in sums)
+
+
+def _is_late(one, readers):
+    """Returns True if a sum gathers windows that only updates read."""
+    return isinstance(one, MatrixSum) and one.products[0].kind == "gather" and all(is_update([other]) for other in readers)
