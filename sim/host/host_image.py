@@ -116,7 +116,9 @@ class HostImage:
         """Executes all runs on the RTL. `options` are those of :func:`.core_simulation`. Returns the result of
         :func:`.run_batches`, in which `output` has the bytes of each core."""
         program = self.program
-        built = {"simulator": simulator, "memory_bytes": self.size, "cores": self.cores, "probes": probes, **options}
+        built = {"simulator": simulator, "memory_bytes": self.size, "cores": self.cores, **options}
+        if probes:  # only of one core
+            built["probes"] = probes
         raw = run_batches(
             core_simulation(program.config, **built),
             self.bytes,
