@@ -415,7 +415,7 @@ def test_difference_on_the_core_is_an_error(command, model, data, tmp_path, monk
 
     def wrong(*given):
         image = bytearray(pack(*given))
-        image[1] ^= 1
+        image[1::2] = (byte ^ 1 for byte in image[1::2])  # all exponents
         return bytes(image)
 
     monkeypatch.setattr(core_steps, "pack_state", wrong)

@@ -22,11 +22,7 @@ def paced(sums, writer, config):
     as in :func:`sim.compiler.training.ordering.woven`."""
     runs = runs_of(sums)
     dependencies, numbers = dependencies_of(sums), {id(one): number for number, one in enumerate(sums)}
-    readers = {id(one): [] for one in sums}
-    for one, (read, _) in zip(sums, dependencies):
-        for number in read:
-            readers[id(sums[number])].append(one)
-    late = [run for run in runs if _is_late(run[0], readers[id(run[0])])]
+    late = _late_runs(runs, sums, dependencies)
     updates = last_layers_first([run for run in runs if is_update(run)])
     main = [one for run in runs if not (is_update(run) or run in late) for one in run]
     weaving = weaves(sums) and writer.divide(late + updates, main)
@@ -42,10 +38,6 @@ def paced(sums, writer, config):
         if some is copies:
             left = {id(run[0]) for run, _ in copies.items[copies.begun :]} | {id(run[0]) for run in late}
             done.update(numbers[id(run[0])] for run, _ in copies.items if id(run[0]) not in left)
-
-    def is_ready(run):
-        mine = {numbers[id(one)] for one in run}
-        return all(set.union(*dependencies[number]) <= done | mine for number in mine)
 
     for one, job, wait, is_last in order:
         if job and wait > _WORTH:
@@ -68,12 +60,12 @@ def paced(sums, writer, config):
         if is_last:
             done.add(numbers[id(one)])
         if weaving:
-            ready = [run for run in late if is_ready(run)]
+            ready = [run for run in late if _is_ready(run, dependencies, numbers, done)]
             if ready and not (copies.items or pipeline.items):
                 writer.emitter.begin_updates()
             copies.items[copies.begun : copies.begun] = [(run, job) for run in ready for job in writer.jobs(run)]
             late = [run for run in late if run not in ready]
-            ready = [run for run in updates if is_ready(run) and _whole(run, config) <= rest]
+            ready = [run for run in updates if _is_ready(run, dependencies, numbers, done) and _whole(run, config) <= rest]
             if ready and not (copies.items or pipeline.items):
                 writer.emitter.begin_updates()
             pipeline.add([(run, writer.jobs(run)) for run in ready], config)
@@ -87,12 +79,27 @@ def paced(sums, writer, config):
     yield from pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth)
 
 
+def _is_ready(run, dependencies, numbers, done):
+    """Returns True if all sums that precede those of a run are complete."""
+    mine = {numbers[id(one)] for one in run}
+    return all(set.union(*dependencies[number]) <= done | mine for number in mine)
+
+
 def _whole(run, config):
     """Returns an estimate of the array's cycles for a run."""
     sums = [one for one in run if isinstance(one, MatrixSum)]
     return sum(array_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in sums)
 
 
-def _is_late(one, readers):
-    """Returns True if a sum gathers windows that only updates read."""
-    return isinstance(one, MatrixSum) and one.products[0].kind == "gather" and all(is_update([other]) for other in readers)
+def _late_runs(runs, sums, dependencies):
+    """Returns the runs that gather windows for updates alone."""
+    readers = {id(one): [] for one in sums}
+    for one, (read, _) in zip(sums, dependencies):
+        for number in read:
+            readers[id(sums[number])].append(one)
+
+    def is_late(one):
+        gathers = isinstance(one, MatrixSum) and one.products[0].kind == "gather"
+        return gathers and all(is_update([other]) for other in readers[id(one)])
+
+    return [run for run in runs if is_late(run[0])]

@@ -8,7 +8,7 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
-from amaranth_tpu.sim.compiler.training import chunks, ordering, writing
+from amaranth_tpu.sim.compiler.training import chunks, ordering, pipeline, writing
 from amaranth_tpu.sim.compiler.training import compile as compile_module
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
@@ -198,7 +198,7 @@ def test_updates_of_several_steps_overlap(rng, monkeypatch):
     """The steps of an update by Adam alternate with the steps of the updates before and after it."""
     step = make_step(dense_network(rng, (200, 32, 10)), Adam())
     together = compile_graph(step, Config(n=8, training=True), 8)
-    monkeypatch.setattr(ordering, "_IN_FLIGHT", 1)
+    monkeypatch.setattr(pipeline, "_IN_FLIGHT", 1)
     apart = compile_graph(step, Config(n=8, training=True), 8)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     run_on_model(together, Adam(), rng, steps=2)
