@@ -267,11 +267,12 @@ class _Grouping:
 
     def _add(self, stage, starts):
         sums, tensor = self.lowered.sums, self.step.tensors[stage.output]
-        place = self._place(stage)
+        is_start = self._is_only_start(stage, starts)
+        place = self._place(stage, is_start)
         if place is None and stage.times and not stage.pool and stage.function == NONE and self.plain.get(stage.sums):
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
         if place is None:
-            is_stored = stage.output == self.step.output or not self._is_only_start(stage, starts)
+            is_stored = stage.output == self.step.output or not is_start
             is_whole = is_stored and stage.result_size == stage.size
             shape = self.lowered.matrix(stage.output) if is_whole else self._shape(stage)
             made = self._sum(stage, shape)
@@ -279,7 +280,7 @@ class _Grouping:
             place = self.places[stage.sums] = len(sums) - 1, 0
         number, phase = place
         self.made[stage.output] = number
-        if self._is_only_start(stage, starts):
+        if is_start:
             self.wide[stage.output] = place
             if stage.output != self.step.output:
                 return
@@ -309,8 +310,9 @@ class _Grouping:
         blocks = tensor.height if form == "turned" else 1
         return Matrix(stage.output, form, rows, channels, geometry, Region.SCRATCH, 0, blocks=blocks)
 
-    def _place(self, stage):
-        """Returns the sum, and its phase, to which a stage's result can be added. Returns None if it needs sums of its own."""
+    def _place(self, stage, is_start):
+        """Returns the sum, and its phase, to which a stage's result can be added. Returns None if it needs sums of its own: the
+        products of an update are added to a gradient's sums, so two parameters never share them."""
         beside = {name for name in (stage.times, stage.select and stage.select.tensor) if name}
         if stage.start in self.wide:
             number, phase = self.wide[stage.start]
@@ -326,7 +328,7 @@ class _Grouping:
             phases.append(Phase(tuple(self.lowered.product(stage, term) for term in stage.terms)))
             self.places[stage.sums] = number, len(phases) - 1
             return self.places[stage.sums]
-        place = self.places.get(stage.sums)
+        place = None if is_start else self.places.get(stage.sums)
         if place is None and stage.times and not stage.terms and stage.function == NONE:
             place = self.rounded.get(stage.start)  # the product rounds the sums first
         return place if place and self._are_ready(beside, place[0], True) else None

@@ -7,8 +7,11 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.training import chunks, jobs
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step import StepTerm
 from graph_steps import dense_network, run_on_model
+from step_networks import Builder
 
 
 def _compiled(rng, sizes, batch, optimizer=None, n=4, **config):
@@ -40,6 +43,19 @@ def test_column_tiles_of_few_outputs_are_updated_together(rng, monkeypatch, opti
 def test_long_gradients_are_transposed_from_zeros(rng, n, sizes, batch):
     """Passes that transpose more tiles than there are zeros among the bias rows do not start from biases."""
     run_on_model(_compiled(rng, sizes, batch, n=n), Sgd(), rng, steps=2)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.75), Adam()])
+def test_two_layers_of_equal_gradients(rng, optimizer):
+    """Two layers read the same source, and their results are added. Their gradients are equal, their states differ."""
+    network = Builder(rng)
+    source = network.add_input("x", (1, 1, 7))
+    terms = [StepTerm(source, network.weights(name, 1, 7, 5)) for name in ("left", "right")]
+    hidden = network.stage("hidden", 5, *terms, start=network.bias("b", 5), function=RELU)
+    last = StepTerm(hidden, network.weights("last", 1, 5, 3))
+    network.output = network.stage("logits", 3, last, start=network.bias("c", 3), wide=True)
+    program = compile_graph(make_step(network, optimizer), Config(n=4, training=True), 5)
+    run_on_model(program, optimizer, rng, steps=2)
 
 
 def test_softmax_of_the_samples_alone(rng):
