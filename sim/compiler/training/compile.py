@@ -3,7 +3,8 @@
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
    (:mod:`sim.compiler.training.lowering`). The host gathers windows of inputs (:mod:`sim.compiler.training.folding`). Other
    convolutions, averages and dense layers of all positions read windows of images in the unified buffer
-   (:mod:`sim.compiler.training.convolutions`). On a core with update lanes, updates by momentum SGD are no sums
+   (:mod:`sim.compiler.training.convolutions`). Gradients of their weights read copies of results, line by line
+   (:mod:`sim.compiler.training.copies`). On a core with update lanes, updates by momentum SGD are no sums
    (:mod:`sim.compiler.training.update_lanes`).
 2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
    networks into chunks (:mod:`sim.compiler.training.chunks`). In steps of convolutions, a layer works on a sample while the

@@ -1,7 +1,8 @@
 """Products of convolutions: terms whose sums read windows of the source, and gradients of their weights.
 
-The gradient of weights needs the operands of each kernel position as weight tiles. So the windows of its source are stored as a
-matrix of their own, with a block of channels for each kernel position.
+The gradient of weights needs the operands of each kernel position as weight tiles. If no copy of the source has them
+(:mod:`sim.compiler.training.copies`), the windows of the source are stored as a matrix of their own, with a block of channels for
+each kernel position.
 
 The gradient of a dense layer's source has the positions of a sample as channels, because each position has its own weights. A
 copy then has a row for each position.

@@ -192,7 +192,8 @@ class MatrixEmitter(TileEmitter):
             next(self._table, None)
 
     def store(self, matrix, tile, row, count, place):
-        """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves."""
+        """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
+        copies of the matrix."""
         if matrix.interleaved:
             self.transfer(Opcode.STORE, matrix.region, self.offset(matrix, tile, row), 2 * count, buffer=place)
             return
@@ -200,6 +201,9 @@ class MatrixEmitter(TileEmitter):
             for first, rows in matrix.stored(row, count):
                 vector = self.offset(matrix, tile, first, half)
                 self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + half * count + first - row)
+        for copy in matrix.copies:
+            for vector, first, rows in copy.ranges(matrix.geometry, tile, row, count):
+                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + first - row)
 
     def bias_rows(self, matrix, ranges):
         """Loads ranges `(tile, first row, rows)` of a matrix as bias rows. Returns the first bias row."""

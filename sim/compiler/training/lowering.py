@@ -8,6 +8,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ...functions.functions import NONE
 from ...ir.tiles import tiles_of
 from .convolutions import is_window, patches_of, scattered, window_product
+from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
 from .matrices import Geometry, Matrix
 from .ring import all_reduce
@@ -46,6 +47,7 @@ class Lowered:
         step = self.ungrouped.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
         self.forms, self.spread = forms_of(step), spread_tensors(step)
+        self.copies = gradient_copies(step, self.geometries, n)
         self.matrices, self.sums = {}, []
         self.exchanged = {stage.start for stage in step.stages if stage.ring}
         self.sizes = dict.fromkeys(Region, 0)
@@ -76,6 +78,7 @@ class Lowered:
             made = replace(made, interleaved=True)
         if name not in self._kept:
             made = replace(made, vector=self.take(made.region, made.size))
+        made = replace(made, copies=copies_for(made, self.copies, self.take))
         self.matrices[key] = made
         return made
 
@@ -147,6 +150,9 @@ class Lowered:
         if not vectors.samples or term.groups > 1:
             raise NotMatrices(f"{stage.output}: the gradient of weights of {term.groups} groups can't be compiled")
         if is_window(step, term, vectors):
+            if copies := self.copies.get(term):
+                gradient = self.matrix(term.weights).copy(copies.gradient)
+                return Product("matrix", gradient, copies.windows(self.matrix(term.source)), turned=True, by_rows=True)
             left = patches_of(self, term, size)
         else:
             left = self.matrix(term.source) if source.samples else self._repeated(term.source, size)

@@ -80,6 +80,8 @@ class Matrix:
         Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
     grouped : bool
         True: n rows of all tiles follow each other, `[group of n rows][tile][row]`. Only bfloat16.
+    copies : tuple of sim.compiler.training.copies.Copy
+        Stored with the matrix.
     """
 
     name: str
@@ -94,6 +96,11 @@ class Matrix:
     interleaved: bool = False
     blocks: int = 1
     grouped: bool = False
+    copies: tuple = ()
+
+    def copy(self, layout):
+        """Returns the matrix of the copy with this layout, or the matrix itself if `layout` is None."""
+        return self if layout is None else next(one.matrix for one in self.copies if one.layout == layout)
 
     @property
     def tiles(self):

@@ -174,7 +174,8 @@ class MatrixSum:
 
     @property
     def writes(self):
-        return [*(result.matrix for result in self.results), *self.updated]
+        made = [result.matrix for result in self.results]
+        return [*made, *(copy.matrix for matrix in made for copy in matrix.copies), *self.updated]
 
     @property
     def updated(self):

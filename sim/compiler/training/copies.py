@@ -1,0 +1,198 @@
+"""Copies of results, which a sum stores beside them for gradients of convolutions' weights.
+
+Such a gradient is a product over the positions of all samples. Its operands are the gradient of the convolution's sums,
+transposed, and, for each kernel position, n positions of the source as a weight tile. A copy of the source has the columns of the
+windows at one kernel column, line after line. So the n positions are consecutive rows, and a kernel row is an offset of whole
+lines. A copy of the gradient has whole tiles of rows for each sample, padded with zeros. Values of the source that zeros multiply
+must be finite.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ...ir.tiles import tiles_of
+from .convolutions import is_window
+from .matrices import Geometry, Matrix
+
+__all__ = ["Copy", "GradientCopies", "Layout", "copies_for", "copies_of", "gradient_copies"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a copy.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        Of the copy.
+    corners : tuple of (int, int)
+        First line and first column of the tensor in each block of the copy. Negative: the copy has zeros there.
+    step : int
+        Lines of the tensor from one line of the copy to the next.
+    """
+
+    geometry: Geometry
+    corners: tuple[tuple[int, int], ...] = ((0, 0),)
+    step: int = 1
+
+    def ranges(self, tensor, first, count):
+        """Yields `(block, first row of the copy, first row of the tensor, rows)` of the rows that a copy has of `count` rows of a
+        tensor from row `first` on. `tensor` is the tensor's geometry."""
+        for block, corner in enumerate(self.corners):
+            last = None
+            for place, row, rows in self._lines(tensor, corner, first, count):
+                if last and (last[0] + last[2], last[1] + last[2]) == (place, row):
+                    last = last[0], last[1], last[2] + rows
+                    continue
+                if last:
+                    yield block, *last
+                last = place, row, rows
+            if last:
+                yield block, *last
+
+    def _lines(self, tensor, corner, first, count):
+        """Yields `(first row of a block, first row of the tensor, rows)` line by line."""
+        geometry, width, end = self.geometry, tensor.width, min(first + count, tensor.batch * tensor.period)
+        lines = geometry.positions // geometry.width
+        for sample in range(first // tensor.period, -(-end // tensor.period)):
+            base = sample * tensor.period
+            low, high = max(first - base, 0), min(end - base, tensor.positions)
+            for y in range(low // width, -(-high // width)):
+                line, rest = divmod(y - corner[0], self.step)
+                left = max(low - y * width, corner[1], 0)
+                right = min(high - y * width, width, corner[1] + geometry.width)
+                if not rest and 0 <= line < lines and left < right:
+                    place = sample * geometry.period + line * geometry.width + left - corner[1]
+                    yield place, base + y * width + left, right - left
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a tensor's matrix.
+
+    Parameters
+    ----------
+    layout : Layout
+    matrix : Matrix
+        Has a block of channels for each corner of the layout.
+    """
+
+    layout: Layout
+    matrix: Matrix
+
+    def ranges(self, tensor, tile, first, count):
+        """Yields `(first vector in the region, first row of the tensor, rows)` of the rows of a tile that a copy has; see
+        :meth:`Layout.ranges`."""
+        each = self.matrix.tiles // self.matrix.blocks
+        for block, place, row, rows in self.layout.ranges(tensor, first, count):
+            yield self.matrix.place(block * each + tile, place), row, rows
+
+
+@dataclass(frozen=True)
+class ShiftedWindows(Matrix):
+    """The windows of a tensor as a matrix, with a block of channels for each kernel position, and a row for each window. It has
+    the vectors of a copy.
+
+    Parameters
+    ----------
+    shifts : tuple of (int, int)
+        Block of the copy, and the row of a sample's first window in it, for each kernel position.
+    copied : Matrix
+    """
+
+    shifts: tuple[tuple[int, int], ...] = ()
+    copied: Any = None
+
+    def place(self, tile, row=0, half=0):
+        each = self.tiles // self.blocks
+        position, tile = divmod(tile, each)
+        block, shift = self.shifts[position]
+        sample, row = divmod(row, self.geometry.period)
+        return self.copied.place(block * each + tile, sample * self.copied.geometry.period + shift + row)
+
+
+@dataclass(frozen=True)
+class GradientCopies:
+    """The layouts of the copies for a term that sums a gradient of weights.
+
+    Parameters
+    ----------
+    term : sim.ir.step.StepTerm
+    rows : Geometry
+        Whole tiles of rows for each sample.
+    source : Layout
+    gradient : Layout or None
+        None: the gradient has whole tiles without a copy.
+    """
+
+    term: Any
+    rows: Geometry
+    source: Layout
+    gradient: Layout | None
+
+    def windows(self, source):
+        """Returns the windows of a matrix, with a block of channels for each kernel position."""
+        copied, term, shifts = source.copy(self.source), self.term, []
+        for position in range(prod(term.kernel)):
+            line, corner = _corner(term, *divmod(position, term.kernel[1]))
+            shifts.append((self.source.corners.index(corner), line * self.source.geometry.width))
+        sizes = self.rows.rows, source.channels, self.rows, copied.region, copied.vector
+        name, fields = f"windows of {source.name}", {"shifts": tuple(shifts), "copied": copied, "blocks": len(shifts)}
+        return ShiftedWindows(name, "samples", *sizes, **fields)
+
+
+def _corner(term, y, x):
+    """Returns `(line, corner)` of a kernel position: its first line in the block with this corner."""
+    line, rest = divmod(y * term.dilation[0], term.stride[0])
+    return line, (rest - term.padding[0], x * term.dilation[1] - term.padding[1])
+
+
+def _corners(term):
+    """Returns the corners of the copy of a term's source."""
+    height, width = term.kernel
+    return tuple(dict.fromkeys(_corner(term, y, x)[1] for y in range(height) for x in range(width)))
+
+
+def gradient_copies(step, geometries, n):
+    """Returns {term: :class:`GradientCopies`} of the terms that sum gradients of weights over windows. Terms are left out if
+    copies do not exist, or cost more than the windows as a matrix of their own."""
+    made, found = {stage.output for stage in step.stages}, {}
+    for stage in step.stages:
+        for term in stage.terms if not step.tensors[stage.output].samples else ():
+            read = step.tensors[term.source], step.tensors[term.weights]
+            plain = all(one.samples and one.name in made and not one.wide for one in read)
+            if plain and term.groups == 1 and term.stride[1] == 1 and is_window(step, term, read[1]):
+                copies = copies_of(term, geometries[read[1].height, read[1].width], tiles_of(read[1].channels, n) * n, n)
+                found |= {term: copies} if copies else {}
+    return found
+
+
+def copies_of(term, geometry, outputs, n):
+    """Returns the :class:`GradientCopies` of a term, or None. `geometry` is the geometry of the gradient, which has `outputs`
+    channels."""
+    period, width = -(-geometry.period // n) * n, geometry.width
+    if geometry.positions == 1 or period * outputs > geometry.positions * (outputs + n):
+        return None
+    lines = geometry.positions // width + _corner(term, term.kernel[0] - 1, 0)[0]
+    rows, whole = lines * width, replace(geometry, period=period)
+    copied = replace(geometry, positions=rows, period=rows + period - geometry.positions)
+    source = Layout(copied, _corners(term), term.stride[0])
+    return GradientCopies(term, whole, source, Layout(whole) if period > geometry.period else None)
+
+
+def copies_for(matrix, terms, take):
+    """Allocates the copies of a matrix that `terms` read, {term: :class:`GradientCopies`}. Returns them as a tuple of
+    :class:`Copy`. `take(region, vectors)` returns the first of some free vectors."""
+    layouts, found = [], []
+    for term, one in terms.items() if matrix.form == "samples" else ():
+        layouts += [one.source] if term.source == matrix.name else []
+        layouts += [one.gradient] if term.weights == matrix.name and one.gradient else []
+    for layout in dict.fromkeys(layouts):
+        geometry, name = layout.geometry, f"{matrix.name}, copy {len(found)}"
+        sizes = geometry.batch * geometry.period, matrix.channels, geometry, Region.SCRATCH
+        made = Matrix(name, "samples", *sizes, 0, blocks=len(layout.corners))
+        found.append(Copy(layout, replace(made, vector=take(Region.SCRATCH, made.size))))
+    return tuple(found)
