@@ -25,7 +25,8 @@ def paced(sums, writer, config):
     late = _late_runs(runs, sums, dependencies)
     updates = last_layers_first([run for run in runs if is_update(run)])
     main = [one for run in runs if not (is_update(run) or run in late) for one in run]
-    weaving = weaves(sums) and writer.divide(late + updates, main)
+    beside = [run for run in updates if not _fills_array(run, config)]
+    weaving = weaves(sums) and writer.divide(late + beside, main)
     own = [read | before for read, before in dependencies_of(main)]
     order = by_samples(main, writer.jobs, own, config, writer.emitter.sums.size)
     rest = sum(array_cycles(one, job, config) for one, job, _, _ in order if job)
@@ -65,11 +66,12 @@ def paced(sums, writer, config):
                 writer.emitter.begin_updates()
             copies.items[copies.begun : copies.begun] = [(run, job) for run in ready for job in writer.jobs(run)]
             late = [run for run in late if run not in ready]
-            ready = [run for run in updates if _is_ready(run, dependencies, numbers, done) and _whole(run, config) <= rest]
+            ready = [run for run in beside if _is_ready(run, dependencies, numbers, done) and _whole(run, config) <= rest]
             if ready and not (copies.items or pipeline.items):
                 writer.emitter.begin_updates()
             pipeline.add([(run, writer.jobs(run)) for run in ready], config)
             later -= sum(_whole(run, config) for run in ready)
+            beside = [run for run in beside if run not in ready]
             updates = [run for run in updates if run not in ready]
     copies.items += [(run, job) for run in late for job in writer.jobs(run)]
     yield from advanced(copies, len(copies.items) - copies.begun)
@@ -83,6 +85,13 @@ def _is_ready(run, dependencies, numbers, done):
     """Returns True if all sums that precede those of a run are complete."""
     mine = {numbers[id(one)] for one in run}
     return all(set.union(*dependencies[number]) <= done | mine for number in mine)
+
+
+def _fills_array(run, config):
+    """Returns True if the array is busier with the gradient of weights than the vector port is with its update. Beside other jobs,
+    such an update would have less memory, but fill no gap of the array."""
+    results = sum(results_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in run if isinstance(one, MatrixSum))
+    return _whole(run, config) > results and any(one.kind == "matrix" for one in run[0].products)
 
 
 def _whole(run, config):
