@@ -273,7 +273,7 @@ class _Tensors:
         source, vectors = self._operand(term.source), self._operand(term.weights)
         if source.shape == (1, 1, 1, 1) and source == 1 and total is None and not samples:
             return self.sums.bias_gradient(vectors).reshape(shape)
-        if source.shape[1:3] == (1, 1) and term.kernel == (1, 1):
+        if source.shape[1:3] == term.kernel == (1, 1) and term.padding == (0, 0):
             source = _broadcast(source, (len(source), *vectors.shape[1:3], source.shape[3]))
         source = _broadcast(source, (len(vectors), *source.shape[1:]))
         kernel = (*term.kernel, source.shape[3] // term.groups, vectors.shape[3])

@@ -87,11 +87,15 @@ def family_of(step, parameters):
         for stage in step.stages:
             if not step.tensors[stage.output].samples:
                 linked = {stage.output, stage.start, stage.times, *(term.source for term in stage.terms)} - {None}
-                own = {name for name in linked if step.tensors[name].shape == step.tensors[stage.output].shape}
+                own = {name for name in linked if _are_alike(step.tensors[name], step.tensors[stage.output])}
                 more |= own if own & family else set()
         if more <= family:
             return family
         family |= more
+
+
+def _are_alike(one, other):
+    return one.shape == other.shape and not one.samples and not other.samples
 
 
 def _parameter(parameter, is_folded):

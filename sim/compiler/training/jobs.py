@@ -59,9 +59,12 @@ class SumCode:
                 self._update(phase.update)
 
     def _join(self):
-        """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators. All
-        instructions that follow are then one for all column tiles."""
-        shape = self.sums.shape
+        """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators, and
+        if all results fit the unified buffer at once. All instructions that follow are then one for all column tiles."""
+        shape, emitter, rows = self.sums.shape, self.emitter, self.rows * self.columns
+        results = max(sum(one.rows(rows) for one in phase.results) for phase in self.sums.phases)
+        if results > emitter.results.size or rows > emitter.passing.size:
+            return
         full = all(shape.lanes(self.column + c) == self.n for c in range(self.columns))
         diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
         if shape.form == "turned" and self.rows == shape.rows and full and not diagonal:

@@ -88,9 +88,11 @@ def _is_ready(run, dependencies, numbers, done):
 
 
 def _fills_array(run, config):
-    """Returns True if the array is busier with the gradient of weights than the vector port is with its update. Beside other jobs,
+    """Returns True if the gradient of weights takes the array longer than their update takes the vector port. Beside other jobs,
     such an update would have less memory, but fill no gap of the array."""
-    results = sum(results_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in run if isinstance(one, MatrixSum))
+    results = sum(
+        results_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in run if isinstance(one, MatrixSum)
+    )
     return _whole(run, config) > results and any(one.kind == "matrix" for one in run[0].products)
 
 

@@ -91,6 +91,23 @@ def test_one_channel(rng, depthwise):
     _check(_flattened(network, x), rng, 2)
 
 
+def test_padding_of_one_position(rng):
+    """The windows of a source of one position are padding, except one."""
+    _check(_network(rng, (3, 3), 2, [(4, dict(kernel=3)), (5, dict(kernel=1, padding=1))]), rng, 3)
+
+
+def test_samples_with_the_shape_of_grouped_weights(rng):
+    """The source of a convolution in groups has as many positions, lines and channels as its weights."""
+    layers = [(2, dict(kernel=1)), (2, dict(kernel=2, dilation=2, padding=1, groups=2))]
+    _check(_network(rng, (4, 1), 3, layers), rng, 2)
+
+
+def test_column_tiles_whose_results_do_not_fit_at_once(rng):
+    """Small buffers of results: the column tiles of an update are written one by one."""
+    network = _network(rng, (6, 6), 6, [(9, dict(kernel=2)), (9, dict(kernel=4, padding=1)), (9, dict(kernel=1))])
+    _check(network, rng, 3, steps=1, unified_buffer_depth=512)
+
+
 def test_jobs_of_padding(rng):
     """The last job of a copy has only rows of padding."""
     layers = [(4, dict(kernel=1, dilation=2)), (1, dict(kernel=2, stride=3, padding=1))]
@@ -131,8 +148,8 @@ def test_copies_of_parts_of_an_image(rng, size, depth):
 
 
 def test_layers_take_turns(rng):
-    """The first layer waits for its results, so the second begins when the first samples are known. The update of the dense layer,
-    which waits for STOREs, begins beside gradients of samples. Updates that fill the array follow them, and have all memories."""
+    """The first layer waits for its results, so the second begins when the first samples are known. The dense layer's update
+    waits for STOREs, so it begins beside gradients of samples. Updates that fill the array follow, and have all memories."""
     network = _network(rng, (8, 8), 3, [(8, dict(kernel=1)), (8, dict(kernel=3, padding=1)), (4, dict(kernel=3))])
     found = _places(_check(network, rng, 6, steps=1))
     assert found["conv1"][0] < found["conv0"][-1]
