@@ -1,7 +1,8 @@
 """Compiles the graph of a training step, :class:`sim.ir.step.StepGraph`, to the program of one step.
 
 1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
-   (:mod:`sim.compiler.training.lowering`). The host gathers windows of inputs (:mod:`sim.compiler.training.folding`). Other
+   (:mod:`sim.compiler.training.lowering`). The host gathers windows of inputs (:mod:`sim.compiler.training.folding`), whose
+   weights and bias are then one parameter (:mod:`sim.compiler.training.stacking`). Other
    convolutions, averages and dense layers of all positions read windows of images in the unified buffer
    (:mod:`sim.compiler.training.convolutions`). Gradients of their weights read copies of results, line by line
    (:mod:`sim.compiler.training.copies`). On a core with update lanes, updates by momentum SGD are no sums
@@ -31,6 +32,7 @@ from .ordering import woven
 from .paced import is_paced, paced
 from .products import with_products_apart
 from .program import make_step_program
+from .stacking import stacked
 from .sums import Expansion, MatrixSum
 from .tiling import plan_sum
 from .update_lanes import use_update_lanes, with_fastest_updates
@@ -72,7 +74,7 @@ def compile_graph(step, config, batch, cores=1):
 
 
 def _compiled(step, config, batch, cores):
-    lowered = lower(fold(with_products_apart(step), config.n), config.n, batch, step)
+    lowered = lower(stacked(fold(with_products_apart(step), config.n)), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
     ways, best, simulated = [(starts, True) for starts in divisions(lowered.sums, config.n)], None, 0

@@ -22,11 +22,11 @@ from .windows import Window
 __all__ = ["is_window", "patches_of", "scattered", "window_product"]
 
 
-def is_window(step, term, sums):
-    """Returns True if a term's sums, of a tensor `sums`, read windows of the source."""
+def is_window(step, term, size):
+    """Returns True if a term's sums, of height and width `size`, read windows of the source."""
     plain = term.kernel == term.stride == term.dilation == term.apart == (1, 1) and term.padding == (0, 0)
     source = step.tensors[term.source]
-    return not plain or source.samples and (source.height, source.width) != (sums.height, sums.width)
+    return not plain or source.samples and (source.height, source.width) != size
 
 
 def _window(step, term, size):

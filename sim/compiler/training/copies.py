@@ -163,9 +163,10 @@ def gradient_copies(step, geometries, n):
     for stage in step.stages:
         for term in stage.terms if not step.tensors[stage.output].samples else ():
             read = step.tensors[term.source], step.tensors[term.weights]
+            size = read[1].height, read[1].width
             plain = all(one.samples and one.name in made and not one.wide for one in read)
-            if plain and term.groups == 1 and term.stride[1] == 1 and is_window(step, term, read[1]):
-                copies = copies_of(term, geometries[read[1].height, read[1].width], tiles_of(read[1].channels, n) * n, n)
+            if plain and term.groups == 1 and term.stride[1] == 1 and is_window(step, term, size):
+                copies = copies_of(term, geometries[size], tiles_of(read[1].channels, n) * n, n)
                 found |= {term: copies} if copies else {}
     return found
 

@@ -2,7 +2,7 @@
 one position, in the order of the sums. No bit changes. The weights, their gradients and their optimizer state have the gathered
 channels as inputs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,18 +25,29 @@ class Folded:
     inputs : dict of str to list of (str, Term or None, (int, int))
         For each input of the step before: the inputs that the host makes of it, the term whose windows it gathers (None: a copy),
         and the size of the sums.
+    views: dict of str to (str, int)
+        {tensor of weights or of a bias: (tensor of `stacks`, first row)}.
+    stacks : frozenset of str
+        Tensors of weights and bias together; see :mod:`sim.compiler.training.stacking`.
+    transposed : frozenset of str
+        Inputs with a row for each channel. Channel 0 is 1.
     """
 
     step: StepGraph
     inputs: dict
+    views: dict = field(default_factory=dict)
+    stacks: frozenset = frozenset()
+    transposed: frozenset = frozenset()
 
     def gathered(self, name, values):
         """Yields `(input, values)` of all inputs that are made of an input with these values, (batch, height, width,
         channels)."""
         for one, term, size in self.inputs[name]:
             if term is not None:
-                tensor = self.step.tensors[one]
-                yield one, np.ascontiguousarray(patches(values, term, size)).reshape(len(values), *tensor.shape)
+                made = np.ascontiguousarray(patches(values, term, size)).reshape(len(values), *size, -1)
+                if one in self.transposed:
+                    made = np.concatenate([np.ones_like(made[..., :1]), made], axis=-1)
+                yield one, made.reshape(len(values), *self.step.tensors[one].shape)
             else:
                 yield one, values
 

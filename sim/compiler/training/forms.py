@@ -36,10 +36,10 @@ def _is_total(step, stage):
     return not step.tensors[stage.output].samples
 
 
-def forms_of(step):
+def forms_of(step, views):
     """Returns {tensor without samples: key of `FORMS`}. All tensors of a parameter, such as its gradient and its optimizer state,
-    have the same form."""
-    forms = {}
+    have the same form. `views` is as in :class:`sim.compiler.training.folding.Folded`."""
+    forms = {whole: "positions" for whole, _ in views.values()}
 
     def give(name, form):
         if forms.setdefault(name, form) != form:

@@ -79,7 +79,8 @@ class SumCode:
         if kind == "zeros":
             return [0] * self.columns
         if kind == "one":
-            first = emitter.bias_rows(start, [(0, column, self.columns)])
+            tiles = [(column + c, 0, 1) for c in range(self.columns)]
+            first = emitter.bias_rows(start, [(0, column, self.columns)] if start.form == "vector" else tiles)
             return [first + c for c in range(self.columns)]
         row, rows = (self.row, self.rows) if kind == "rows" else (0, self.geometry.period)
         first = emitter.bias_rows(start, [(column + c, row, rows) for c in range(self.columns)])
@@ -186,7 +187,7 @@ class SumCode:
         while missing := [index for index, key in enumerate(keys) if key not in emitter.kept]:
             missing = [*range(len(keys))] if turned else missing
             place = store.take(len(missing) * rows)  # may forget others of these tiles
-            for some in _together(missing, tiles, rows == matrix.rows):
+            for some in _together(missing, tiles, rows == matrix.stride):
                 emitter.load(matrix, tiles[some[0]], row, rows * len(some), place, turned)
                 for index in some:
                     emitter.kept[keys[index]] = place, rows

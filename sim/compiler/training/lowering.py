@@ -46,7 +46,8 @@ class Lowered:
         self.folded, self.given, self.ungrouped = folded, given, ungrouped(folded.step)
         step = self.ungrouped.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
-        self.forms, self.spread = forms_of(step), spread_tensors(step)
+        self.forms = forms_of(step, folded.views) | dict.fromkeys(folded.transposed, "transposed")
+        self.spread = spread_tensors(step)
         self.copies = gradient_copies(step, self.geometries, n)
         self.matrices, self.sums = {}, []
         self.exchanged = {stage.start for stage in step.stages if stage.ring}
@@ -59,12 +60,15 @@ class Lowered:
         """Returns the matrix of a tensor, and allocates it at the first call. A tensor that a kept tensor becomes has the address
         of the kept tensor. `size` is the height and width of a sample. Default: the tensor's."""
         tensor, step = self.step.tensors[name], self.step
-        form = form or ("samples" if tensor.samples else self.forms[name])
+        form = form or self.forms.get(name) or "samples"
         geometry = self.geometries.get(size or (tensor.height, tensor.width), self.geometry)
         key = name, form if size is None else f"{form} {size}"
         if key in self.matrices:
             return self.matrices[key]
         spread = name in self.spread
+        if name in self.folded.views:
+            whole, first = self.folded.views[name]
+            return replace(self.matrix(whole), name=name, rows=tensor.height * tensor.width, first=first)
         rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels, geometry)
         # A diagonal is a copy of the upper half, made of products; see `Expansion`.
         wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
@@ -73,7 +77,8 @@ class Lowered:
             kept = self.matrix(self._kept[name], form)
             place = dict(region=kept.region, vector=kept.vector)
         blocks = tensor.height if form == "turned" else 1
-        made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, **place)
+        pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
+        made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, pitch=pitch, **place)
         if name in self.exchanged:
             made = replace(made, interleaved=True)
         if name not in self._kept:
@@ -102,7 +107,9 @@ class Lowered:
         if form in ("samples", "repeated"):
             return geometry.rows, channels
         if form == "positions":
-            return -(-positions // n) * n, channels
+            return positions if tensor.name in self.folded.stacks else -(-positions // n) * n, channels
+        if form == "transposed":
+            return channels, geometry.rows
         if form == "turned":
             return tiles_of(channels, n) * n, tensor.width
         return tiles_of(channels, n) * (1 if form == "vector" else n * tensor.height), n
@@ -126,13 +133,15 @@ class Lowered:
             return Product("diagonal", source, self.matrix(term.weights, form))
         if not output.samples:
             return self._gradient(stage, term)
-        if is_window(step, term, output) or term.groups > 1:
+        if is_window(step, term, stage.size) or term.groups > 1:
             return window_product(self, stage, term)
         if term.transposed:
             return Product("matrix", self.matrix(term.source), self.matrix(term.weights), turned=True, by_rows=True, own=True)
         rows = self.matrix(term.source) if source.samples else self._repeated(term.source, stage.size)
         if weights.samples:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True)
+        if term.weights in self.folded.views:
+            return Product("matrix", rows, self.matrix(term.weights), by_rows=True)
         matrix = self.matrix(term.weights, "turned")
         if step.tensors[stage.output].channels == 1 and stage.output in self.spread:
             matrix = self._spread_weights(term.weights)
@@ -149,7 +158,7 @@ class Lowered:
         size = vectors.height, vectors.width
         if not vectors.samples or term.groups > 1:
             raise NotMatrices(f"{stage.output}: the gradient of weights of {term.groups} groups can't be compiled")
-        if is_window(step, term, vectors):
+        if is_window(step, term, size):
             if copies := self.copies.get(term):
                 gradient = self.matrix(term.weights).copy(copies.gradient)
                 return Product("matrix", gradient, copies.windows(self.matrix(term.source)), turned=True, by_rows=True)
@@ -158,7 +167,7 @@ class Lowered:
             left = self.matrix(term.source) if source.samples else self._repeated(term.source, size)
         rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
-        return Product("matrix", left, right, turned=True, by_rows=True)
+        return Product("matrix", left, right, turned=left.form != "transposed", by_rows=True)
 
     def _repeated(self, name, size):
         """Returns the matrix of a constant that all samples of a size read."""

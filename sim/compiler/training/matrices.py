@@ -20,6 +20,7 @@ FORMS = {
     "samples": "a row for each position of each sample",
     "repeated": "a constant of all samples, with a row for each position of each sample",
     "positions": "a row for each position",
+    "transposed": "a row for each channel, with the positions of all samples",
     "turned": "weights (kernel positions, inputs, outputs), with a row for each output",
     "vector": "one row of channels, cut into a row for each n channels",
     "number": "one number, as the diagonal of a tile",
@@ -82,6 +83,8 @@ class Matrix:
         True: n rows of all tiles follow each other, `[group of n rows][tile][row]`. Only bfloat16.
     copies : tuple of sim.compiler.training.copies.Copy
         Stored with the matrix.
+    first, pitch : int
+        First row in the planes, and rows of a plane's tile. Default of `pitch`: the rows of the matrix.
     """
 
     name: str
@@ -97,6 +100,8 @@ class Matrix:
     blocks: int = 1
     grouped: bool = False
     copies: tuple = ()
+    first: int = 0
+    pitch: int = 0
 
     def copy(self, layout):
         """Returns the matrix of the copy with this layout, or the matrix itself if `layout` is None."""
@@ -113,7 +118,12 @@ class Matrix:
     @property
     def size(self):
         """Number of vectors."""
-        return self.halves * self.tiles * self.rows
+        return self.halves * self.tiles * self.stride
+
+    @property
+    def stride(self):
+        """Vectors from a tile of a plane to the next."""
+        return self.pitch or self.rows
 
     def place(self, tile, row=0, half=0):
         """Returns the number, in the region, of the vector of a tile's row. Of an interleaved row it is the first vector."""
@@ -122,7 +132,7 @@ class Matrix:
             return self.vector + (group * self.tiles + tile) * self.geometry.n + row
         if self.interleaved:
             return self.vector + 2 * (tile * self.rows + row)
-        return self.vector + (half * self.tiles + tile) * self.rows + row
+        return self.vector + (half * self.tiles + tile) * self.stride + self.first + row
 
     def lanes(self, tile):
         """Returns the number of channels of a tile."""
@@ -183,6 +193,8 @@ def matrix_values(form, values, geometry):
         return rows.reshape(-1, values.shape[-1])
     if form == "positions":
         return values.reshape(-1, values.shape[-1])
+    if form == "transposed":
+        return matrix_values("samples", values, geometry).T
     if form == "turned":
         return values.reshape(-1, values.shape[-1]).T
     flat = values.reshape(-1)

@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ...golden.arithmetic import bfloat16
 from ..image import assembled
-from ..memory.host_tensors import host_tensor
+from ..memory.host_tensors import HostTensor, host_tensor
 from ..program import factor
 from .ungrouping import packed, unpacked
 
@@ -68,7 +68,15 @@ def _tensor(lowered, matrix):
         values = matrix.unpack(data, stored)
         return (packed(values, groups) if groups else values).reshape(-1, *shape)
 
-    return host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack)
+    return HostTensor(matrix.region, _rows(matrix), pack, unpack)
+
+
+def _rows(matrix):
+    """Returns the vectors of a matrix in its region."""
+    if not matrix.pitch:
+        return slice(matrix.vector, matrix.vector + matrix.size)
+    tiles = [(half, tile) for half in range(matrix.halves) for tile in range(matrix.tiles)]
+    return np.ravel([matrix.place(tile, np.arange(matrix.rows), half) for half, tile in tiles])
 
 
 def _factor(matrix, value):
@@ -83,6 +91,8 @@ def _macs(sums, product):
     rows = geometry.batch * geometry.positions
     if product.window:
         return rows * product.window.positions * product.source.channels * sums.shape.channels
+    if product.source.form == "transposed":
+        return rows * (product.source.rows - 1) * sums.shape.channels
     if not product.turned:
         inputs = geometry.positions if product.own and product.by_rows else product.source.channels
         return rows * inputs * sums.shape.channels

@@ -205,7 +205,7 @@ class MatrixSum:
             return "zeros"
         if self.start.form == self.shape.form:
             return "rows"
-        return {"vector": "one", "positions": "samples"}[self.start.form]
+        return "samples" if self.start.form == "positions" and self.start.rows > 1 else "one"
 
 
 @dataclass
