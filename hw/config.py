@@ -179,6 +179,12 @@ class Config:
         return min(3, 1 + self.array_lead)
 
     @property
+    def port_latency(self):
+        """Returns the read latency of the vector port of the unified buffer in cycles: 2, with a register behind the selection
+        between the units, if only stores read. It is 1 if the activation unit or the ring unit reads, too, as their rows wait."""
+        return 1 if self.table_lanes or self.training or self.ring else 2
+
+    @property
     def array_lead(self):
         """Returns the number of cycles from an operand's entry into the register before the array to the entry of the sum to
         which its product is added."""

@@ -115,7 +115,9 @@ class Tpu(wiring.Component):
             vector_beats=config.beats_per_vector,
         )
         m.submodules.weights = weights = ReadUnit(transfer=tiles, **moves, longest=credits.longest)
-        m.submodules.store = store = StoreUnit(transfer=stores, **moves, outstanding=_OUTSTANDING_WRITES)
+        m.submodules.store = store = StoreUnit(
+            transfer=stores, **moves, outstanding=_OUTSTANDING_WRITES, latency=config.port_latency
+        )
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n,
             lead=config.array_lead,
@@ -147,7 +149,7 @@ class Tpu(wiring.Component):
             "accumulators",
         )
         m.submodules.buffer_port = port = BufferPort(
-            n=config.n, depth=config.unified_buffer_depth, transfer=loads, ring=config.ring
+            n=config.n, depth=config.unified_buffer_depth, transfer=loads, ring=config.ring, latency=config.port_latency
         )
         m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=loads)
         m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=tiles, transposes=config.attention)

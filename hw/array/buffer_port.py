@@ -11,10 +11,12 @@ __all__ = ["BufferPort"]
 
 
 class BufferPort(wiring.Component):
-    """Arbitrates the vector port, combinationally. The priority is: loads, which cannot wait; results; the ring; stores.
+    """Arbitrates the vector port. Grants are combinational. The priority is: loads, which cannot wait; results; the ring; stores.
 
     A load is registered first and written one cycle later: its path from the bus would otherwise continue through the grants into
-    the other units. An instruction that waits for the load reads the buffer no sooner than two cycles after the load has ended.
+    the other units. With a `latency` of 2 a register follows the selection, as the wires to the memories of all lanes are long.
+    A load is then written two cycles later, and a result one cycle after its grant. No instruction waits longer for them: a
+    MATMUL that waits for an instruction reads the buffer no sooner than three cycles after that instruction has ended.
 
     Parameters
     ----------
@@ -26,6 +28,8 @@ class BufferPort(wiring.Component):
         :func:`hw.spec.operations.transfer_layout`.
     ring : bool
         True to add a port for the ring unit.
+    latency : int
+        Cycles from the grant of a read to its data: 1, or 2 with the register.
 
     Members
     -------
@@ -39,9 +43,10 @@ class BufferPort(wiring.Component):
         To the unified buffer; see :func:`hw.spec.memory_ports.memory_port`.
     """
 
-    def __init__(self, *, n, depth, transfer, ring=False):
+    def __init__(self, *, n, depth, transfer, ring=False, latency=1):
         row = bits_for(depth - 1)
         self.has_ring = ring
+        self.latency = latency
         super().__init__(
             {
                 "load": In(loads_port(transfer, 16 * n)),
@@ -67,14 +72,19 @@ class BufferPort(wiring.Component):
         m.d.sync += [loading.eq(coming), free.eq(~coming), row.eq(load.row), vector.eq(load.vector)]
         if self.has_ring:
             results, asked = self._with_ring(m, results, self.ring, free)
-        m.d.comb += [
-            *([] if self.has_ring else [results.grant.eq(free)]),
-            store.grant.eq(free & ~asked),
-            buffer.write.eq(loading | results.write),
-            buffer.read.eq(free & (results.read | (store.read & ~asked))),
-            buffer.address.eq(Mux(loading, row, Mux(asked, results.row, store.row))),
-            buffer.vector.eq(Mux(loading, vector, results.vector)),
-        ]
+        m.d.comb += [*([] if self.has_ring else [results.grant.eq(free)]), store.grant.eq(free & ~asked)]
+        chosen = {
+            "write": loading | results.write,
+            "read": free & (results.read | (store.read & ~asked)),
+            "address": Mux(loading, row, Mux(asked, results.row, store.row)),
+            "vector": Mux(loading, vector, results.vector),
+        }
+        for name, value in chosen.items():
+            if self.latency > 1:
+                register = Signal(len(value), name=f"chosen_{name}", reset_less=name in ("address", "vector"))
+                m.d.sync += register.eq(value)
+                value = register
+            m.d.comb += getattr(buffer, name).eq(value)
         return m
 
     def _with_ring(self, m, results, ring, free):

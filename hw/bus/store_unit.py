@@ -3,7 +3,7 @@
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from ..lib.short_fifo import ShortFifo
 from ..spec.isa import Fault
@@ -19,9 +19,10 @@ class StoreUnit(wiring.Component):
     """The unit that executes STORE and STORE_UPDATE operations, in order. An operation is `done` with the response to its last
     burst.
 
-    `read` with `row` requests a vector from the unified buffer; `vector` is valid one cycle after `grant`. At most `prefetch`
-    vectors wait for the bus. The slot of a vector is free again `prefetch` cycles after the read. Throughput is therefore one
-    vector a cycle if the bus is as wide as a vector. `host.answered` must come at least two cycles after its burst was taken.
+    `read` with `row` requests a vector from the unified buffer; the vector is valid `latency` cycles after `grant`. At most
+    `prefetch` vectors wait for the bus. The slot of a vector is free again `prefetch` cycles after the read. Throughput is
+    therefore one vector a cycle if the bus is as wide as a vector. `host.answered` must come at least
+    two cycles after its burst was taken.
 
     Parameters
     ----------
@@ -31,6 +32,8 @@ class StoreUnit(wiring.Component):
         Bits; a vector is a whole number of beats.
     outstanding : int
         Most bursts in flight, a power of two, at least 2.
+    latency : int
+        Read latency of the unified buffer in cycles, 1 or 2; 1 if the layout has `part`.
 
     Members
     -------
@@ -46,13 +49,13 @@ class StoreUnit(wiring.Component):
         An error response: BUS_WRITE.
     """
 
-    prefetch = 4
-
-    def __init__(self, *, transfer, bus_width, vector_width, outstanding):
+    def __init__(self, *, transfer, bus_width, vector_width, outstanding, latency=1):
         self.transfer = transfer
         self.bus_width = bus_width
         self.vector_width = vector_width
         self.outstanding = outstanding
+        self.latency = latency
+        self.prefetch = 3 + latency
         self._address_width = transfer["address"].width
         self._has_parts = "part" in transfer.members
         row, n = transfer["row"].shape, vector_width // 16
@@ -76,7 +79,7 @@ class StoreUnit(wiring.Component):
             beats_width=self.transfer["vectors"].width + exact_log2(ratio),
         )
         # Its flags are registers: `host.data.ready` arrives late in the cycle.
-        m.submodules.vectors = vectors = ShortFifo(shape=self.vector_width, depth=self.prefetch)
+        m.submodules.vectors = vectors = ShortFifo(shape=self.vector_width, depth=1 << bits_for(self.prefetch - 1))
 
         # The bursts and the rows of an operation are issued independently.
         tag = self.transfer["tag"].shape
@@ -102,7 +105,12 @@ class StoreUnit(wiring.Component):
             read = Signal()
             granted, operand = self._read_parts(m, op, accept, read)
         m.d.comb += taken.eq(read & granted)
-        m.d.sync += [coming.eq(taken), come.eq(coming), left.eq(leaves)]
+        read_out = taken
+        for stage in range(self.latency - 1):
+            delayed = Signal(name=f"read_out_{stage}")
+            m.d.sync += delayed.eq(read_out)
+            read_out = delayed
+        m.d.sync += [coming.eq(read_out), come.eq(coming), left.eq(leaves)]
         with m.If(taken):
             m.d.sync += [
                 places.eq(places - 1 + left),

@@ -204,7 +204,7 @@ def client_port(row, n, *, writes=True):
     grant : 1, in
         The request is granted in this cycle.
     operand : 16 n, in
-        Read data, one cycle after `grant`.
+        Read data, one cycle after `grant`, or the read latency of the port (:attr:`hw.config.Config.port_latency`).
     """
     written = {"write": Out(1), "vector": Out(16 * n)} if writes else {}
     return Signature({**written, "read": Out(1), "row": Out(row), "grant": In(1), "operand": In(16 * n)})

@@ -6,6 +6,7 @@ from dataclasses import fields
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_preset
+from amaranth_tpu.hw.spec.operations import activate_layout
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,13 @@ def test_derived(n):
     assert config.weight_fifo_depth * n >= 256
     assert config.instruction_bytes % config.bus_bytes == 0 and config.instruction_bytes >= 32
     assert config.lead + config.latency == config.cell_stages
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": True}, {"softmax": True}, {"table_lanes": 2}, {"ring": True}], ids=str)
+def test_only_stores_wait_for_the_slower_port(changes):
+    config = Config(n=4, **{**PLAIN, **changes})
+    others_read = config.ring or "operand" in dict(activate_layout(config))
+    assert config.port_latency == (1 if others_read else 2)
 
 
 def test_presets():

@@ -48,8 +48,9 @@ UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in
 _DISPATCH = 6  # cycles per instruction, plus one for each in flight
 _START, _END = 13, 9  # cycles around a run: start until fetch and decode, last completion until interrupt
 # Cycles from the last vector or tile to the start of a dependent operation. Results: with and without dispatch between the two;
-# stores: after the memory's response; loads; tiles: from arrival to use by the array; ring exchanges.
-_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 9, 2, 2, 4
+# stores: after the memory's response, beside the latency of their reads; loads; tiles: from arrival to use by the array; ring
+# exchanges.
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
 
 
 def turnaround(config):
@@ -106,7 +107,7 @@ class _Run:
         self.turnaround = turnaround(config)
         # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
         results = results_register(config) + (_RESULTS_IDEAL if ideal else _RESULTS)
-        self.after = {ACTIVATE: results, STORE: latency + _STORED, RING: _EXCHANGED}
+        self.after = {ACTIVATE: results, STORE: latency + _STORED + config.port_latency, RING: _EXCHANGED}
         self.port, self.port_wake = VectorPort(self.beats), None
         self.writing = self.storing = self.ringing = False
 

@@ -11,9 +11,11 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
 
-async def requests(ports, rng, ring):
-    """Checks 500 cycles of random requests against a Python list of the priorities. A load asks one cycle after its write."""
+async def requests(ports, rng, ring, latency):
+    """Checks 500 cycles of random requests against a Python list of the priorities. A load asks one cycle after its write. With a
+    `latency` of 2 the memory sees each access one cycle after its grant."""
     seen, load = set(), (0, 0, 0)  # load: request, row and vector of the previous cycle
+    earlier = [(False, False, None, None)] * (latency - 1)  # accesses that the memory has yet to see
     for _ in range(500):
         asks = {name: rng.getrandbits(1) for name in ("load__write", "load__bias", "store__read")}
         both = ("results", "ring") if ring else ("results",)
@@ -42,16 +44,17 @@ async def requests(ports, rng, ring):
             assert not wants[who] or ports.get(f"{who}__grant") == (winner == who)
         assert all(ports.get(f"{who}__operand") == operand for who in (*both, "store"))
         writes = winner == "load" or (winner in both and asks[f"{winner}__write"] and not asks[f"{winner}__read"])
-        assert (ports.get("buffer__write"), ports.get("buffer__read")) == (writes, winner is not None and not writes)
-        if winner:
-            assert ports.get("buffer__address") == rows[winner]
-        if writes:
-            assert ports.get("buffer__vector") == vectors[winner]
+        earlier.append((writes, winner is not None and not writes, rows.get(winner), vectors[winner] if writes else None))
+        *access, row, vector = earlier.pop(0)
+        assert [ports.get("buffer__write"), ports.get("buffer__read")] == access
+        assert row is None or ports.get("buffer__address") == row
+        assert vector is None or ports.get("buffer__vector") == vector
         seen.add((winner, bool(writes)))
         await ports.tick()
     assert len(seen) == (7 if ring else 5)
 
 
-@pytest.mark.parametrize("ring", [False, True])
-def test_random(ring):
-    simulate(BufferPort(n=4, depth=64, transfer=transfer_layout(Config(n=4)), ring=ring), requests, seed=seed(), ring=ring)
+@pytest.mark.parametrize("ring, latency", [(False, 1), (False, 2), (True, 1)])
+def test_random(ring, latency):
+    port = BufferPort(n=4, depth=64, transfer=transfer_layout(Config(n=4)), ring=ring, latency=latency)
+    simulate(port, requests, seed=seed(), ring=ring, latency=latency)

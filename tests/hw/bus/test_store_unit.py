@@ -16,7 +16,7 @@ from suites import all_but
 LAYOUT = transfer_layout(Config(n=4), Unit.STORE)
 
 
-async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
+async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers):
     def entry(number):
         return {
             "tag": {"slot": number % Config().in_flight},
@@ -32,14 +32,16 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
     owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
     bursts = []  # [owner, ends its transfer, beats that still lack data, cycle in which it was taken]
-    given, coming, vector = 0, None, 0
+    given, vector = 0, 0
+    coming = [None] * latency  # the rows that were granted in the last cycles
     early = 0  # beats that were sent before the address of their burst
     while rows or beats or addresses or bursts:
         grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
         # A response passes the manager's registers and the memory.
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
-        vector = contents[coming] if coming is not None else vector  # the vector stays valid until the next read
+        arrives = coming.pop(0)
+        vector = contents[arrives] if arrives is not None else vector  # the vector stays valid until the next read
         ports.set(
             port__op__valid=given < count,
             port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
@@ -51,12 +53,12 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             host__error=fails,
         )
         await ports.settle()
-        coming = None
+        coming.append(None)
         if ports.get("buffer__read"):
             assert rows, "a read too many"
             assert ports.get("buffer__row") == rows[0], f"cycle {ports.cycle}: row {ports.get('buffer__row')}, not {rows[0]}"
             if grant:
-                coming = rows.pop(0)
+                coming[-1] = rows.pop(0)
         assert ports.get("port__done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"
         assert ports.get("fault__valid") == fails
         if answer:
@@ -88,9 +90,32 @@ PAUSED = dict(grants=0.3, takes=0.8, answers=0.5)
 SLUGGISH = dict(grants=0.9, takes=0.2, answers=0.1)
 
 
+def store_unit(ratio, latency):
+    return StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4, latency=latency)
+
+
+@pytest.mark.parametrize("latency", [1, 2])
 @pytest.mark.parametrize(
     "ratio, rates", all_but([(1, BRISK), (1, PAUSED), (2, SLUGGISH), (8, PAUSED)], (1, 2, 8), (BRISK, PAUSED, SLUGGISH)), ids=str
 )
-def test_random(ratio, rates):
-    unit = StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4)
-    simulate(unit, traffic, seed=seed(), ratio=ratio, count=25, **rates)
+def test_random(ratio, rates, latency):
+    simulate(store_unit(ratio, latency), traffic, seed=seed(), ratio=ratio, latency=latency, count=25, **rates)
+
+
+async def one_store(ports, rng, vectors):
+    """Returns the cycles in which the beats of an operation are sent, on a bus that always takes them."""
+    sent, op = [], pack(LAYOUT, tag={"slot": 0}, address=0, vectors=vectors, row=0)
+    ports.set(port__op__payload=op, buffer__grant=1, host__burst__ready=1, host__data__ready=1)
+    for cycle in range(vectors + 20):
+        ports.set(port__op__valid=cycle == 0)
+        await ports.settle()
+        sent += [cycle] * ports.get("host__data__valid")
+        await ports.tick()
+    return sent
+
+
+@pytest.mark.parametrize("latency", [1, 2])
+def test_throughput(latency):
+    """A vector as wide as the bus is sent in every cycle."""
+    sent = simulate(store_unit(1, latency), one_store, seed=seed(), vectors=40)
+    assert sent == [*range(sent[0], sent[0] + 40)]
