@@ -68,6 +68,7 @@ class MatrixEmitter(TileEmitter):
     def __init__(self, config, scratch, constants, cores=1):
         super().__init__(config, scratch, constants)
         self.cores, self.kept, self._rows = cores, {}, {}
+        self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         depth, n = config.unified_buffer_depth, self.n
         left = config.bias_depth - self.zero_rows
         half = left // 2 if constants.has_upper_rows else left
@@ -166,12 +167,19 @@ class MatrixEmitter(TileEmitter):
 
     def load(self, matrix, tile, row, count, buffer, turned=False):
         """Loads rows of a tile. If `turned`, each group of n rows is transposed: by LOAD, or by passes whose operands are the
-        rows of the identity."""
-        vector = self.offset(matrix, tile, row)
+        rows of the identity. The groups are then stored, and later loads read them, if the matrix has a place for them."""
+        vector, kept = self.offset(matrix, tile, row), self.constants.lowered.transposed.get(matrix.name)
         if self.config.transpose or not turned:
             fields = {"transpose": 1} if turned else {}
             self.transfer(Opcode.LOAD, matrix.region, vector, count, buffer=buffer, **fields)
             return
+        if kept is not None:
+            kept += vector - matrix.vector
+            groups = {*range(kept, kept + count, self.n)}
+            if groups <= self._transposed:
+                self.transfer(Opcode.LOAD, Region.SCRATCH, kept, count, buffer=buffer)
+                return
+            self._transposed |= groups
         n, most = self.n, min(self.turning.size // (2 * self.n), self.zero_rows) * self.n
         for first in range(0, count, most):
             rows = min(most, count - first)
@@ -180,6 +188,8 @@ class MatrixEmitter(TileEmitter):
             self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles0=rows // n, tiles0_acc_stride=n)
             fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
             self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
+            if kept is not None:
+                self.transfer(Opcode.STORE, Region.SCRATCH, kept + first, rows, buffer=buffer + first)
 
     def matmul(self, acc, place, loops, **fields):
         """Emits a MATMUL, by default of one pass, over operands at `place`, with two loops (count, stride) over its rows."""

@@ -38,6 +38,8 @@ class Lowered:
         Geometry of tensors without samples.
     geometries : dict of (int, int) to Geometry
         By height and width of the tensors of samples.
+    transposed : dict of str to int
+        First vector, in region SCRATCH, of a matrix in which each tile is transposed.
     sizes : dict of Region to int
         Vectors of each region. Region MODEL: only constants.
     """
@@ -49,7 +51,7 @@ class Lowered:
         self.forms = forms_of(step, folded.views) | dict.fromkeys(folded.transposed, "transposed")
         self.spread = spread_tensors(step)
         self.copies = gradient_copies(step, self.geometries, n)
-        self.matrices, self.sums = {}, []
+        self.matrices, self.sums, self.transposed = {}, [], {}
         self.exchanged = {stage.start for stage in step.stages if stage.ring}
         self.sizes = dict.fromkeys(Region, 0)
         self._kept = {after: name for name, after in step.state.items()}
@@ -161,13 +163,21 @@ class Lowered:
         if is_window(step, term, size):
             if copies := self.copies.get(term):
                 gradient = self.matrix(term.weights).copy(copies.gradient)
-                return Product("matrix", gradient, copies.windows(self.matrix(term.source)), turned=True, by_rows=True)
+                return self._summed(gradient, copies.windows(self.matrix(term.source)))
             left = patches_of(self, term, size)
         else:
             left = self.matrix(term.source) if source.samples else self._repeated(term.source, size)
         rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
-        return Product("matrix", left, right, turned=left.form != "transposed", by_rows=True)
+        return self._summed(left, right)
+
+    def _summed(self, left, right):
+        """Returns the product that sums over all rows of two matrices. Rows of several positions are transposed once, and then
+        stored."""
+        turned = left.form != "transposed"
+        if turned and left.region is Region.SCRATCH and left.geometry.period > 1 and left.name not in self.transposed:
+            self.transposed[left.name] = self.take(Region.SCRATCH, left.size)
+        return Product("matrix", left, right, turned=turned, by_rows=True)
 
     def _repeated(self, name, size):
         """Returns the matrix of a constant that all samples of a size read."""

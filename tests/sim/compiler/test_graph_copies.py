@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.training import lowering
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
@@ -74,6 +74,17 @@ def test_copies_take_fewer_cycles(rng, monkeypatch):
 def test_windows_with_a_stride_in_lines_have_no_copies(rng):
     """A STORE has consecutive rows, so the array gathers columns of a stride."""
     assert not _check(_network(rng, (6, 8), 3, dict(kernel=2, stride=2)), rng, 2).memory.copies
+
+
+def test_gradients_are_transposed_once(rng):
+    """Jobs of other column tiles load the transposed gradient, which is larger than the unified buffer."""
+    memories = dict(accumulator_depth=64, unified_buffer_depth=256, bias_depth=64)
+    program = _check(_network(rng, (9, 10), 5, dict(kernel=3, padding=1)), rng, 2, **memories)
+    number = [getattr(one, "name", "") for one in program.memory.sums].index("gradient of second.weights")
+    identity = 1 + 4 * ("ones", "identity").index("identity")
+    mine = [op for op in program.ops if op.opcode is Opcode.MATMUL and op.stage == number and op.fields["buffer"] == identity]
+    gradient = program.memory.matrix("gradient of second")
+    assert sum(op.passes for op in mine) == gradient.tiles * 2 * -(-9 * 5 // 4)  # samples are whole tiles
 
 
 def _term(rng, size):
