@@ -47,8 +47,16 @@ def window_product(lowered, stage, term):
         raise NotMatrices(f"{stage.output}: a convolution with {term.groups} groups of constant weights can't be compiled")
     if groups and _is_repeated(step, term, window):
         window = replace(window, kernel=(1, 1), stride=(0, 0), dilation=(1, 1), padding=(0, 0))
+    if not groups and _is_whole(term, window):
+        return Product("matrix", patches_of(lowered, term, stage.size), lowered.matrix(term.weights, "turned"))
     matrix = lowered.matrix(term.weights, "diagonal" if groups else "turned")
     return Product("window", lowered.matrix(term.source), matrix, by_rows=term.swapped, window=window)
+
+
+def _is_whole(term, window):
+    """Returns True if a dense layer reads all positions of its source. Its gradient of weights reads them, too."""
+    plain = term.dilation == term.apart == (1, 1) and term.padding == (0, 0) and not term.swapped
+    return plain and window.size == (1, 1) and window.kernel == window.source
 
 
 def _is_repeated(step, term, window):

@@ -80,7 +80,8 @@ class Matrix:
     blocks : int
         Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
     grouped : bool
-        True: n rows of all tiles follow each other, `[group of n rows][tile][row]`. Only bfloat16.
+        True: n rows of a tile of channels follow each other for all blocks, `[group of n rows][tile of channels][block][row]`.
+        Only bfloat16.
     copies : tuple of sim.compiler.training.copies.Copy
         Stored with the matrix.
     first, pitch : int
@@ -128,8 +129,9 @@ class Matrix:
     def place(self, tile, row=0, half=0):
         """Returns the number, in the region, of the vector of a tile's row. Of an interleaved row it is the first vector."""
         if self.grouped:
-            group, row = divmod(row, self.geometry.n)
-            return self.vector + (group * self.tiles + tile) * self.geometry.n + row
+            each, (group, row) = self.tiles // self.blocks, divmod(row, self.geometry.n)
+            block, tile = divmod(tile, each)
+            return self.vector + ((group * each + tile) * self.blocks + block) * self.geometry.n + row
         if self.interleaved:
             return self.vector + 2 * (tile * self.rows + row)
         return self.vector + (half * self.tiles + tile) * self.stride + self.first + row

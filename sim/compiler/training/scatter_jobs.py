@@ -45,28 +45,29 @@ def _parts(code):
 
 
 def _passes(code, source, column, row, sample, samples, first, lines):
-    """Yields `(first operand, loops, row of the job)` of the passes that copy some lines of samples, and loads their vectors. The
-    tiles of consecutive positions are loaded together, for a group of n samples."""
-    width, n, each = code.geometry.width, code.n, source.tiles // source.blocks
-    most = max(1, code.emitter.operands.size // 2 // (each * n))
+    """Yields `(first operand, loops, row of the job)` of the passes that copy some lines of samples, and loads their vectors.
+    Consecutive positions are loaded together, for a group of n samples."""
+    width, n = code.geometry.width, code.n
+    most = max(1, code.emitter.operands.size // 2 // n)
     for start in range(0, lines * width, most):
         count = min(most, lines * width - start)
-        place = _loaded(code, source, (first * width + start) * each, count * each, sample // n * n)
-        place += (code.column + column) * n + sample % n
+        place = _loaded(code, source, first * width + start, count, code.column + column, sample // n * n) + sample % n
         if count == lines * width:
-            yield place, [(samples, 1), (count, each * n)], row
+            yield place, [(samples, 1), (count, n)], row
         else:
             for number in range(samples):
                 at = row + number * lines * width + start
-                yield place + number, [(1, 0), (count, each * n)], at
+                yield place + number, [(1, 0), (count, n)], at
 
 
-def _loaded(code, source, tile, tiles, sample):
-    """Loads tiles of a group of n samples, unless they are on the chip. Returns the first row in the unified buffer."""
+def _loaded(code, source, position, count, tile, sample):
+    """Loads a tile of `count` positions of a group of n samples, unless it is on the chip. Returns the first row in the unified
+    buffer."""
     emitter, n = code.emitter, code.n
-    key = source.name, source.form, tile, tiles, sample
+    key = source.name, source.form, position, count, tile, sample
     if key not in emitter.kept:
-        place, vector = emitter.operands.take(tiles * n), emitter.offset(source, tile, sample)
-        emitter.transfer(Opcode.LOAD, source.region, vector, tiles * n, buffer=place)
-        emitter.kept[key] = place, tiles * n
+        place, each = emitter.operands.take(count * n), source.tiles // source.blocks
+        vector = emitter.offset(source, position * each + tile, sample)
+        emitter.transfer(Opcode.LOAD, source.region, vector, count * n, buffer=place)
+        emitter.kept[key] = place, count * n
     return emitter.kept[key][0]

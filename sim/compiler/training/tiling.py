@@ -52,11 +52,16 @@ def _unit(sums):
     return geometry.period if by_samples or lines else geometry.n
 
 
-def _image_rows(sums, rows):
-    """Returns the largest number of rows of the images that a job of `rows` rows reads."""
-    products = (one for one in sums.products if one.window)
-    sizes = ((1 if one.kind == "gather" else one.source.tiles) * one.window.most_rows(rows) for one in products)
-    return max(sizes, default=0)
+def _image_rows(sums, rows, most):
+    """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
+    layer read all tiles in turns, so their images stay on the chip, if those of the smallest job fit `most` rows."""
+    found = 0
+    for one in (one for one in sums.products if one.window):
+        tiles = one.source.tiles
+        if one.kind == "gather" and (one.window.size != (1, 1) or tiles * one.window.most_rows(_unit(sums)) > most):
+            tiles = 1
+        found = max(found, tiles * one.window.most_rows(rows))
+    return found
 
 
 def _resident(emitter):
@@ -93,7 +98,7 @@ def plan_sum(sums, emitter, most_rows=None):
         yield "accumulator_depth", parts * held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
         yield "unified_buffer_depth", max(results * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
-        yield "unified_buffer_depth", _image_rows(sums, rows), emitter.operands.size
+        yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size
         if sums.start_rows in ("samples", "rows"):
             loaded = shape.geometry.period if sums.start_rows == "samples" else rows
             yield "bias_depth", max(rows * columns, loaded * shape.tiles if whole else 0), biases

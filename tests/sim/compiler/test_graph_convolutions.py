@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.compiler.training import folding, lowering
+from amaranth_tpu.sim.compiler.training import convolutions, folding, lowering
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
@@ -138,6 +138,19 @@ def test_gradients_of_a_dense_layers_source_are_copied(rng, monkeypatch):
     monkeypatch.setattr(lowering, "scattered", lambda *_: None)
     windows = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True), 6)
     assert 3 * program.cost.compute_cycles < 2 * windows.cost.compute_cycles
+
+
+def test_dense_layers_read_a_copy_by_samples(rng, monkeypatch):
+    """One copy serves the sums and the gradient of the weights. It loads each vector once, although its column tiles read the
+    tiles of channels in turns."""
+    network = _network(rng, (4, 5), 3, [(13, dict(kernel=1))])
+    program = _check(network, rng, 9, steps=1, unified_buffer_depth=1024)
+    (name,) = (one for one in _places(program) if one.startswith("windows of conv0"))
+    loads = [program.ops[place].rows for place in _places(program, Opcode.LOAD)[name]]
+    assert sum(loads) == 4 * 4 * 5 * 9
+    monkeypatch.setattr(convolutions, "_is_whole", lambda *_: False)
+    windows = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True, unified_buffer_depth=1024), 9)
+    assert program.predicted_cycles < windows.predicted_cycles
 
 
 @pytest.mark.parametrize("size, depth", [((9, 8), 512), *slow(((12, 11), 320))])
