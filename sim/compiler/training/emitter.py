@@ -11,7 +11,7 @@ from ..program import CompileError
 __all__ = ["MatrixEmitter", "Store"]
 
 _SHARES = 4  # one of this many parts of the unified buffer holds results
-_UPDATES = 3  # one of this many parts of the operands' rows is for updates that begin early
+_UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
@@ -63,6 +63,8 @@ class MatrixEmitter(TileEmitter):
         Rows of the accumulators.
     parts : int
         A job of samples has at most one of so many parts of the rows for sums that it could have otherwise.
+    lasting_rows : int or None
+        Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
     """
 
     def __init__(self, config, scratch, constants, cores=1):
@@ -85,7 +87,7 @@ class MatrixEmitter(TileEmitter):
         self.results = Store(depth - size, size, self.kept)
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
-        self.parts, self._sides = 1, list[tuple]()
+        self.parts, self.lasting_rows, self._sides = 1, None, list[tuple]()
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
         self._begin()
@@ -102,17 +104,17 @@ class MatrixEmitter(TileEmitter):
 
     def divide_sides(self):
         """Divides the memories between jobs of samples and jobs of updates that begin while a job of samples is not complete."""
-        base, size, half = self.operands.ring.base, self.operands.size, self.sums.size // 2
-        others = size // _UPDATES
+        base, size, rows = self.operands.ring.base, self.operands.size, self.sums.size // _UPDATES
+        others, self.lasting_rows = size // _UPDATES, self.sums.size - rows
         stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
-        self._sides = [*zip(stores, (self.sums, Ring(half, self.sums.size - half)), (self.parts, 1))]
+        self._sides = [*zip(stores, (self.sums, Ring(self.lasting_rows, rows)), (self.parts, 1))]
         self.passing = self.results  # results do not stay on the chip while a job is not complete
         self.choose_side(False)
 
     def begin_updates(self):
-        """Leaves half of the rows for sums to updates."""
-        (store, _, parts), (_, others, _) = self._sides
-        self._sides[0] = store, Ring(0, others.base), parts
+        """Leaves updates their rows for sums."""
+        (store, _, parts), _ = self._sides
+        self._sides[0] = store, Ring(0, self.lasting_rows), parts
         self.choose_side(False)
 
     def choose_side(self, updates):
@@ -123,7 +125,7 @@ class MatrixEmitter(TileEmitter):
     def join_sides(self):
         """Gives all memories to updates."""
         (store, *_), (other, others, _) = self._sides
-        self._sides = []
+        self._sides, self.lasting_rows = [], None
         self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
         self.sums = Ring(0, others.base + others.size)
 

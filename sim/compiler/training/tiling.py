@@ -95,7 +95,8 @@ def plan_sum(sums, emitter, most_rows=None):
     def needs(rows, columns, shares):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
         held = rows * (shape.tiles if whole else columns)
-        yield "accumulator_depth", parts * held, min(emitter.sums.size, shares * emitter.sums_of(sums).size)
+        size = min(emitter.sums.size, emitter.lasting_rows or emitter.sums.size)
+        yield "accumulator_depth", parts * held, min(size, shares * emitter.sums_of(sums).size)
         yield "unified_buffer_depth", max(results * rows, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size

@@ -1,5 +1,7 @@
 """Code generation for products of windows, in the jobs of :class:`sim.compiler.training.jobs.SumCode`."""
 
+from itertools import groupby
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
@@ -65,7 +67,7 @@ class _WindowCode:
         read = [
             position
             for position in range(window.positions)
-            if any(window.reads(position, first, lines) for *_, first, lines in self.segments)
+            if any(window.reach(position, first, lines) for *_, first, lines in self.segments)
         ]
         return read or [0]
 
@@ -101,25 +103,52 @@ class _WindowCode:
         code, window = self.code, self.window
         images = self._images(sorted({k for _, k in inputs}))
         places = [images[k] + window.offset(position) for position, k in inputs]
-        loops, each = self._loops(), -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
-        if not loops:
-            for number, (place, some) in enumerate(zip(places, tiles)):
-                for c, tile in enumerate(some, column):
-                    self._one(place, tile, c, begun or number > 0)
-                if (number + 1) % each == 0 and number + 1 < len(places):
-                    yield
-            return
-        if not begun:
-            if len(tiles[0]) == code.columns:
-                code._begin(places[0], loops, tiles[0], 0, code.rows)
+        passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
+        each = -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
+        if not begun and loops:
+            self._begin(places[0], loops, tiles[0], column)
+            passes, begun = passes[1:], True
+        left = len(passes)
+        for some in self._groups(passes, each, bool(loops)):
+            if loops:
+                self._add(some, column)
             else:
-                self.emitter.bring(tiles[0])
-                code._matmul(places[0], loops, 0, column, start=1, bias=code.biases[column])
-            places, tiles = places[1:], tiles[1:]
-        for first in range(0, len(places), each):
-            code._add(places[first : first + each], loops, tiles[first : first + each], 0, column)
-            if first + each < len(places):
+                for position, place, weights in some:
+                    for c, tile in enumerate(weights, column):
+                        self._one(position, place, tile, c, begun)
+                    begun = True
+            left -= len(some)
+            if left:
                 yield
+
+    def _groups(self, passes, most, alike):
+        """Divides passes into lists of at most `most`. If `alike`, the passes of a list add to the same rows."""
+        for _, alike_ones in groupby(passes, lambda one: self._reaches(one[0]) if alike else None):
+            some = [*alike_ones]
+            yield from (some[first : first + most] for first in range(0, len(some), most))
+
+    def _begin(self, place, loops, tiles, column):
+        code = self.code
+        if len(tiles) == code.columns:
+            code._begin(place, loops, tiles, 0, code.rows)
+        else:
+            self.emitter.bring(tiles)
+            code._matmul(place, loops, 0, column, start=1, bias=code.biases[column])
+
+    def _add(self, passes, column):
+        """Emits passes over the same rows."""
+        (position, *_), *_ = passes
+        loops, down, row = self._loops(), 0, 0
+        if len(self.segments) == 1:
+            ((first, end),) = self._reaches(position)
+            (_, pitch), (width, _) = self.window.loops(1)
+            loops, down, row = merged_loops(self.window.loops(end - first)), first * pitch, first * width
+        self.code._add([place + down for _, place, _ in passes], loops, [tiles for *_, tiles in passes], row, column)
+
+    def _reaches(self, position):
+        """Returns the lines of each segment, (first, end), that a pass after the first adds to: those with operands that are not
+        zero. With finite weights, leaving out the others can change a sum only from +0 to -0."""
+        return tuple(self.window.reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
 
     def _loops(self):
         """Returns two loops over the operands of all segments, or None."""
@@ -128,13 +157,17 @@ class _WindowCode:
             return None
         return merged_loops([(len(self.segments), self.ends[1]), *self.window.loops(*lines)])
 
-    def _one(self, place, tile, column, begun):
+    def _one(self, position, place, tile, column, begun):
         """Emits a pass of one column tile, segment by segment."""
         code, window = self.code, self.window
         self.emitter.bring([tile])
         start = {} if begun else {"start": 1, "bias": code.biases[column]}
-        for number, (end, (row, *_, lines)) in enumerate(zip(self.ends, self.segments)):
-            code._matmul(place + end, window.loops(lines), row, column, keep=int(number > 0), **start)
+        (_, pitch), (width, _) = window.loops(1)
+        parts = zip(self.ends, self.segments, self._reaches(position))
+        for number, (image, (row, *_, lines), (first, end)) in enumerate(parts):
+            low, high = (first, end) if begun else (0, lines)
+            loops = window.loops(high - low)
+            code._matmul(place + image + low * pitch, loops, row + low * width, column, keep=int(number > 0), **start)
 
     # Images
 

@@ -75,7 +75,7 @@ class JobWriter:
                     plan_run(run, self.emitter)
             self.emitter.choose_side(False)
             jobs = [job for one in others for job in self.jobs([one]) if job]
-            if all(rows * columns <= self.emitter.sums.size // 2 for _, rows, _, columns in jobs):
+            if all(rows * columns <= self.emitter.lasting_rows for _, rows, _, columns in jobs):
                 return True
         self.plans.clear()
         self.emitter.join_sides()
