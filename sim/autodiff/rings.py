@@ -26,9 +26,9 @@ def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     gradient of all samples.
 
     Biases and gains, one factor per channel, are small: all cores update all of them. The outputs of weights are divided among
-    the cores. Each core keeps the master and the slots of its own share, and all cores gather the upper halves of all shares.
-    Shares that extend beyond the last output are padded with 0. If not `sharded`, all cores update all weights, with the same
-    bits.
+    the cores. Each core keeps the master and the slots of its own share. At the start of a step, all cores gather the upper
+    halves of all shares. Shares that extend beyond the last output are padded with 0. If not `sharded`, all cores update all
+    weights, with the same bits.
     """
     tensor, divided = step.tensors[name], _is_divided(step, name)
     size, channels = (tensor.height, tensor.width), tensor.channels
@@ -44,6 +44,6 @@ def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     own = step.add_tensor(f"{name}, own", (*size, share), samples=False, wide=True)
     step.tensors[name] = replace(tensor, wide=False)
     add_update(step, optimizer, name, own, total)
-    gathered = StepStage(f"{name}, next", (), size, step.state[own], ring="all_gather")
-    step.state[name] = step.add_stage(gathered, channels, samples=False)
+    gathers = sum(stage.ring == "all_gather" for stage in step.stages)
+    step.stages.insert(gathers, StepStage(name, (), size, own, ring="all_gather"))
     return total

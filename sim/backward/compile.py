@@ -7,8 +7,8 @@ the forward pass of the next chunk.
 3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
 The fastest of several divisions of the batch is kept.
 
-Steps of dense networks on one core, and steps that do not fit, are also compiled as products of matrices
-(:mod:`sim.compiler.training`). The faster program is kept.
+Steps of dense networks, and steps that do not fit, are also compiled as products of matrices (:mod:`sim.compiler.training`). The
+faster program is kept.
 """
 
 from contextlib import suppress
@@ -65,8 +65,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     Returns
     -------
     sim.compiler.program.Program
-        The program, for the functions of :mod:`sim.backward.step_program`. Steps of networks with attention or other products of
-        two results are never sharded.
+        The program, for the functions of :mod:`sim.backward.step_program`.
 
     Raises
     ------
@@ -76,15 +75,15 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
     if needs_matrices(training):
-        return compile_step_graph(training, optimizer, config, batch, dropout, cores)
-    by_matrices = partial(compile_step_graph, training, optimizer, config, batch, dropout, cores)
+        return compile_step_graph(training, optimizer, config, batch, dropout, cores, sharded)
+    by_matrices = partial(compile_step_graph, training, optimizer, config, batch, dropout, cores, sharded)
     try:
         program = _compile(training, optimizer, config, batch, dropout, cores, sharded)
     except CompileError as refusal:
         with suppress(CompileError):
             return by_matrices()
         raise refusal from None
-    if cores == 1 and _is_dense(training.graph):
+    if _is_dense(training.graph):
         with suppress(CompileError):
             return min(program, by_matrices(), key=lambda one: one.predicted_cycles)
     return program

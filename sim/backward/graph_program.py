@@ -1,5 +1,6 @@
 """Programs of training steps that :mod:`sim.compiler.training` compiles, for the trainer."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ from ..compiler.program import CompileError
 from ..compiler.training.compile import NotMatrices, compile_graph
 from ..golden.training import step_graph, target_tensors
 from .cropping import cropped
-from .parameters import MASTER
+from .parameters import IMAGE, MASTER
 from .refusals import needs_matrices
 
 __all__ = ["compile_step_graph"]
@@ -53,18 +54,28 @@ def _explained(graph, text):
     return f"{titles.get(one, tensor)}: {cause}; train it on the golden model alone, without steps on a core"
 
 
-def compile_step_graph(training, optimizer, config, batch, dropout, cores):
+def compile_step_graph(training, optimizer, config, batch, dropout, cores, sharded=True):
     """Compiles one training step for `batch` samples per core. The parameters are as in
-    :func:`sim.backward.compile.compile_step`. Raises CompileError: one line that names the operator."""
+    :func:`sim.backward.compile.compile_step`. Every core updates all weights if divided updates can't be compiled. Raises
+    CompileError: one line that names the operator."""
+    if sharded and cores > 1:
+        with suppress(CompileError):
+            return _compiled(training, optimizer, config, batch, dropout, cores, True)
+    return _compiled(training, optimizer, config, batch, dropout, cores, False)
+
+
+def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
     read = training if needs_matrices(training) else cropped(training)
-    step = step_graph(read, optimizer, masked, cores, sharded=False)
+    step = step_graph(read, optimizer, masked, cores, sharded)
     try:
         program = compile_graph(step, config, batch, cores)
     except NotMatrices as error:
         raise CompileError(_explained(training.graph, str(error))) from None
     tensors = dict(program.tensors)
     for number, (name, one) in enumerate(zip(step.parameters, training.parameters)):
-        for slot, tensor in {MASTER: name, **step.slots[name]}.items():
+        for slot, tensor in {MASTER: step.masters[name], **step.slots[name]}.items():
             tensors[number, slot] = _with_shape(tensors[tensor], one.initial.shape)
+        if step.is_shared(name):
+            tensors[number, IMAGE] = _with_shape(tensors[name], one.initial.shape)
     return replace(program, memory=_GraphMemory(step, training, optimizer), tensors=tensors)

@@ -240,7 +240,6 @@ def _kept(made, state, cores):
         if not made.is_shared(name):
             shared |= arrays
             continue
-        shared[name] = upper_half(master).reshape(1, *shape)
         for tensor, array in arrays.items():
             parts = segments_of(array, cores, share)
             for rank, core in enumerate(own):

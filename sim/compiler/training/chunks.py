@@ -6,7 +6,7 @@ from dataclasses import replace
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Opcode
 
-from .sums import MatrixSum
+from .sums import Expansion, MatrixSum
 
 __all__ = ["chunked", "divisions", "in_time"]
 
@@ -20,7 +20,7 @@ def divisions(sums, n):
     """Returns several divisions of the samples into chunks, each as a list of the first rows. Returns one chunk if samples have
     several positions, or if there are few samples."""
     plain = [one for one in sums if isinstance(one, MatrixSum)]
-    if any(one.shape.geometry.period > 1 for one in plain) or len(plain) < len(sums):
+    if any(one.shape.geometry.period > 1 for one in plain) or any(isinstance(one, Expansion) for one in sums):
         return [(0,)]
     rows, unit, found = sums[0].shape.geometry.rows, max(n, _LEAST), []
     for size, end in _SIZES:
@@ -36,7 +36,9 @@ def chunked(sums, n, starts, begins_early=True):
         return sums
     parts = []
     for one in sums:
-        if one.shape.form == "samples":
+        if not isinstance(one, MatrixSum):
+            parts.append(one)
+        elif one.shape.form == "samples":
             ends = [*starts[1:], one.shape.rows]
             parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)]
         else:

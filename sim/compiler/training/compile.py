@@ -27,14 +27,16 @@ from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
 from .folding import fold
 from .forms import NotMatrices
+from .gather import Gatherer
 from .lowering import lower
 from .ordering import woven
 from .paced import is_paced, paced
 from .products import with_products_apart
 from .program import make_step_program
+from .ring import ReduceScatter
 from .stacking import stacked
 from .sums import Expansion, MatrixSum
-from .tiling import plan_sum
+from .tiling import can_join, operand_rows, plan_sum
 from .update_lanes import use_update_lanes, with_fastest_updates
 from .writing import JobWriter
 
@@ -58,7 +60,7 @@ def compile_graph(step, config, batch, cores=1):
     batch : int
         Number of samples that each core processes.
     cores : int
-        Number of cores in the ring. Every core updates all parameters.
+        Number of cores in the ring.
 
     Returns
     -------
@@ -147,12 +149,25 @@ def _emitted(lowered, config, cores, starts, begins_early):
     upper = expands or any(one.start is not None and not one.start.wide for one in sums)
     constants = Constants(lowered, functions.values(), numbers.values(), upper)
     emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
+    _prepare_exchanges(lowered, emitter)
     split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, starts, begins_early)
     emitter.parts = _PARTS if is_paced(split) else 1
     writer = JobWriter(emitter, split)
     for one, job in (paced if is_paced(split) else woven)(split, writer, config):
         writer.write(one, job)
     return emitter, writer.has_held
+
+
+def _prepare_exchanges(lowered, emitter):
+    """Divides the memories for the exchange of gradients between cores, and decides which gradients stay on the chip."""
+    exchanges = {one.gradient: one for one in lowered.sums if isinstance(one, ReduceScatter)}
+    if not exchanges:
+        return
+    gradients = [one for one in lowered.sums if isinstance(one, MatrixSum) and not exchanges.keys().isdisjoint(one.writes)]
+    emitter.divide_for_exchange([operand_rows(one) for one in gradients])
+    emitter.gatherer = Gatherer(emitter, lowered.gathers)
+    for one in gradients:
+        exchanges[one.writes[0]].joined = can_join(one, emitter)
 
 
 def _split(one, emitter):

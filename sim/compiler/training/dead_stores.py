@@ -12,10 +12,9 @@ __all__ = ["without_dead_stores"]
 
 def without_dead_stores(ops, lowered, config):
     """Returns the instructions without STOREs to vectors of region SCRATCH that no instruction loads. Tensors that are kept from
-    step to step stay."""
+    step to step stay, and weights that the cores of a ring gather."""
     live = np.zeros(lowered.sizes[Region.SCRATCH], bool)
-    for name in lowered.step.state:
-        matrix = lowered.matrix(name)
+    for matrix in (*map(lowered.matrix, lowered.step.state), *(one.image for one in lowered.gathers)):
         live[matrix.vector : matrix.vector + matrix.size] = True
     spans = [_scratch(op, config) for op in ops]
     for op, span in zip(ops, spans):

@@ -41,6 +41,20 @@ class Store:
             del self.kept[key]
         return place
 
+    def lend(self, count):
+        """Returns the first `count` rows as a :class:`.Ring`, until :meth:`take_back`. Nothing has been allocated before."""
+        lent = Ring(self.ring.base, count)
+        self.size -= count
+        self.ring = Ring(self.ring.base + count, self.size)
+        return lent
+
+    def take_back(self, count):
+        """Takes rows back that were lent."""
+        self.size += count
+        base, following = self.ring.base - count, self.ring.next + count
+        self.ring = Ring(base, self.size)
+        self.ring.next = following
+
 
 class MatrixEmitter(TileEmitter):
     """Emits the instructions of a training step.
@@ -61,6 +75,7 @@ class MatrixEmitter(TileEmitter):
         `passing` is for operands of one sum. It is one of the others.
     sums : Ring
         Rows of the accumulators.
+    gatherer : sim.compiler.training.gather.Gatherer or None
     parts : int
         A job of samples has at most one of so many parts of the rows for sums that it could have otherwise.
     lasting_rows : int or None
@@ -69,7 +84,7 @@ class MatrixEmitter(TileEmitter):
 
     def __init__(self, config, scratch, constants, cores=1):
         super().__init__(config, scratch, constants)
-        self.cores, self.kept, self._rows = cores, {}, {}
+        self.cores, self.kept, self._rows, self.gatherer = cores, {}, {}, None
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         depth, n = config.unified_buffer_depth, self.n
         left = config.bias_depth - self.zero_rows
@@ -87,7 +102,7 @@ class MatrixEmitter(TileEmitter):
         self.results = Store(depth - size, size, self.kept)
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
-        self.parts, self.lasting_rows, self._sides = 1, None, list[tuple]()
+        self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), 0
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
         self._begin()
@@ -95,12 +110,23 @@ class MatrixEmitter(TileEmitter):
     def divide(self, needed):
         """Divides the memories for updates of several steps: half of the unified buffer is for their results, or less if operands
         need `needed` rows. Sums that are needed for several steps have their own rows."""
-        depth, base = self.config.unified_buffer_depth, self.operands.ring.base
-        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - needed))
-        self.operands = Store(base, depth - base - size, self.kept)
-        self.results = self.passing = Store(depth - size, size, self.kept)
+        self._divide(needed)
         rows = self.sums.size // _HELD
         self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
+
+    def divide_for_exchange(self, needed):
+        """Leaves up to half of the unified buffer to results, which the cores of a ring exchange. The transposed operands of
+        gradients have `needed` rows each, and stay on the chip if they fit."""
+        size = self.config.unified_buffer_depth - self.operands.ring.base
+        self._needed = max((rows for rows in needed if rows <= size - size // _SHARES), default=0)
+        self._divide(0)
+
+    def _divide(self, needed):
+        """Leaves half of the unified buffer to results, or less if operands need `needed` rows."""
+        depth, base = self.config.unified_buffer_depth, self.operands.ring.base
+        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - max(needed, self._needed)))
+        self.operands = Store(base, depth - base - size, self.kept)
+        self.results = self.passing = Store(depth - size, size, self.kept)
 
     def divide_sides(self):
         """Divides the memories between jobs of samples and jobs of updates that begin while a job of samples is not complete."""
@@ -161,7 +187,7 @@ class MatrixEmitter(TileEmitter):
     # Transfers
 
     def offset(self, matrix, tile, row=0, half=0):
-        """Returns the vector of a matrix in its region. Constants follow the fixed constants, of which the identity is one."""
+        """Returns the vector of a matrix in its region. Constants follow the fixed constants, such as the identity."""
         vector, constants = matrix.place(tile, row, half), self.constants
         if matrix.region is not Region.MODEL:
             return vector
@@ -244,7 +270,14 @@ class MatrixEmitter(TileEmitter):
         """Returns the number of the next weight tiles that one MATMUL may read: all tiles that are contiguous in memory, or as
         many as fit half of the weight FIFO."""
         _, size = next(runs_of(tiles, self.n))
+        if self.gatherer:
+            size = min(size, self.gatherer.together(tiles[0]) or size)
         return max(size, min(len(tiles), self.config.weight_fifo_depth // 2))
+
+    def bring(self, tiles):
+        if self.gatherer:
+            self.gatherer.reach(tiles)
+        super().bring(tiles)
 
     def tile(self, matrix, inputs, outputs, by_rows, row=0):
         """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from

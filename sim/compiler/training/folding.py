@@ -98,7 +98,7 @@ def family_of(step, parameters):
         for stage in step.stages:
             if not step.tensors[stage.output].samples:
                 linked = {stage.output, stage.start, stage.times, *(term.source for term in stage.terms)} - {None}
-                own = {name for name in linked if _are_alike(step.tensors[name], step.tensors[stage.output])}
+                own = {name for name in linked if stage.ring or _are_alike(step.tensors[name], step.tensors[stage.output])}
                 more |= own if own & family else set()
         if more <= family:
             return family

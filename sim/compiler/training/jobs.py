@@ -24,9 +24,12 @@ class SumCode:
     plan : SumPlan
     early : bool
         True: the first step ends before the gradients of the last samples are read.
+    take : callable or None
+        Allocates rows of the unified buffer for results, except those of Softmax and pooling. Default: the emitter's.
     """
 
-    def __init__(self, emitter, sums, plan, early=False):
+    def __init__(self, emitter, sums, plan, early=False, take=None):
+        self.take = take or emitter.results.take
         self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
         self.geometry, self.early = sums.shape.geometry, early
 
@@ -272,7 +275,7 @@ class SumCode:
             sizes = [result.rows(rows) for result in some]
             for c in range(self.columns if some else 0):
                 emitter.load_table(some[0].function)
-                place = emitter.results.take(sum(sizes))
+                place = self.take(sum(sizes))
                 written = {}
                 for result, size in zip(some, sizes):
                     operand = self._last_read(result, c)

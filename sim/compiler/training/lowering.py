@@ -10,8 +10,9 @@ from ...ir.tiles import tiles_of
 from .convolutions import is_window, patches_of, scattered, window_product
 from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
+from .gather import gathers_of
 from .matrices import Geometry, Matrix
-from .ring import all_reduce
+from .ring import all_reduce, divided_tensors, reduce_scatter_of
 from .sums import Expansion, MatrixSum, Phase, Product, Result
 from .ungrouping import ungrouped
 
@@ -52,7 +53,9 @@ class Lowered:
         self.spread = spread_tensors(step)
         self.copies = gradient_copies(step, self.geometries, n)
         self.matrices, self.sums, self.transposed = {}, [], {}
-        self.exchanged = {stage.start for stage in step.stages if stage.ring}
+        self.exchanged = {stage.start for stage in step.stages if stage.ring and stage.ring != "all_gather"}
+        self.divided, self.gathers = divided_tensors(step), []
+        self._interleaved = self.exchanged | {stage.output for stage in step.stages if stage.ring == "reduce_scatter"}
         self.sizes = dict.fromkeys(Region, 0)
         self._kept = {after: name for name, after in step.state.items()}
         #: The number 1, as a tile that always stays on the chip.
@@ -71,7 +74,7 @@ class Lowered:
         if name in self.folded.views:
             whole, first = self.folded.views[name]
             return replace(self.matrix(whole), name=name, rows=tensor.height * tensor.width, first=first)
-        rows, channels = self._shape(form, tensor, self.geometry.n if spread else tensor.channels, geometry)
+        rows, channels = self._shape(form, name, self.geometry.n if spread else tensor.channels, geometry)
         # A diagonal is a copy of the upper half, made of products; see `Expansion`.
         wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
         place = dict(region=self._region(name), vector=0)
@@ -81,7 +84,7 @@ class Lowered:
         blocks = tensor.height if form == "turned" else 1
         pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
         made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, pitch=pitch, **place)
-        if name in self.exchanged:
+        if name in self._interleaved:
             made = replace(made, interleaved=True)
         if name not in self._kept:
             made = replace(made, vector=self.take(made.region, made.size))
@@ -103,9 +106,10 @@ class Lowered:
             return Region.INPUT
         return Region.OUTPUT if name == step.output else Region.SCRATCH
 
-    def _shape(self, form, tensor, channels, geometry):
-        """Returns the rows and channels of a matrix."""
-        n, positions = geometry.n, tensor.height * tensor.width
+    def _shape(self, form, name, channels, geometry):
+        """Returns the rows and channels of a tensor's matrix."""
+        n, tensor = geometry.n, self.step.tensors[name]
+        positions = tensor.height * tensor.width
         if form in ("samples", "repeated"):
             return geometry.rows, channels
         if form == "positions":
@@ -113,7 +117,7 @@ class Lowered:
         if form == "transposed":
             return channels, geometry.rows
         if form == "turned":
-            return tiles_of(channels, n) * n, tensor.width
+            return channels if name in self.divided else tiles_of(channels, n) * n, tensor.width
         return tiles_of(channels, n) * (1 if form == "vector" else n * tensor.height), n
 
     @property
@@ -231,6 +235,7 @@ def lower(folded, n, batch, given):
     for name in (*step.inputs, step.targets, *([step.counted] if step.counted else ()), step.output):
         lowered.matrix(name)
     _Grouping(lowered).add_all(_needed(step))
+    lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)
     for (name, form), matrix in list(lowered.matrices.items()):
         if form == "diagonal" and name not in step.constants:
             lowered.sums.insert(0, Expansion(lowered.matrix(name, "vector"), matrix))
@@ -285,7 +290,12 @@ class _Grouping:
         for stage in stages:
             if stage.norm or stage.pool and not _is_apart(stage.pool):
                 raise NotMatrices(f"{stage.output}: windows of pooling that overlap can't be compiled as matrix products")
-            if stage.ring:
+            if stage.ring == "all_gather":
+                continue
+            if stage.ring == "reduce_scatter":
+                self.lowered.sums.append(reduce_scatter_of(stage, self.lowered.matrix))
+                stage = replace(stage, start=stage.output)
+            elif stage.ring:
                 gradient, outputs = self.lowered.matrix(stage.start), self.step.tensors[stage.start].channels
                 self.lowered.sums.append(all_reduce(stage, gradient, outputs))
             self._add(replace(stage, ring=None), only)
@@ -331,7 +341,7 @@ class _Grouping:
         tensor = self.step.tensors[stage.output]
         form = "samples" if tensor.samples else self.lowered.forms[stage.output]
         geometry = self.lowered.geometries[stage.size] if tensor.samples else self.lowered.geometry
-        rows, channels = self.lowered._shape(form, tensor, tensor.channels, geometry)
+        rows, channels = self.lowered._shape(form, stage.output, tensor.channels, geometry)
         blocks = tensor.height if form == "turned" else 1
         return Matrix(stage.output, form, rows, channels, geometry, Region.SCRATCH, 0, blocks=blocks)
 

@@ -9,8 +9,8 @@ from itertools import repeat
 
 from .chunks import in_time
 from .pipeline import Pipeline
-from .ring import AllReduce
-from .sums import MatrixSum
+from .ring import AllReduce, ReduceScatter
+from .sums import Expansion, MatrixSum
 
 __all__ = ["dependencies_of", "in_turns", "is_update", "last_layers_first", "runs_of", "weaves", "woven"]
 
@@ -59,14 +59,16 @@ def runs_of(sums):
 
 def _continues(run, one):
     """Returns True if a sum reads only the same rows of results of a run's sums, and of other matrices."""
-    if not (isinstance(one, MatrixSum) and isinstance(run[0], MatrixSum)) or one.shape.form == "samples":
+    written, last = {place for other in run for place in _accesses(other)[1]}, run[-1]
+    if isinstance(one, ReduceScatter):
+        return one.joined and bool(written & _accesses(one)[0])
+    if not isinstance(one, MatrixSum) or isinstance(last, (AllReduce, Expansion)) or one.shape.form == "samples":
         return False
-    if one.is_image or run[0].is_image:
+    if one.is_image or getattr(run[0], "is_image", False):
         return False
-    shape = (run[0].shape.form, run[0].shape.rows, run[0].shape.channels)
-    written = {place for other in run for place in _accesses(other)[1]}
+    shape = last.total if isinstance(last, ReduceScatter) else last.shape
     return (
-        shape == (one.shape.form, one.shape.rows, one.shape.channels)
+        (shape.form, shape.rows, shape.channels) == (one.shape.form, one.shape.rows, one.shape.channels)
         and all(some.kind == "diagonal" for some in one.products)
         and bool(written & _accesses(one)[0])
     )
@@ -102,7 +104,7 @@ def woven(sums, writer, config):
         return all(read | before <= done | own for read, before in (dependencies[id(one)] for one in run))
 
     def early():
-        """Returns the largest update of which all operands but the last samples' gradients are computed. Else returns None."""
+        """Returns the largest update whose operands are computed, except the last samples' gradients. Else returns None."""
         last = max(one.span[0] for one, *_ in main if one.span)
         missing = {numbers[id(one)] for one, *_ in main if one.span and one.span[0] == last}
         ready = [run for run in updates if _may_begin(run) and set.union(*dependencies[id(run[0])]) <= done | missing]
@@ -135,7 +137,7 @@ def woven(sums, writer, config):
 
 
 def _may_begin(run):
-    """Returns True if an update begins with sums over samples, of which the last chunk is apart."""
+    """Returns True if an update begins with sums over samples, whose last chunk is apart."""
     one = run[0]
     if not isinstance(one, MatrixSum) or not one.early or one.start:
         return False
@@ -178,7 +180,8 @@ def last_layers_first(updates):
 def is_update(run):
     """Returns True if a run updates a parameter."""
     one = run[0]
-    return isinstance(one, AllReduce) or isinstance(one, MatrixSum) and one.shape.form != "samples" and not one.is_image
+    is_exchange = isinstance(one, (AllReduce, ReduceScatter))
+    return is_exchange or isinstance(one, MatrixSum) and one.shape.form != "samples" and not one.is_image
 
 
 def _table(one):

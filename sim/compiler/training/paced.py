@@ -93,7 +93,7 @@ def _fills_array(run, config):
     results = sum(
         results_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in run if isinstance(one, MatrixSum)
     )
-    return _whole(run, config) > results and any(one.kind == "matrix" for one in run[0].products)
+    return _whole(run, config) > results and any(one.kind == "matrix" for one in getattr(run[0], "products", ()))
 
 
 def _whole(run, config):

@@ -3,15 +3,16 @@
 from itertools import accumulate, product
 
 from .pacing import array_cycles
-from .ring import AllReduce
+from .ring import AllReduce, ReduceScatter
+from .sums import MatrixSum
 
 __all__ = ["Pipeline"]
 
-_IN_FLIGHT = 3  # jobs of updates in flight
+_IN_FLIGHT = 3  # jobs of updates in flight; one more if the cores of a ring exchange gradients between
 
 
 class Pipeline:
-    """Jobs of updates, of which several are in flight.
+    """Jobs of updates. Several are in flight.
 
     Parameters
     ----------
@@ -29,7 +30,8 @@ class Pipeline:
 
     def __init__(self, updates):
         self.depth = max((len(_steps(run)) for run in updates), default=0)
-        self.ways = min(self.depth, _IN_FLIGHT)
+        exchanges = any(isinstance(one, ReduceScatter) for run in updates for one in run[1:])
+        self.ways = min(self.depth, _IN_FLIGHT + exchanges)
         self.items, self.begun, self.due = [], 0, 0
 
     def steps(self, parts):
@@ -88,7 +90,7 @@ def _steps(run):
 
 def _cycles(item, config):
     run, job = item
-    return sum(array_cycles(one, job, config) for one in run) if job else 0
+    return sum(array_cycles(one, job, config) for one in run if isinstance(one, MatrixSum)) if job else 0
 
 
 def _placed(items, config):

@@ -1,5 +1,6 @@
 """The program of a training step."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,6 +8,8 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...golden.arithmetic import bfloat16
+from ...golden.ring import held_by
+from ...golden.steps import segments_of, whole_of_segments
 from ..image import assembled
 from ..memory.host_tensors import HostTensor, host_tensor
 from ..program import factor
@@ -20,9 +23,14 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     take `cycles` cycles. Its `memory` is `lowered`, and its tensors have the names and shapes of :mod:`sim.golden.steps`, (batch
     or 1, height, width, channels). `factor(name)` is a factor of the step."""
     step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
-    for name in (step.targets, step.counted, step.output, *step.state, *lowered.exchanged):
-        if name:
+    shared = {name: step.masters[name] for name in step.parameters if step.is_shared(name)}
+    exchanged = {stage.start for stage in step.stages if stage.ring == "all_reduce" or stage.ring == "all_reduce_segments"}
+    for name in (step.targets, step.counted, step.output, *step.state, *exchanged, *shared):
+        if name and name not in lowered.divided:
             tensors[name] = _tensor(lowered, lowered.matrix(name))
+    for name, master in shared.items():
+        for one in (master, *step.slots[name].values()):
+            tensors[one] = _divided(lowered, lowered.matrix(one), name, cores)
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
@@ -77,6 +85,22 @@ def _rows(matrix):
         return slice(matrix.vector, matrix.vector + matrix.size)
     tiles = [(half, tile) for half in range(matrix.halves) for tile in range(matrix.tiles)]
     return np.ravel([matrix.place(tile, np.arange(matrix.rows), half) for half, tile in tiles])
+
+
+def _divided(lowered, matrix, whole, cores):
+    """Returns a tensor that is divided among the cores: each has a segment of the outputs. The host has the whole tensor, with
+    the shape of the parameter `whole`."""
+    shape, channels = lowered.given.tensors[whole].shape, lowered.step.tensors[whole].shape
+    own = lowered.step.tensors[matrix.name].shape
+
+    def pack(values):
+        parts = segments_of(values.reshape(channels), cores, own[-1])
+        return [matrix.pack(parts[held_by(rank, cores)]) for rank in range(cores)]
+
+    def unpack(data):
+        return whole_of_segments([matrix.unpack(one, own) for one in data], channels[-1]).reshape(-1, *shape)
+
+    return replace(host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack), divided=True)
 
 
 def _factor(matrix, value):

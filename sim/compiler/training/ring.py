@@ -1,7 +1,10 @@
 """Sums of gradients over the cores of a ring.
 
-Each core stores the gradient of its own samples in region SCRATCH. ALL_REDUCE replaces it by the sum over all cores. Then every
-core updates all parameters. Each output of weights belongs to the segment of one core, and each segment has its own order of
+ALL_REDUCE: each core stores the gradient of its own samples in region SCRATCH, and the sum over all cores replaces it. Then every
+core updates all parameters. REDUCE_SCATTER: each core gets the sum of its own segment of the outputs, and updates this segment
+(:mod:`sim.compiler.training.gather`).
+
+Each output of weights belongs to the segment of one core, and each segment has its own order of
 sums. Biases and gains have the order of segment 0, so the other segments of their exchange contain no data.
 """
 
@@ -15,7 +18,16 @@ from ..program import CompileError
 from .forms import NotMatrices
 from .matrices import Matrix
 
-__all__ = ["AllReduce", "all_reduce", "reduce_all"]
+__all__ = [
+    "AllReduce",
+    "Bucket",
+    "ReduceScatter",
+    "all_reduce",
+    "divided_tensors",
+    "reduce_all",
+    "reduce_scatter",
+    "reduce_scatter_of",
+]
 
 
 @dataclass
@@ -83,3 +95,112 @@ def _exchange(emitter, matrix, tile, starts, count):
     emit_ring(emitter, RingMode.ALL_REDUCE, place, place, 2 * count, 2 * count)
     for row, rows, buffer in ranges:
         emitter.transfer(Opcode.STORE, matrix.region, emitter.offset(matrix, tile, row), 2 * rows, buffer=buffer)
+
+
+@dataclass
+class ReduceScatter:
+    """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs.
+
+    Parameters
+    ----------
+    gradient, total : Matrix
+        Interleaved. `total` has the rows of a core's segment.
+    joined : bool
+        True: the gradient of each job has all rows of its column tiles, which are exchanged from the unified buffer.
+    """
+
+    gradient: Matrix
+    total: Matrix
+    joined: bool = False
+
+    @property
+    def reads(self):
+        return [self.gradient]
+
+    @property
+    def writes(self):
+        return [self.total]
+
+    def padded(self, cores):
+        """Returns the rows of all segments. The last ones may be padding."""
+        return cores * self.total.rows
+
+
+def divided_tensors(step):
+    """Returns the names of the tensors that are divided among the cores: each core has a segment of their outputs."""
+    shared = filter(step.is_shared, step.masters)
+    found = {name for one in shared for name in (step.masters[one], *step.slots[one].values())}
+    for stage in step.stages:
+        reads = {stage.start, stage.times, *(term.source for term in stage.terms)}
+        if stage.ring == "reduce_scatter" or stage.ring is None and reads & found:
+            found.add(stage.output)
+    return found
+
+
+def reduce_scatter_of(stage, matrix):
+    """Returns the :class:`ReduceScatter` of a stage. `matrix` returns the matrix of a tensor. Raises NotMatrices if the gradient
+    has no row for each output."""
+    gradient, total = matrix(stage.start), matrix(stage.output)
+    if gradient.form != "turned":
+        raise NotMatrices(f"{stage.output}: this sum over the cores can't be compiled as matrix products")
+    return ReduceScatter(gradient, total)
+
+
+class Bucket:
+    """The rows of the unified buffer for the exchange of the column tiles of a job. An instruction holds up accesses between its
+    operands and its results. Therefore, the sums of the core's segment follow the gradient.
+
+    Parameters
+    ----------
+    emitter : MatrixEmitter
+    exchange : ReduceScatter
+    job : (int, int, int, int)
+    """
+
+    def __init__(self, emitter, exchange, job):
+        self.emitter, self.exchange, self.place, self.filled = emitter, exchange, None, 0
+        *_, self.column, self.tiles = job
+        self.each = 2 * max(exchange.gradient.rows, exchange.padded(emitter.cores))
+        self.size = self.tiles * (self.each + 2 * exchange.total.rows)
+        self._key = exchange.gradient.name, "bucket", self.column
+
+    def take(self, count):
+        """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
+        emitter, rows = self.emitter, 2 * self.exchange.gradient.rows
+        if self.place is None:
+            self.place = emitter.results.take(self.size)
+            emitter.kept[self._key] = self.place, self.size
+            for tile in range(self.tiles if self.each > rows else 0):
+                emitter.load_zeros(self.place + tile * self.each + rows, self.each - rows)
+        self.filled += count // rows
+        return self.place + (self.filled - count // rows) * self.each
+
+    @property
+    def is_there(self):
+        """Returns True if the bucket is full, and no other data has overwritten it."""
+        return self.filled == self.tiles and self._key in self.emitter.kept
+
+    def load(self):
+        """Loads the gradient from region SCRATCH."""
+        emitter, gradient, rows = self.emitter, self.exchange.gradient, 2 * self.exchange.gradient.rows
+        for tile in range(self.tiles):
+            vector = emitter.offset(gradient, self.column + tile)
+            emitter.transfer(Opcode.LOAD, gradient.region, vector, rows, buffer=self.take(rows))
+
+    def reduce(self):
+        """Emits the exchange, and stores the sums of the core's segment."""
+        emitter, total = self.emitter, self.exchange.total
+        sums, rows = self.place + self.tiles * self.each, 2 * total.rows
+        for tile in range(self.tiles):
+            place = self.place + tile * self.each
+            emit_ring(emitter, RingMode.REDUCE_SCATTER, place, sums + tile * rows, rows, rows)
+        emitter.transfer(Opcode.STORE, total.region, emitter.offset(total, self.column), self.tiles * rows, buffer=sums)
+
+
+def reduce_scatter(emitter, exchange, job, bucket):
+    """Emits the instructions of a :class:`ReduceScatter` for the column tiles of a job. `bucket` may have their
+    gradient."""
+    if bucket is None or not bucket.is_there:
+        bucket = Bucket(emitter, exchange, job)
+        bucket.load()
+    bucket.reduce()

@@ -4,11 +4,14 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from ..program import CompileError
+from .ring import ReduceScatter
 
-__all__ = ["LEAST_ROWS", "SumPlan", "plan_run", "plan_sum"]
+__all__ = ["LEAST_ROWS", "SumPlan", "can_join", "operand_rows", "plan_run", "plan_sum"]
 
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
+_EXCHANGES = 3  # parts of the results: gradients that are exchanged between cores, and results of their updates
+_PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
 _DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
 
@@ -24,22 +27,28 @@ class SumPlan:
         Column tiles of a job.
     piece : int
         Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
+    part : int or None
+        Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: those of a job.
     """
 
     rows: int
     columns: int
     piece: int
+    part: int | None = None
 
-    def jobs(self, sums):
-        """Yields `(first row, rows, first column tile, column tiles)` of each job."""
-        tiles, rows = sums.shape.tiles, sums.rows
+    def jobs(self, one):
+        """Yields `(first row, rows, first column tile, column tiles)` of each job of a sum or an exchange."""
+        if isinstance(one, ReduceScatter):
+            tiles, rows = one.gradient.tiles, range(one.gradient.rows)
+        else:
+            tiles, rows = one.shape.tiles, one.rows
         for row in rows[:: self.rows]:
             for column in range(0, tiles, self.columns):
                 yield row, min(self.rows, rows.stop - row), column, min(self.columns, tiles - column)
 
 
 def _unit(sums):
-    """Returns the number of which the rows of a job must be a multiple."""
+    """Returns the number that divides the rows of each job."""
     geometry = sums.shape.geometry
     if sums.shape.form == "vector":
         return 1
@@ -76,8 +85,46 @@ def _resident_rows(inputs, rows, emitter):
     return min(rows, most) if most >= (LEAST_ROWS if emitter.config.transpose else 2 * emitter.n) else rows
 
 
+def can_join(gradient, emitter):
+    """Returns True if the jobs of a gradient can have all rows, so that the cores of a ring exchange each job by itself."""
+    rows, needed = gradient.shape.rows, max(operand_rows(gradient), 4 * emitter.n)
+    return needed <= emitter.operands.size and 2 * rows <= emitter.sums.size and _together(rows, emitter, _EXCHANGES) > 0
+
+
+def operand_rows(gradient):
+    """Returns the rows of the transposed operands of a gradient."""
+    return gradient.shape.rows * max((one.inputs for one in gradient.products if one.turned and not one.own), default=0)
+
+
+def _together(rows, emitter, jobs):
+    """Returns the largest number of column tiles, of a gradient of `rows` rows, that are exchanged together, if `jobs` are in
+    flight."""
+    each = 2 * (rows + -(-rows // emitter.cores))
+    return emitter.results.size // (jobs * each)
+
+
+def _plan_exchange(run, exchange, emitter):
+    """Returns the :class:`SumPlan` of a run with the exchange of a gradient. Its updates have the rows of a core's segment."""
+    sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.gradient.rows, exchange.gradient.tiles
+    padded = max(rows, exchange.padded(emitter.cores))
+    columns = _together(padded, emitter, _EXCHANGES) or _together(padded, emitter, 1)
+    if not columns or run[0] is not exchange and not can_join(run[0], emitter):
+        depth = emitter.config.unified_buffer_depth
+        raise CompileError(f"{exchange.gradient.name}: unified_buffer_depth = {depth}: its rows do not fit; choose a larger one")
+    most = min(plan_sum(one, emitter).columns for one in sums)
+    columns = min(columns, tiles, _MOST_COLUMNS, emitter.zero_rows, most)
+    if run[0] is exchange:
+        return SumPlan(rows, columns, 0)
+    columns = min(columns, emitter.sums.size // rows)
+    part = 1 if padded > rows else max(1, min(columns, emitter.sums.size // (_PARTS * rows)))
+    return SumPlan(rows, columns // part * part, operand_rows(run[0]), part)
+
+
 def plan_run(run, emitter):
     """Returns the :class:`SumPlan` of sums that have the same jobs."""
+    for one in run:
+        if isinstance(one, ReduceScatter):
+            return _plan_exchange(run, one, emitter)
     rows = min(plan_sum(one, emitter).rows for one in run)
     made = [plan_sum(one, emitter, rows) for one in run]
     return replace(made[0], columns=min(one.columns for one in made))
@@ -134,8 +181,10 @@ def plan_sum(sums, emitter, most_rows=None):
             whole_rows = period
     rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
+    gathers = emitter.gatherer and emitter.gatherer.is_first(sums)
+    shares = 1 if gathers else shares  # all outputs read a tile shortly after it is gathered
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
-    if sums.span and not whole and shape.tiles >= _DIVIDED:
+    if sums.span and not whole and shape.tiles >= _DIVIDED and not gathers:
         columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
     if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))

@@ -1,11 +1,12 @@
 """Writing of jobs: the plans of sums, and jobs whose instructions are emitted in several steps."""
 
 from contextlib import suppress
+from itertools import zip_longest
 
 from ..program import CompileError
 from .jobs import SumCode, expand
 from .ordering import is_update, runs_of, weaves
-from .ring import AllReduce, reduce_all
+from .ring import AllReduce, Bucket, ReduceScatter, reduce_all, reduce_scatter
 from .sums import Expansion, MatrixSum
 from .tiling import LEAST_ROWS, plan_run
 
@@ -33,6 +34,7 @@ class JobWriter:
         tiles = max((product.inputs for one in updates for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
+        self.exchanges, self.buckets = _exchanges(sums), {}
         self.updates = {id(one) for run in runs_of(sums) if is_update(run) for one in run}
 
     def jobs(self, run):
@@ -40,7 +42,7 @@ class JobWriter:
         if self.divides and is_update(run):
             self.emitter.divide(self.rows)
             self.divides = False
-        if not isinstance(run[0], MatrixSum):
+        if not isinstance(run[0], (MatrixSum, ReduceScatter)):
             return [None]
         if id(run[0]) not in self.plans:
             self.emitter.choose_side(id(run[0]) in self.updates)
@@ -71,7 +73,7 @@ class JobWriter:
         self.emitter.choose_side(True)
         with suppress(CompileError):
             for run in updates:
-                if isinstance(run[0], MatrixSum):
+                if isinstance(run[0], (MatrixSum, ReduceScatter)):
                     plan_run(run, self.emitter)
             self.emitter.choose_side(False)
             jobs = [job for one in others for job in self.jobs([one]) if job]
@@ -86,13 +88,40 @@ class JobWriter:
         key = id(one), job
         self.emitter.choose_side(id(one) in self.updates)
         self.emitter.stage = self.numbers[id(one)]
+        if isinstance(one, ReduceScatter):
+            self.emitter.gatherer.finish()
+            reduce_scatter(self.emitter, one, job, self.buckets.pop((id(one), job), None))
+            return
         if not isinstance(one, MatrixSum):
             {Expansion: expand, AllReduce: reduce_all}[type(one)](self.emitter, one)
             return
-        steps = self.begun.pop(key, None) or SumCode(self.emitter, one, self.plans[id(one)], key in self.early).steps(*job)
-        if next(steps, True) is None:
+        steps = self.begun.pop(key, None) or self._steps(one, job)
+        if next(steps, None) is not None:
             self.begun[key] = steps
         elif key in self.early:
             self.early.remove(key)
             if not self.early:
                 self.emitter.release()
+
+    def _steps(self, one, job):
+        """Returns the generator of the steps of a job. A gradient that is exchanged between cores is computed in parts."""
+        early, plan, take = (id(one), job) in self.early, self.plans[id(one)], None
+        row, rows, column, columns = _own(one, job)
+        part, end = columns, column + columns
+        if exchange := self.exchanges.get(id(one)):
+            bucket = self.buckets[id(exchange), job] = Bucket(self.emitter, exchange, job)
+            take, part = bucket.take, plan.part
+        jobs = [(row, rows, first, min(part, end - first)) for first in range(column, end, part)]
+        return zip_longest(*(SumCode(self.emitter, one, plan, early, take).steps(*some) for some in jobs))
+
+
+def _exchanges(sums):
+    """Returns {id of the sum of a gradient: :class:`ReduceScatter` of its jobs}."""
+    pairs = (run[:2] for run in runs_of(sums) if len(run) > 1)
+    return {id(one): exchange for one, exchange in pairs if isinstance(exchange, ReduceScatter)}
+
+
+def _own(one, job):
+    """Returns a job of a run for one of its sums. On a ring, updates have the rows of a core's segment."""
+    row, rows, *columns = job
+    return row, min(rows, one.shape.rows - row), *columns

@@ -88,7 +88,6 @@ left.weights, own, square * square (groups 2) | Adam's inverse root
 (groups 2) | times left.weights, own, root
 -- left.weights, own, step 4x3x2 = [left.weights, own, first * root] | times left.weights, own, root beyond
 -w left.weights, own, next 4x3x2 = [left.weights, own] + left.weights, own, step * rate (groups 2)
--- left.weights, next 4x3x4 = [left.weights, own, next] | all_gather
 """
 
 
@@ -96,6 +95,7 @@ def test_text_of_adam_on_a_ring(rng):
     """Each of 2 cores updates its share of 4 outputs; biases are updated by all cores."""
     text = str(_step(rng, Adam(), cores=2))
     assert ADAM_RING.strip() in text
+    assert "-- left.weights 4x3x4 = [left.weights, own] | all_gather\n" in text[: text.index("gradient")]
     assert "gradient of conv.bias, sum of cores 1x1x3 = [gradient of conv.bias] | all_reduce" in text
     assert "left.weights, own, second <- left.weights, own, second, next\n" in text
 

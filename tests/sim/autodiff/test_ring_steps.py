@@ -8,7 +8,6 @@ import pytest
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.golden.ring import held_by
 from amaranth_tpu.sim.golden.steps import run_step, segments_of, whole_of_segments
-from amaranth_tpu.sim.golden.sums import upper_half
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, inputs_of, kept_of, numbers_of
 from step_networks import transformer
@@ -24,7 +23,6 @@ def _divided_step(step, inputs, kept, cores, shards):
         if not step.is_shared(name):
             shared |= tensors
             continue
-        shared[name] = upper_half(kept[name])
         for tensor, values in tensors.items():
             parts = segments_of(values, cores, step.tensors[tensor].channels)
             for rank, core in enumerate(own):

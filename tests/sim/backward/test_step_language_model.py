@@ -39,10 +39,10 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
     state = started_state(training, optimizer, rng)
     wanted = step(training, state, optimizer, x, targets, 0.1, counted=counted, cores=cores)
     memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
-    for regions, part in zip(memories, shards_of(batch, cores)):
+    for rank, (regions, part) in enumerate(zip(memories, shards_of(batch, cores))):
         regions[Region.MODEL][:] = with_rate(program, 0.1, 1, counted)
         regions[Region.INPUT][:] = program.pack_input(x[part], targets[part], counted=counted[part])
-        regions[Region.SCRATCH][:] = pack_state(program, state)
+        regions[Region.SCRATCH][:] = pack_state(program, state, rank)
     MachineRing(program.config, memories).run()
     logits = np.concatenate([program.unpack_output(regions[Region.OUTPUT]) for regions in memories])
     assert np.array_equal(logits, wanted.logits)

@@ -10,7 +10,7 @@ from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.forms import NotMatrices
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, run_on_model
-from step_networks import transformer
+from step_networks import Builder, transformer
 from suites import slow
 
 
@@ -64,5 +64,7 @@ def test_words(rng):
 def test_refusals(rng):
     with pytest.raises(CompileError, match="^2 cores need the ring[^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 1, 2, ring=False)
-    with pytest.raises(NotMatrices, match="^gradient of [^\n]*, sum of cores: [^\n]*$"):
-        _compiled(dense_network(rng, (5, 3)), Sgd(), 1, 2, sharded=True)
+    network = Builder(rng)
+    network.output = network.conv("last", network.add_input("x", (1, 1, 4)), 4, groups=2, wide=True)
+    with pytest.raises(NotMatrices, match="^last.weights: the updates of weights of 2 groups can't be divided[^\n]*$"):
+        _compiled(network, Sgd(), 1, 2, sharded=True)
