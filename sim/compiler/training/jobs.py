@@ -9,8 +9,9 @@ from .pooling_jobs import write_pooled
 from .scatter_jobs import scatter
 from .window_jobs import add_windows
 
-__all__ = ["SumCode", "expand"]
+__all__ = ["PIECE", "SumCode", "expand"]
 
+PIECE = "piece"  # of a step
 _FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
 
 
@@ -34,7 +35,8 @@ class SumCode:
         self.geometry, self.early = sums.shape.geometry, early
 
     def steps(self, row, rows, column, columns):
-        """Emits the instructions of one job, which computes these rows and column tiles. Yields between its steps."""
+        """Emits the instructions of one job, which computes these rows and column tiles. Yields None between its steps, and
+        `PIECE` between pieces of a step."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
         self.acc = self.emitter.sums_of(self.sums, self.early).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
@@ -170,8 +172,10 @@ class SumCode:
                 if product.by_rows and 2 * max(size, self.n) >= turnaround(emitter.config):
                     for c in range(self.columns):  # the tiles of an output are contiguous
                         self._add(places, loops, [some[c : c + 1] for some in tiles], first_row, c)
+                        yield PIECE
                 else:
                     self._add(places, loops, tiles, first_row)
+                    yield PIECE
         self.started = True
 
     def _operands(self, product, inputs):

@@ -75,10 +75,43 @@ def paced(sums, writer, config):
             updates = [run for run in updates if run not in ready]
     copies.items += [(run, job) for run in late for job in writer.jobs(run)]
     yield from advanced(copies, len(copies.items) - copies.begun)
+    heavy = [run for run in updates if _fills_array(run, config) and run[0].shape.rows >= 2 * config.n]
+    if weaving and heavy and all(isinstance(one, MatrixSum) for run in runs for one in run if is_update(run)):
+        yield from _together(heavy, [run for run in updates if run not in heavy], pipeline, writer, config)
+        return
     if weaving:
         writer.emitter.join_sides()
     pipeline.add([(run, writer.jobs(run)) for run in updates], config)
-    yield from pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth)
+    yield from _pieces(pipeline, writer)
+
+
+def _together(heavy, others, pipeline, writer, config):
+    """Yields the jobs of updates that fill the array, piece by piece. Between the pieces, yields those of other updates, which
+    leave the array idle: those of a pipeline, and of `others`."""
+    writer.begin_pieces(heavy)
+    main = Pipeline(heavy)
+    main.add([(run, writer.jobs(run)) for run in heavy], config)
+    pipeline.add([(run, writer.jobs(run)) for run in others], config)
+    jobs = [(one, job) for run, job in pipeline.items[pipeline.begun :] for one in run]
+    whole = sum(array_cycles(one, job, config) + results_cycles(one, job, config) for one, job in jobs)
+    total, due, beside = sum(_whole(run, config) for run in heavy), 0, _pieces(pipeline, writer)
+    for item in _pieces(main, writer):
+        begun = writer.worked
+        yield item
+        due += (writer.worked - begun) * whole / total
+        while due > 0 and (other := next(beside, None)):
+            begun, (one, job) = writer.worked, other
+            yield one, job
+            due -= writer.worked - begun + (0 if writer.is_within(one, job) else results_cycles(one, job, config))
+    yield from beside
+
+
+def _pieces(pipeline, writer):
+    """Yields `(sum, job)` of all pieces of a pipeline's jobs."""
+    for one, job in pipeline.advanced(len(pipeline.items) - pipeline.begun + pipeline.depth):
+        yield one, job
+        while writer.is_within(one, job):
+            yield one, job
 
 
 def _is_ready(run, dependencies, numbers, done):

@@ -4,7 +4,7 @@ from contextlib import suppress
 from itertools import zip_longest
 
 from ..program import CompileError
-from .jobs import SumCode, expand
+from .jobs import PIECE, SumCode, expand
 from .ordering import is_update, runs_of, weaves
 from .ring import AllReduce, Bucket, ReduceScatter, reduce_all, reduce_scatter
 from .sums import Expansion, MatrixSum
@@ -34,6 +34,7 @@ class JobWriter:
         tiles = max((product.inputs for one in updates for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
+        self.in_pieces, self.within = False, set()
         self.exchanges, self.buckets = _exchanges(sums), {}
         self.updates = {id(one) for run in runs_of(sums) if is_update(run) for one in run}
 
@@ -83,8 +84,24 @@ class JobWriter:
         self.emitter.join_sides()
         return False
 
+    def begin_pieces(self, runs):
+        """Makes each call of :meth:`write` emit one piece of a step. `runs` of updates then have the memories of jobs of samples,
+        which are complete."""
+        self.in_pieces = True
+        self.updates -= {id(one) for run in runs for one in run}
+        self.emitter.begin_updates()
+
+    @property
+    def worked(self):
+        """Returns the cycles of the array in all passes so far."""
+        return sum(self.emitter.worked.values())
+
+    def is_within(self, one, job):
+        """Returns True if a step of a job has begun and is not complete."""
+        return (id(one), job) in self.within
+
     def write(self, one, job):
-        """Emits the next step of a job."""
+        """Emits the next step of a job, or the next piece of a step after :meth:`begin_pieces`."""
         key = id(one), job
         self.emitter.choose_side(id(one) in self.updates)
         self.emitter.stage = self.numbers[id(one)]
@@ -96,8 +113,11 @@ class JobWriter:
             {Expansion: expand, AllReduce: reduce_all}[type(one)](self.emitter, one)
             return
         steps = self.begun.pop(key, None) or self._steps(one, job)
-        if next(steps, None) is not None:
+        made = next(steps, None)
+        self.within.discard(key)
+        if made is not None:
             self.begun[key] = steps
+            self.within |= {key} if made == (PIECE,) else set()
         elif key in self.early:
             self.early.remove(key)
             if not self.early:
@@ -112,7 +132,8 @@ class JobWriter:
             bucket = self.buckets[id(exchange), job] = Bucket(self.emitter, exchange, job)
             take, part = bucket.take, plan.part
         jobs = [(row, rows, first, min(part, end - first)) for first in range(column, end, part)]
-        return zip_longest(*(SumCode(self.emitter, one, plan, early, take).steps(*some) for some in jobs))
+        steps = (SumCode(self.emitter, one, plan, early, take).steps(*some) for some in jobs)
+        return zip_longest(*(steps if self.in_pieces else (filter(lambda made: made is not PIECE, some) for some in steps)))
 
 
 def _exchanges(sums):

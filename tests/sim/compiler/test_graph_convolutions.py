@@ -13,6 +13,7 @@ from amaranth_tpu.sim.compiler.training import convolutions, folding, lowering
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
+from amaranth_tpu.sim.compiler.training.writing import JobWriter
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import add_term, patches
@@ -177,6 +178,21 @@ def test_layers_take_turns(rng):
     assert found["conv1"][0] < found["conv0"][-1]
     end = found["gradient of conv0"][-1]
     assert found["gradient of w"][0] < end < found["gradient of conv2.weights"][0]
+
+
+def test_updates_begin_between_pieces_of_a_gradient(rng, monkeypatch):
+    """The gradient of the dense layer's weights leaves the array idle, so its passes are between those of a convolution's."""
+
+    def between(program):
+        found = _places(program)
+        first, last = (found["gradient of conv1.weights"][place] for place in (0, -2))  # the last pass adds the momentum
+        return sum(first < place < last for place in found["gradient of w"])
+
+    network = _network(rng, (8, 8), 1, [(8, dict(kernel=3, padding=1)), (8, dict(kernel=3, padding=1))])
+    program = _check(network, rng, 6, steps=1)
+    monkeypatch.setattr(JobWriter, "in_pieces", property(lambda self: False, lambda self, value: None), raising=False)
+    whole = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True), 6)
+    assert between(program) > between(whole) and program.predicted_cycles < whole.predicted_cycles
 
 
 def test_adam(rng):
