@@ -45,7 +45,7 @@ __all__ = ["compile_graph", "NotMatrices"]
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 _PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
-_ORDERS = ((1, 0), (1, 250), (0, 250))  # `eager` and `late` of :func:`ordered`
+_ORDERS = ((1, 250), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):

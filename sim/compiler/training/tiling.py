@@ -1,6 +1,7 @@
 """Tiling of sums of matrix products: rows and column tiles of a job, so that its data fits the memories of the core."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import lcm
 
 from ..program import CompileError
@@ -29,12 +30,15 @@ class SumPlan:
         Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
     part : int or None
         Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: those of a job.
+    each : int
+        Jobs do not cross multiples of so many rows. 0: they may.
     """
 
     rows: int
     columns: int
     piece: int
     part: int | None = None
+    each: int = 0
 
     def jobs(self, one):
         """Yields `(first row, rows, first column tile, column tiles)` of each job of a sum or an exchange."""
@@ -42,9 +46,10 @@ class SumPlan:
             tiles, rows = one.gradient.tiles, range(one.gradient.rows)
         else:
             tiles, rows = one.shape.tiles, one.rows
-        for row in rows[:: self.rows]:
-            for column in range(0, tiles, self.columns):
-                yield row, min(self.rows, rows.stop - row), column, min(self.columns, tiles - column)
+        for first in rows[:: self.each or len(rows)]:
+            part = range(first, min(first + (self.each or len(rows)), rows.stop))
+            for row, column in product(part[:: self.rows], range(0, tiles, self.columns)):
+                yield row, min(self.rows, part.stop - row), column, min(self.columns, tiles - column)
 
 
 def _unit(sums):
@@ -173,12 +178,12 @@ def plan_sum(sums, emitter, most_rows=None):
 
     while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
-    period = shape.geometry.period
+    period, each = shape.geometry.period, 0
     if any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
         if rows >= period:
             unit, rows = period, rows // period * period
         else:  # jobs of one sample each
-            whole_rows = period
+            whole_rows = each = period
     rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
     gathers = emitter.gatherer and emitter.gatherer.is_first(sums)
@@ -189,4 +194,4 @@ def plan_sum(sums, emitter, most_rows=None):
     if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))
     columns = -(-shape.tiles // -(-shape.tiles // columns))
-    return SumPlan(rows, columns, turned * rows if is_shared() else emitter.operands.size // 3)
+    return SumPlan(rows, columns, turned * rows if is_shared() else emitter.operands.size // 3, each=each)

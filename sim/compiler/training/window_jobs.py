@@ -12,6 +12,7 @@ from .windows import merged_loops, segments_of
 __all__ = ["PART", "add_windows"]
 
 PART = 1_000  # cycles of the array, after which jobs of updates may follow
+_SHARED = 3  # the image of a sample has at most one of this many parts of the rows for operands
 
 
 def add_windows(code, product):
@@ -33,6 +34,8 @@ class _WindowCode:
     -------
     segments : list of (int, int, int, int)
         See :func:`.segments_of`.
+    shown : list of (int, int, int)
+        Sample, first line and lines of each image: those of the segments, or all lines of the only sample.
     ends : list of int
         First row of each segment in the images, and the rows of all images.
     """
@@ -40,7 +43,12 @@ class _WindowCode:
     def __init__(self, code, product):
         self.code, self.product, self.window, self.emitter = code, product, product.window, code.emitter
         self.segments = segments_of(code.row, code.rows, code.geometry)
-        self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.segments)]).tolist()
+        self.shown = [tuple(lines) for _, *lines in self.segments]
+        height = self.window.size[0]
+        whole = product.source.tiles * self.window.rows(height)
+        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.operands.size // _SHARED:
+            self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
+        self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
 
     def add(self):
         code, product = self.code, self.product
@@ -102,7 +110,8 @@ class _WindowCode:
         weight tiles of the column tiles from `column` on, for each input."""
         code, window = self.code, self.window
         images = self._images(sorted({k for _, k in inputs}))
-        places = [images[k] + window.offset(position) for position, k in inputs]
+        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        places = [images[k] + down + window.offset(position) for position, k in inputs]
         passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
         each = -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not begun and loops:
@@ -173,9 +182,9 @@ class _WindowCode:
 
     def _images(self, tiles):
         """Loads the images of tiles of the source, unless they are on the chip. Returns {tile: first row}."""
-        emitter, code, rows = self.emitter, self.code, self.ends[-1]
+        emitter, rows = self.emitter, self.ends[-1]
         source = self.product.source
-        keys = {tile: (source.name, source.form, tile, code.row, code.rows, self.window) for tile in tiles}
+        keys = {tile: (source.name, source.form, tile, *self.shown, self.window) for tile in tiles}
         while missing := [tile for tile in tiles if keys[tile] not in emitter.kept]:
             place = emitter.operands.take(len(missing) * rows)  # may forget others of these tiles
             for tile in missing:
@@ -187,8 +196,8 @@ class _WindowCode:
     def _load(self, tile, place):
         source, emitter = self.product.source, self.emitter
         period = source.geometry.period
-        images = [self.window.image(first, lines) for *_, first, lines in self.segments]
-        images = [np.where(image < 0, -1, image + sample * period) for image, (_, sample, *_) in zip(images, self.segments)]
+        images = [self.window.image(first, lines) for _, first, lines in self.shown]
+        images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
         runs = _runs(np.concatenate(images))
         zeros = [(first, count) for first, row, count in runs if row < 0]
         for first, count in zeros if len(zeros) <= 2 else [(0, self.ends[-1])]:
