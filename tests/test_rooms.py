@@ -23,7 +23,6 @@ ORDER = """
     sim/tpu
     sim/trainer
     sim/host sim/check sim/bundle sim/export
-    sim/backward
     sim/compiler sim/frontend sim/models
     sim/fusion
     sim/rtl

@@ -2,8 +2,7 @@
 
 from ..functions.derivatives import Derivative
 from ..functions.functions import RELU
-from ..ir.graph import Select
-from ..ir.step import StepTerm
+from ..ir.step import Select, StepTerm
 from .stages import add_like, add_twin, filled, identity
 
 __all__ = ["factor_term", "add_sums_gradient"]

@@ -102,7 +102,7 @@ def factor(name):
 @dataclass(frozen=True, eq=False)
 class Program:
     """A compiled program: a network for a batch, from :func:`sim.compiler.compile.compile_network`, or a training step, from
-    :func:`sim.backward.compile.compile_step`.
+    :func:`sim.compiler.training.step.compile_step`.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class Program:
     def pack_input(self, *arrays, **options):
         """Returns the contents of region INPUT. For a network: from bfloat16 samples of shape (up to `batch`, input size). For a
         training step: from samples, targets, masks of dropout, and the counted positions; see
-        :meth:`sim.backward.memory.StepMemory.inputs`."""
+        :meth:`sim.compiler.training.step_inputs.StepMemory.inputs`."""
         return self.pack(Region.INPUT, self.memory.inputs(*arrays, **options))
 
     def unpack_output(self, data):

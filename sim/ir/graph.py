@@ -12,7 +12,7 @@ import numpy as np
 
 from ..functions.functions import NONE, Function
 
-__all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Feed", "Graph", "dense_chain", "span"]
+__all__ = ["Tensor", "Term", "Pool", "Stage", "Feed", "Graph", "dense_chain", "span"]
 
 
 def span(count, stride, kernel, dilation):
@@ -111,46 +111,6 @@ class Pool:
     padding: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True)
-class Select:
-    """A mask on sums of gradients, in a training step. For each window of the output, the sum is written to one position or to
-    none.
-
-    Parameters
-    ----------
-    tensor : str
-        Name of the tensor that decides. It has the shape of the sums. It contains the forward results of the stage, and a sum
-        passes if its result is above 0. With `index`, it contains indices of positions in windows.
-    window : (int, int)
-        Height and width of the output window for one sum.
-    index : bool
-        True if the tensor contains indices. An index counts the positions of a window row by row; 255 means no position.
-    """
-
-    tensor: str
-    window: tuple[int, int] = (1, 1)
-    index: bool = False
-
-
-@dataclass(frozen=True)
-class Extra:
-    """An additional result that a stage writes, in a training step.
-
-    Parameters
-    ----------
-    tensor : str
-    spread : (int, int)
-        Distances: result (y, x) is written to position (y, x) * spread, with +0 between.
-    index : bool
-        True: write the index of the first largest sum in each window instead of the results. The index is 255 where ReLU gives
-        0.
-    """
-
-    tensor: str
-    spread: tuple[int, int] = (1, 1)
-    index: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Stage:
     """A stage of a network. It computes `output[origin + (y, x)] = round(function(pool(bias + terms)))`, or this value times
@@ -185,10 +145,6 @@ class Stage:
         comparison.
     title : str
         Name, in messages, of the operator from which the stage was made. Empty: the stage's name.
-    select : Select or None
-        Mask on the sums, in place of a function. Only in a training step.
-    extras : tuple of Extra
-        Additional results. Only in a training step.
     reflow : bool
         True if the results fill the positions of the output one after the other, although rows of results and rows of the output
         have different lengths. Results beyond the last position are not written.
@@ -206,25 +162,12 @@ class Stage:
     origin: tuple[int, int] = (0, 0)
     value: str | None = None
     title: str = ""
-    select: Select | None = None
-    extras: tuple[Extra, ...] = ()
     reflow: bool = False
 
     @property
     def result_size(self):
-        """Returns the (height, width) of the result. With `select`, it is the size of the sums before the mask."""
+        """Returns the (height, width) of the result."""
         return self.pool.size if self.pool else self.size
-
-    @property
-    def beside(self):
-        """Returns the name of the tensor that is an operand of each result, at the same position: the tensor of `select`, or
-        `times`. Returns None if there is no such tensor."""
-        return self.select.tensor if self.select else self.times
-
-    @property
-    def window(self):
-        """Returns the number of output positions, along y and x, for each result."""
-        return self.select.window if self.select else (1, 1)
 
     @property
     def sums_size(self):

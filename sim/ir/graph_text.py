@@ -67,8 +67,5 @@ def _stage(stage):
         parts.append(" ".join([f"pool {_by(stage.pool.window)} to {_by(stage.pool.size)}", *options]))
     parts += [str(stage.function)] * (stage.function != NONE) + ["softmax"] * stage.softmax
     parts += [f"times {stage.times}"] * bool(stage.times)
-    if stage.select:
-        parts.append(" ".join([f"select {stage.select.tensor}", *_given(stage.select, window=(1, 1), index=False)]))
-    parts += [" ".join([f"extra {extra.tensor}", *_given(extra, spread=(1, 1), index=False)]) for extra in stage.extras]
     parts += _given(stage, origin=(0, 0), reflow=False)
     return f"stage {stage.name}: {stage.output} {_by(stage.size)} = " + " | ".join(parts)

@@ -16,9 +16,30 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from ..functions.functions import NONE
-from .graph import Pool, Select
+from .graph import Pool
 
-__all__ = ["StepTensor", "StepTerm", "StepStage", "Norm", "StepParameter", "StepGraph"]
+__all__ = ["Select", "StepTensor", "StepTerm", "StepStage", "Norm", "StepParameter", "StepGraph"]
+
+
+@dataclass(frozen=True)
+class Select:
+    """A mask on sums of gradients. For each window of the output, the sum is written to one position or to
+    none.
+
+    Parameters
+    ----------
+    tensor : str
+        Name of the tensor that decides. It has the shape of the sums. It contains the forward results of the stage, and a sum
+        passes if its result is above 0. With `index`, it contains indices of positions in windows.
+    window : (int, int)
+        Height and width of the output window for one sum.
+    index : bool
+        True if the tensor contains indices. An index counts the positions of a window row by row; 255 means no position.
+    """
+
+    tensor: str
+    window: tuple[int, int] = (1, 1)
+    index: bool = False
 
 
 @dataclass(frozen=True)

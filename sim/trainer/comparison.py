@@ -6,8 +6,6 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.registers import STALLS
 
-from ..golden.training import images
-
 __all__ = ["CoreSteps", "StepComparison", "differing_bits"]
 
 
@@ -20,8 +18,6 @@ class CoreSteps:
     states : list of sim.golden.training.TrainingState
         State in each core after the last step. Arrays whose shards are spread over the cores are one array, which all states
         share.
-    images : list of list of bfloat16 array, or None
-        Parameters as each core read them in the last step. None for parameters that the step then overwrote.
     logits : list of float32 (batch, classes)
         Logits of each step, for the samples of all cores together.
     counters : list of dict
@@ -34,7 +30,6 @@ class CoreSteps:
     """
 
     states: list
-    images: list
     logits: list
     counters: list = field(default_factory=list)
     protocol_errors: int | None = None
@@ -81,7 +76,7 @@ class StepComparison:
         self._network, self._run, self._most, self._together = network, run, most, together
         self.on_run = self.on_progress = None
         self._ring_words = ring_words
-        self._before, self._waiting, self._last, self._after, self._logits = None, [], None, None, []
+        self._before, self._waiting, self._after, self._logits = None, [], None, []
         self.steps = self.mismatched_bits = self.values = 0
         self.counters, self.protocol_errors, self.fault, self.where = [], None, None, None
 
@@ -111,7 +106,7 @@ class StepComparison:
             self._before = before
         self._waiting.append(batch)
         self._logits.append(logits)
-        self._last, self._after = before, after
+        self._after = after
         if len(self._waiting) >= self._together or self.complete:
             self.finish()
 
@@ -134,17 +129,14 @@ class StepComparison:
     def _compare(self, found):
         for number, (here, there) in enumerate(zip(found.logits, self._logits, strict=True)):
             self._count(f"the logits of step {self.steps + number + 1}", here, there)
-        read = images(self._network, self._last)
         for number, one in enumerate(self._network.parameters):
             wanted, seen = _arrays_of(self._after, number), []
-            for core, (state, kept) in enumerate(zip(found.states, found.images, strict=True)):
+            for core, state in enumerate(found.states):
                 where = f" of core {core}" if len(found.states) > 1 else ""
                 for name, here in _arrays_of(state, number).items():
                     if not any(here is other for other in seen):
                         self._count(f"{name} of {one.name}{where}", here, wanted[name])
                         seen.append(here)
-                if kept[number] is not None:
-                    self._count(f"the read copy of {one.name}{where}", kept[number], read[number])
 
     def _count(self, where, here, there):
         bits = differing_bits(here, there)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..backward.step_program import pack_state, unpack_images, unpack_states, with_rate
+from ..compiler.training.step_state import pack_state, unpack_states, with_rate
 from ..golden.shards import shards_of
 from ..host.host_image import HostImage
 from .comparison import CoreSteps
@@ -27,7 +27,7 @@ class _StepImage(HostImage):
     Parameters
     ----------
     program : Program
-        From :func:`sim.backward.compile.compile_step`.
+        From :func:`sim.compiler.training.step.compile_step`.
     state : TrainingState
     batches : list of sim.trainer.training.Batch
     """
@@ -52,7 +52,7 @@ class _StepImage(HostImage):
         program, scratch, runs = self.program, self.read(data, "SCRATCH"), range(len(self.batches))
         logits = [np.concatenate([*map(program.unpack_output, self.read(data, "OUTPUT", run))]) for run in runs]
         states = unpack_states(program, scratch, self.first_step + len(runs))
-        return CoreSteps(states, [unpack_images(program, own) for own in scratch], logits, **rest)
+        return CoreSteps(states, logits, **rest)
 
 
 def _of_all(counters):
@@ -67,7 +67,7 @@ class StepRunner:
     Parameters
     ----------
     program : Program
-        From :func:`sim.backward.compile.compile_step`.
+        From :func:`sim.compiler.training.step.compile_step`.
     simulator : str
         Execution model: `verilator`, `icarus` or `model`.
     memory : dict

@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 
 from ..autodiff.differentiate import differentiate
-from ..backward.compile import compile_step
+from ..compiler.training.step import compile_step
 from ..data.printable import printable
 from ..golden.dropout import Dropout
 from ..golden.shards import shards_of

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from amaranth_tpu.sim.backward.reverse_graph import reverse_graph
 from amaranth_tpu.sim.golden.training import step
+from reverse_graph import reverse_graph
 from training_definition import defined_step
 from training_steps import batch_of, started_state
 

@@ -1,4 +1,4 @@
-"""Random graphs that can be trained, for tests of gradients, of the backward compiler and of the core."""
+"""Random graphs that can be trained, for tests of gradients and of steps on the core."""
 
 import numpy as np
 

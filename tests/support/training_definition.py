@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amaranth_tpu.sim.autodiff.rings import segment_outputs
-from amaranth_tpu.sim.backward.reverse_graph import reverse_graph
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.network import first_sums
@@ -19,6 +18,7 @@ from amaranth_tpu.sim.golden.sums import Sums, scaled, upper_half
 from amaranth_tpu.sim.golden.training import TrainingState, bound_graph, slope_table
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from reverse_graph import reverse_graph
 
 __all__ = ["DefinedStep", "defined_step", "summed", "update", "last_gradient"]
 
@@ -47,8 +47,8 @@ def data_gradient(graph, one, gradients, weights, sums):
 
     Parameters
     ----------
-    graph : sim.backward.reverse_graph.ReverseGraph
-    one : sim.backward.reverse_graph.SumsGradient
+    graph : reverse_graph.ReverseGraph
+    one : reverse_graph.SumsGradient
         For the stage that writes the tensor.
     gradients : dict of str to bfloat16 (batch, height, width, channels)
         D of the readers.

@@ -11,7 +11,6 @@ from ..memory.data_tiles import DataTiles
 from ..memory.layout import ZEROS
 from ..timing.model import UNIT, UNITS
 from .instructions import LastUse, Op, Ring, accesses
-from .results import Results
 from .table_slots import TableSlots
 
 __all__ = ["Emitter", "StageEmitter"]
@@ -41,11 +40,6 @@ class Emitter:
     """
 
     cores = 1
-    #: True if passes skip the rows of sums for which all of their operands are zeros around a tensor. With finite weights,
-    #: skipping them can change a sum only from +0 to -0.
-    skips_margins = False
-    #: Whether stages that read the same operands side by side load them once.
-    shares_operands = False
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
@@ -153,8 +147,6 @@ class StageEmitter(Emitter):
         `{function: first vector of its table, from the first table in region MODEL on}`.
     """
 
-    shares_operands = True
-
     def __init__(self, config, stages, host):
         super().__init__(config, host.sizes[Region.SCRATCH])
         self.stages, self.regions, self.layouts = stages, host.regions, host.layouts
@@ -163,10 +155,6 @@ class StageEmitter(Emitter):
         self.resident = self.biases.resident(config.bias_depth)
         if self.resident:
             self.bias_ring = Ring(self.biases.plain, config.bias_depth - self.biases.plain)
-
-    def results(self, stage, wide):
-        """Returns the :class:`.Results` that emits the results of a stage. `wide` : True for binary32 results."""
-        return Results(self, stage, wide)
 
     def tiles(self, columns, passes, sample):
         """Returns the :class:`.DataTiles` that loads the weights of a group of column tiles of the current stage, or None if

@@ -119,7 +119,7 @@ class Overlap:
             shared = shared if self.run.branches > 1 else {}
             for turn, numbers in zip(turns, step.values()):
                 for code, _ in turn:
-                    code.share(shared, len(numbers) == 1 and self.emitter.shares_operands)
+                    code.share(shared, len(numbers) == 1)
             take_turns([self._generate(turn) for turn in turns], self._progress(turns), self.run.apart)
 
     def _work(self, codes):

@@ -46,10 +46,9 @@ class Group:
         Number of passes of each column tile.
     parts : sequence of (first row, rows)
         Ranges into which the rows of sums are split for passes with index `whole` or more.
-    bias : int or None
-        First row of the bias memory. Default: the emitter allocates and loads the rows.
     bias_rows : sequence of int or None
-        First row of the bias memory for each column tile, if each row of its sums has its own bias; in place of `bias`.
+        First row of the bias memory for each column tile, if each row of its sums has its own bias. Default: the emitter
+        allocates and loads a row for each column tile.
     tiles : object or None
         Source of weights that are values of a tensor. `fit(passes, count)` returns the number of `passes` that one MATMUL may
         have; `bring(tiles)` emits the LOAD_WEIGHTS of the next tiles. None if the weights are constants: their LOAD_WEIGHTS are
@@ -59,34 +58,30 @@ class Group:
         same operands.
     """
 
-    def __init__(
-        self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, bias_rows=None, tiles=None, across=0
-    ):
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias_rows=None, tiles=None, across=0):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
         self.bias_rows = bias_rows
-        self.bias = emitter.bias(column, count) if bias is None and not bias_rows else bias
+        self.bias = None if bias_rows else emitter.bias(column, count)
         self.tiles, self.across = tiles, across
 
-    def add(self, places, rows, first=0):
+    def add(self, places, rows):
         """Emits passes whose operands start at the addresses `places`. `rows` are the two loops over the rows of a pass, (count,
-        stride) each; their results start at row `first` of each column tile's sums. It is a generator: it yields False at points
-        where jobs of other stages may be inserted."""
+        stride) each. It is a generator: it yields False at points where jobs of other stages may be inserted."""
         while places:
             together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
-            yield from self._add(places[:together], rows, first)
+            yield from self._add(places[:together], rows)
             places = places[together:]
 
-    def _add(self, places, rows, first):
+    def _add(self, places, rows):
         whole = max(0, self.whole - self.done)
         ahead = places[:whole]
-        assert not first or ahead == places, "passes that are split into parts have all rows"
         if self.done == 0 and ahead:
-            self._emit((ahead[0], 1, 0, 1, 0), rows, first, start=1)
+            self._emit((ahead[0], 1, 0, 1, 0), rows, start=1)
             ahead = ahead[1:]
         for loops in self._loops(ahead):
             yield False
-            self._emit(loops, rows, first)
+            self._emit(loops, rows)
         for place in places[whole:]:
             self._in_parts(place, rows)
 
@@ -116,12 +111,12 @@ class Group:
                 )
         self.done += 1
 
-    def _emit(self, loops, rows, first, start=0):
+    def _emit(self, loops, rows, start=0):
         if start and self.bias_rows:
             for c in range(self.count):
-                self._matmul(loops, rows, c, 1, self.acc + c * self.sums + first, start)
+                self._matmul(loops, rows, c, 1, self.acc + c * self.sums, start)
         else:
-            self._matmul(loops, rows, 0, self.count, self.acc + first, start)
+            self._matmul(loops, rows, 0, self.count, self.acc, start)
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):

@@ -147,12 +147,8 @@ class Results:
 
     def store(self, result):
         """Emits the stores of the results of a job."""
-        self.store_area(result, self.stage.output)
-
-    def store_area(self, placed, name):
-        """Emits the stores of a :class:`.Placed` area to the tensor `name` in host memory."""
-        for position, place, count in placed.area.transfers(across_samples=True):
-            self.emitter.move(Opcode.STORE, name, position, placed.place + place * placed.size, count, placed.size)
+        for position, place, count in result.area.transfers(across_samples=True):
+            self.emitter.move(Opcode.STORE, self.stage.output, position, result.place + place * result.size, count, result.size)
 
     def _at(self, rectangle, column, result, sample=0, y=0, x=0):
         """Returns the buffer row of the result (sample, y, x), counted from the first result of the job's rectangle."""

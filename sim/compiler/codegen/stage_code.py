@@ -1,7 +1,5 @@
 """Code generation for one stage: its jobs, the loads of their operands, and their sums."""
 
-from itertools import groupby
-
 import numpy as np
 
 from amaranth_tpu.hw.cycles import result_cycles
@@ -12,8 +10,8 @@ from ..memory.data_tiles import ends_with_zeros
 from ..tiling.stage_tiling import reads_transposed
 from ..tiling.weight_passes import count_passes, passes_of
 from ..timing.model import turnaround
-from .instructions import Ring
 from .matmuls import Group
+from .results import Results
 
 __all__ = ["StageCode"]
 
@@ -48,21 +46,10 @@ class StageCode:
         self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
-        self.besides, self.zeroed, self.forms = self._besides(), set(), {}
+        self.zeroed, self.forms = set(), {}
         self.shared, self.shares = {}, False
-        self.results = emitter.results(self.stage, batched.is_wide(self.stage))
+        self.results = Results(emitter, self.stage, batched.is_wide(self.stage))
         self.passes, self.lists = count_passes(self.stage, self.n), {}
-
-    def _besides(self):
-        """Returns the allocator for the tensor that `select` reads. Returns None if the stage has no select. Its rows are
-        between the operands and the staged results. An instruction with select reads this tensor and writes results. Its
-        interlock covers all buffer rows from the first to the last that it accesses, so both areas must be near each other."""
-        if not self.stage.select:
-            return None
-        size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
-        size *= 2 if self.operands.size >= 2 * self.plan.operands else 1
-        self.operands = Ring(self.operands.base, self.operands.size - size)
-        return Ring(self.operands.base + self.operands.size, size)
 
     def share(self, shared, shares):
         """Sets `shared`, which maps `(tensor, Area)` to the :class:`.Placed` operands that jobs of all stages have loaded and
@@ -76,8 +63,8 @@ class StageCode:
             self.emitter.load_table(self.stage.function, self.operands)
         if self.stage.output in self.homes:
             return
-        whole = self.stage.reflow or self.plan.columns * self.stage.window[1] == self.layout.tensor.width
-        if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
+        whole = self.stage.reflow or self.plan.columns == self.layout.tensor.width
+        if whole and self.layout.beside:
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
     # Jobs. They, and the methods that they call, yield where jobs of other stages may be inserted: True between groups.
@@ -101,8 +88,6 @@ class StageCode:
             result = Placed(self.plan.result(stage, rectangle, self.layouts), 0, self.results.size)
             if whole:
                 result.place = self.staging.take(self.plan.staging or result.area.size * self.results.size)
-        if stage.extras:
-            result.extras = self._extras(rectangle, result.place)
         begin, end = rectangle.tiles or (0, self.layout.tiles)
         cuts, column = {} if whole else self._cuts(first), begin
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
@@ -172,18 +157,6 @@ class StageCode:
             if first < end:
                 self.emitter.load_zeros(first, end - first)
 
-    def _extras(self, rectangle, place):
-        """Returns the areas of the job's extra results in the unified buffer, as a list of :class:`.Placed`. They follow the main
-        result at the same distances in every job, so zeros between the results are loaded only once."""
-        largest = max(self.rectangles, key=lambda one: int(np.prod(one.sums)))
-        sizes = [area.size for area in self.plan.made(self.stage, largest, self.layouts)]
-        made = []
-        for index, (extra, area) in enumerate(zip(self.stage.extras, self.plan.made(self.stage, rectangle, self.layouts)[1:])):
-            made.append(Placed(area, place + sum(sizes[: index + 1])))
-            if extra.spread != (1, 1) and self.plan.columns < self.stage.result_size[1]:
-                self.emitter.load_zeros(made[-1].place, area.size)
-        return made
-
     def cycles(self, rectangles):
         """Returns the array cycles of the jobs for these rectangles."""
         return (
@@ -233,16 +206,13 @@ class StageCode:
         """Allocates the operands of a block and loads them. Returns `{source: Placed}`. Sources in `cuts` are loaded later, part
         by part, before the passes that need them."""
         stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
-        if stage.beside and block is self.plan.blocks[-1]:
+        if stage.times and block is self.plan.blocks[-1]:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
-        names = {source: stage.beside if source is _BESIDE else source for source in areas}
+        names = {source: stage.times if source is _BESIDE else source for source in areas}
         for source, area in areas.items():
             if self.shares and (names[source], area) in self.shared and source is not _BESIDE:
                 found[source] = self.shared[names[source], area]
-        apart = [_BESIDE] if self.besides else []
-        taken = [
-            area.size for source, area in areas.items() if names[source] not in self.homes and source not in (*found, *apart)
-        ]
+        taken = [area.size for source, area in areas.items() if names[source] not in self.homes and source not in found]
         place = self._take(sum(taken)) if taken else 0
         for source, area in areas.items():
             name = names[source]
@@ -252,15 +222,14 @@ class StageCode:
                 found[source] = self._home(name, rectangle)
                 continue
             ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
-            at = self.besides.take(area.size) if source in apart else place
-            found[source] = operand = Placed(area, at, loads=area.loads(ends))
-            if self._has_margins(at, area) and area.layout.splits == {"tile"}:
+            found[source] = operand = Placed(area, place, loads=area.loads(ends))
+            if self._has_margins(place, area) and area.layout.splits == {"tile"}:
                 operand.loads = [(area.tiles[0], area.inner_transfers())]
             if not ends:
                 self._load(name, operand, area.tiles[1])
                 if self.shares:
                     self.shared[name, area] = operand
-            place += 0 if source in apart else area.size
+            place += area.size
         return found
 
     def _take(self, count):
@@ -288,15 +257,13 @@ class StageCode:
             for host, offset, count in operand.loads.pop(0)[1]:
                 self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **transposed)
 
-    def _operands(self, term, rectangle, passes, operand, rows):
+    def _operands(self, term, rectangle, passes, operand):
         """Returns the addresses and loops of passes for MATMUL: the first buffer row of each pass, and the two loops over the
-        rows of a pass. `rows` is the range (first, end) of rows of sums to compute."""
-        area, (samples, _, columns) = operand.area, rectangle.sums
+        rows of a pass."""
+        area, (samples, rows, columns) = operand.area, rectangle.sums
         y, x = (
             first * stride - padding
-            for first, stride, padding in zip(
-                (rectangle.sum_rows[0] + rows[0], rectangle.sum_columns[0]), term.stride, term.padding
-            )
+            for first, stride, padding in zip((rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding)
         )
         first = area.samples[0]
         places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1]) for _, ky, kx, tile in passes]
@@ -304,7 +271,7 @@ class StageCode:
         if rectangle.batch and not area.layout.along_x:
             strides = 0, 0, area.sample
         loops = []
-        for count, stride in zip((samples, rows[1] - rows[0], columns), strides):
+        for count, stride in zip((samples, rows, columns), strides):
             if loops and loops[-1][1] == count * stride:
                 loops[-1] = loops[-1][0] * count, stride
             elif count > 1:
@@ -312,26 +279,6 @@ class StageCode:
         return places, [(1, 0)] * (2 - len(loops)) + loops
 
     # Sums
-
-    def _trimmed(self, term, rectangle, passes, started):
-        """Yields `(passes, (first, end))`: passes, and the range of rows of sums that they compute. If margins may be skipped, a
-        range excludes the rows whose operands would all be zeros around the source. The first pass of a sum computes all rows, as
-        it writes the bias; `started` is True if there has been one."""
-        (samples, rows, _), height = rectangle.sums, self.batched.tensors[term.source].height
-        whole = 0, rows
-
-        def reach(one):
-            at = rectangle.sum_rows[0] * term.stride[0] - term.padding[0] + one[1] * term.dilation[0]
-            first, end = max(0, -(at // term.stride[0])), min(rows, -(-(height - at) // term.stride[0]))
-            return (first, end) if first < end else whole
-
-        if not self.emitter.skips_margins or samples > 1 or {reach(one) for one in passes} == {whole}:
-            yield passes, whole
-            return
-        if not started:
-            yield passes[:1], whole
-        for found, some in groupby(passes[int(not started) :], reach):
-            yield [*some], found
 
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """Emits all passes of a group of column tiles, (first, count). Returns `{source: Placed}` with the operands of the last
@@ -355,9 +302,7 @@ class StageCode:
                 operand = operands[term.source]
                 for some in _cut(self._passes(columns[0], part), self._ends(term.source, columns[0], cuts)):
                     self._load(term.source, operand, some[-1][3] + 1)
-                    for these, rows in self._trimmed(term, rectangle, some, group.done):
-                        places, loops = self._operands(term, rectangle, these, operand, rows)
-                        yield from group.add(places, loops, rows[0] * rectangle.sums[2])
+                    yield from group.add(*self._operands(term, rectangle, some, operand))
         if group.done < count:
             yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
         assert group.done == count

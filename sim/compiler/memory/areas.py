@@ -178,14 +178,13 @@ class Placed:
     """An area that has been allocated in the unified buffer, starting at row `place`.
 
     `size` is the number of vectors per position. `loads` has the transfers that have not been emitted yet, as :meth:`Area.loads`
-    returns them. `extras` are the areas of the job's additional results.
+    returns them.
     """
 
     area: Area
     place: int
     size: int = 1
     loads: list = field(default_factory=list)
-    extras: list = field(default_factory=list)
 
     def at(self, sample, y, tile, x):
         """Returns the buffer row of a position's first vector."""

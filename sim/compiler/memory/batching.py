@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.graph import Graph, Tensor
 
-__all__ = ["Batched", "lay_along_x", "tensors_along_x", "reads", "writes"]
+__all__ = ["Batched", "lay_along_x", "tensors_along_x", "reads"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,7 @@ class Batched:
 def reads(stage):
     """Returns the set of names of the tensors that a stage reads."""
     tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
-    return {*tensors, *([stage.beside] if stage.beside else ())}
-
-
-def writes(stage):
-    """Returns the set of names of the tensors that a stage writes."""
-    return {stage.output, *(extra.tensor for extra in stage.extras)}
+    return {*tensors, *([stage.times] if stage.times else ())}
 
 
 def tensors_along_x(stages, tensors):

@@ -155,7 +155,7 @@ def _is_pointwise(stage):
 
 
 def _is_plain(stage):
-    beyond = stage.pool or stage.softmax or stage.times or stage.select or stage.extras or stage.has_bias_rows
+    beyond = stage.pool or stage.softmax or stage.times or stage.has_bias_rows
     return not (beyond or stage.origin != (0, 0))
 
 
@@ -175,7 +175,7 @@ class _DepthwiseMapping:
         self.readers, self.writers = {}, {}
         for number, stage in enumerate(graph.stages):
             self.writers.setdefault(stage.output, []).append(number)
-            for name in {*(term.source for term in stage.terms), *(term.data for term in stage.terms), stage.beside}:
+            for name in {*(term.source for term in stage.terms), *(term.data for term in stage.terms), stage.times}:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):

@@ -7,7 +7,7 @@ overlap with stages of the next branch, and corresponding stages share memory.
 
 from dataclasses import replace
 
-from ..memory.batching import reads, writes
+from ..memory.batching import reads
 from ..memory.layout import ROWS
 from .weight_passes import count_passes
 
@@ -52,7 +52,7 @@ def _independent(batched, stages, count):
     for first in range(stages.start, stages.stop, length):
         own = range(first, first + length)
         links.append([_sources(batched, number, own) for number in own])
-        others = set().union(*(writes(batched.stages[number]) for number in stages if number not in own))
+        others = {batched.stages[number].output for number in stages if number not in own}
         if any(others & reads(batched.stages[number]) for number in own):
             return False
     return all(link == links[0] for link in links)
@@ -61,7 +61,7 @@ def _independent(batched, stages, count):
 def _sources(batched, number, own):
     """Returns, for each operand of a stage, the index in `own` of the stage that writes it; None if another stage writes it."""
     stage = batched.stages[number]
-    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.beside]
+    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.times]
     index = {batched.stages[other].output: other - own.start for other in own}
     return [index.get(name) for name in names]
 
@@ -70,9 +70,9 @@ def _form(batched, number, layouts):
     """Returns a description of a stage without names and weights: stages of the same form may share a tiling. A stage that cannot
     be in a branch has a form of its own."""
     stage = batched.stages[number]
-    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.beside, stage.output]
+    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.times, stage.output]
     alike = [name and replace(layouts[name], tensor=replace(layouts[name].tensor, name="-")) for name in names]
-    if stage.select or stage.extras or stage.reflow or any(layout and layout.order != ROWS for layout in alike):
+    if stage.reflow or any(layout and layout.order != ROWS for layout in alike):
         return number
     terms = [
         (term.weights.shape, term.stride, term.dilation, term.padding, term.groups, term.data is None, term.rows)

@@ -4,7 +4,7 @@ A stage alone is limited by its bottleneck: the array, the activation unit, the 
 several stages alternate, these units are used more evenly.
 """
 
-from ..memory.batching import reads, writes
+from ..memory.batching import reads
 
 __all__ = [
     "APART",
@@ -90,7 +90,7 @@ def sums_of(wanted, rows):
 def sources_of(stages, tensors):
     """Returns, for each of these stages, the indices in `stages` of the stages that write its operands."""
     read = [{tensors[name].transpose_of or name for name in reads(stage)} for stage in stages]
-    return [[index for index, other in enumerate(stages) if writes(other) & names] for names in read]
+    return [[index for index, other in enumerate(stages) if other.output in names] for names in read]
 
 
 def numbered(jobs, sources):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..memory.areas import whole_area
-from ..memory.batching import reads, writes
+from ..memory.batching import reads
 from .branches import counterparts
 from .overlap import numbered, sources_of, vectors_of
 from .stage_tiling import NothingFits, plan_stage
@@ -52,14 +52,12 @@ def _candidates(batched, numbers):
     transposed = {tensor.transpose_of for tensor in batched.tensors.values()}
     for number in numbers:
         name, tensor = stages[number].output, batched.tensors[stages[number].output]
-        users = [other for other, stage in enumerate(stages) if name in reads(stage) | writes(stage)]
-        whole = stages[number].origin == (0, 0) and stages[number].window == (1, 1) and not tensor.void
-        plain = not (stages[number].select or stages[number].extras)
+        users = [other for other, stage in enumerate(stages) if name in {*reads(stage), stage.output}]
+        whole = stages[number].origin == (0, 0) and not tensor.void
         if (
             users[1:]
             and {*users} <= {*numbers}
             and whole
-            and plain
             and tensor.transpose_of is None
             and name not in transposed
             and all(_is_operand(name, stages[user]) for user in users if user != number)
@@ -70,8 +68,8 @@ def _candidates(batched, numbers):
 
 def _is_operand(name, stage):
     """Returns True if a stage reads the tensor only as an operand, of its sums or of a product, and may read it from its home."""
-    other = {stage.output, stage.select and stage.select.tensor, *(term.data for term in stage.terms)}
-    return name not in other and all(extra.tensor != name for extra in stage.extras)
+    other = {stage.output, *(term.data for term in stage.terms)}
+    return name not in other
 
 
 def _planned(batched, run, config, layouts, first, depth, kept):

@@ -160,29 +160,16 @@ class StagePlan:
             first, end = (row * width for row in rectangle.rows)
             rows = first // layout.tensor.width, min(layout.tensor.height, -(-end // layout.tensor.width))
             return Area(layout, rectangle.samples, rows, (0, layout.tiles), None, 0)
-        return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
-
-    def made(self, stage, rectangle, layouts):
-        """Returns a list: the area of the output, and the areas of the job's extra results."""
-        areas = [self.result(stage, rectangle, layouts)]
-        for extra in stage.extras:
-            window = [a * b for a, b in zip(stage.window, extra.spread)]
-            areas.append(self._area(layouts[extra.tensor], rectangle, (0, 0), window))
-        return areas
-
-    def _area(self, layout, rectangle, origin, window):
-        """Returns the area of a tensor that has `window` (rows, columns) positions for each result of the rectangle, starting at
-        position `origin`."""
+        layout = layouts[stage.output]
         rows, columns = (
-            (start + edges[0] * size, start + edges[1] * size)
-            for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
+            (start + first, start + end) for start, (first, end) in zip(stage.origin, (rectangle.rows, rectangle.columns))
         )
-        whole = layout.along_x or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
+        whole = layout.along_x or rectangle.columns[1] - rectangle.columns[0] == layout.tensor.width
         return Area(layout, rectangle.samples, rows, rectangle.tiles or (0, layout.tiles), None if whole else columns, 0)
 
     def beside(self, stage, rectangle, layouts):
-        """Returns the area of the operand tensor that has the shape of the results: of `select` or `times`."""
-        layout = layouts[stage.beside]
+        """Returns the area of the tensor `times`, which has the shape of the results."""
+        layout = layouts[stage.times]
         columns = None if self.columns == stage.result_size[1] else rectangle.columns
         return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
 
@@ -338,7 +325,7 @@ class Job:
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
         self.width = 2 if batched.is_wide(self.stage) else 1
         stays = not batched.is_along_x(number) and self.stage.output in homes
-        self.made = 0 if stays else sum(area.size for area in trial.made(self.stage, self.largest, layouts))
+        self.made = 0 if stays else trial.result(self.stage, self.largest, layouts).size
 
     def sizes(self, blocks, rectangle):
         """Returns the operand vectors of each block for a rectangle. The last block includes the operand tensor that has the
@@ -351,7 +338,7 @@ class Job:
             )
             for block in blocks
         ]
-        if self.stage.beside and self.stage.beside not in self.homes:
+        if self.stage.times and self.stage.times not in self.homes:
             sizes[-1] += self.trial.beside(self.stage, rectangle, self.layouts).size
         return sizes
 

@@ -1,4 +1,4 @@
-"""Compilation of a training step's graph as products of matrices.
+"""The compiler of training steps: from a training graph to the program of one step.
 
 For its terms, see :mod:`sim.compiler`.
 """

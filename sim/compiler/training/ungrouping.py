@@ -7,8 +7,7 @@ import numpy as np
 
 from ...autodiff.stages import constant, identity
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Select
-from ...ir.step import StepGraph, StepStage
+from ...ir.step import Select, StepGraph, StepStage
 from .folding import family_of
 from .forms import NotMatrices
 

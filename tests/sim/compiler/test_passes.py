@@ -13,7 +13,7 @@ from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.graph import Extra, Feed, Graph, Pool, Select, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.graph import Feed, Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.graph_text import graph_text
 
 CORE = Config(n=4, accumulator_depth=16, unified_buffer_depth=256, transpose=True, attention=False)
@@ -199,7 +199,7 @@ def test_text_differs_if_a_graph_differs():
     terms |= {"groups": 3, "fixed": True, "data": "z", "rows": True, "sparse": True}
     pools = {"window": (2, 3), "size": (1, 2), "stride": (2, 1), "dilation": (1, 2), "padding": (1, 0)}
     stages = {"name": "b", "output": "z", "size": (3, 2), "bias": np.ones(3, np.float32), "function": RELU, "softmax": True}
-    stages |= {"times": "z", "origin": (1, 0), "select": Select("z"), "extras": (Extra("z"),), "reflow": True, "pool": None}
+    stages |= {"times": "z", "origin": (1, 0), "reflow": True, "pool": None}
     tensors = {"channels": 2, "height": 4, "width": 4, "transpose_of": "z", "void": 1, "block": (3, 1)}
     graphs = {"name": "h", "input": "z", "output": "z", "input_order": order, "output_order": order, "feeds": (Feed("z", order),)}
     assert {*terms} | {*pools} == {one.name for kind in (Term, Pool) for one in fields(kind)}

@@ -5,7 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler import search
-from amaranth_tpu.sim.compiler.codegen.emitter import StageEmitter
+from amaranth_tpu.sim.compiler.codegen.stage_code import StageCode
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
@@ -42,7 +42,8 @@ def test_queries_keys_and_values_load_their_operand_once(rng, monkeypatch):
     monkeypatch.setenv("TPU_PROGRAMS_MB", "0")
     monkeypatch.setattr(search, "with_residents", lambda *_: None)  # with residents, the stages have jobs of different samples
     together = input_rows(graph, batch)
-    monkeypatch.setattr(StageEmitter, "shares_operands", False)
+    share = StageCode.share
+    monkeypatch.setattr(StageCode, "share", lambda code, shared, _: share(code, shared, False))
     assert together == 8 * batch and input_rows(graph, batch) == 3 * together
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
@@ -100,26 +100,24 @@ def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
 def test_on_a_ring_of_models(rng):
     program, comparison = on_a_ring(rng, 3, 4, "model")
     weights = 10 * 8 + 8 * CLASSES
-    values = 2 * weights + 3 * (
-        2 * (8 + CLASSES) + weights
-    )  # state that the cores share, and each core's own copies of biases and weights
+    values = 2 * weights + 3 * 2 * (8 + CLASSES)  # state that the cores share, and each core's own biases
     assert comparison.values == STEPS * 6 * CLASSES + values
     assert comparison.ring_figures == {"words_sent": None, "formula": STEPS * program.ring_words}
     assert program.ring_words > 0
 
 
-def test_wrong_copy_of_the_weights_is_found(rng):
-    """The comparison of training steps finds a wrong bit in one core's copy of the weights."""
+def test_wrong_copy_of_a_bias_is_found(rng):
+    """The comparison of training steps finds a wrong bit in one core's copy of a bias."""
     training = new_training(rng, count=6, batch=6, cores=3)
     config = from_preset("training", n=4, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
     before, batch = training.position.state, training.next_batch()
     _, logits = training.step(batch)
     found = StepRunner(program, "model")(before, [batch])
-    found.images[2][0].reshape(-1).view(np.uint16)[3] ^= 1
+    found.states[2].masters[1].reshape(-1).view(np.uint32)[3] ^= 1
     comparison = StepComparison(training.network, lambda *_: found, 1)
     comparison.add(before, batch, training.position.state, logits)
-    assert comparison.mismatched_bits == 1 and "the read copy of hidden.weights of core 2" in comparison.failure
+    assert comparison.mismatched_bits == 1 and "value of hidden.bias of core 2" in comparison.failure
 
 
 def test_a_wrong_segment_counts_once(rng):

@@ -317,7 +317,7 @@ def core(network, optimizer, flip=lambda number, state, logits: None, **rest):
             logits.append(result.logits)
         runs.append(len(batches))
         flip(len(runs), state, logits)
-        return CoreSteps([state], [[None] * len(state.masters)], logits, **rest)
+        return CoreSteps([state], logits, **rest)
 
     return run, runs
 

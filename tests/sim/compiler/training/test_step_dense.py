@@ -6,19 +6,14 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.backward import compile as compile_module
-from amaranth_tpu.sim.backward.candidates import StepCandidate
-from amaranth_tpu.sim.backward.compile import compile_step
-from amaranth_tpu.sim.backward.lowering import lowered
-from amaranth_tpu.sim.backward.reverse_graph import reverse_graph
-from amaranth_tpu.sim.backward.step_program import with_rate
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.compiler.training.step_state import MASTER, with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from suites import slow
 from trainable_graphs import random_trainable_graph
-from training_steps import chain, run_steps, selections, with_function
+from training_steps import chain, run_steps
 
 #: Array size n, batch, optimizer, dropout rate.
 FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
@@ -51,42 +46,6 @@ def test_steps_with_table_functions(rng, n, batch, optimizer, share):
     training, dropout = differentiate(graph), Dropout(share)
     program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
     run_steps(program, training, optimizer, rng, dropout=dropout)
-
-
-def test_loaded_table_is_used_first(rng):
-    """Each chunk of the batch starts with the function that is already selected, so each chunk selects one function."""
-    training = differentiate(with_function(chain(rng, (40, 9, 5)), Function("tanh")))
-    for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
-        draft = StepCandidate(lowered(reverse_graph(training), 4), Sgd(), Config(n=4, training=True), 16, starts)
-        assert len(selections(draft.emitter.ops)) == len(starts)
-
-
-@pytest.mark.parametrize("optimizer, share", [(Sgd(0.75), 0.0), *slow((Adam(), 0.5))])
-def test_dense_steps_are_compiled_in_both_ways(rng, monkeypatch, optimizer, share):
-    """The step of a dense network is the faster of the one in chunks and the one of matrix products, and has golden bits."""
-    training, config, dropout = differentiate(chain(rng, (40, 24, 5))), Config(n=4, training=True, table_lanes=2), Dropout(share)
-    programs = [compile_step(training, optimizer, config, 70, dropout)]
-    for name in ("compile_step_graph", "_compile"):
-        with monkeypatch.context() as patch:
-            patch.setattr(compile_module, name, refuse)
-            programs.append(compile_step(training, optimizer, config, 70, dropout))
-    best, chunks, matrices = (one.predicted_cycles for one in programs)
-    assert best == min(chunks, matrices) and chunks != matrices
-    run_steps(programs[0], training, optimizer, rng, dropout=dropout)
-
-
-def refuse(*_):
-    raise CompileError("the first reason")
-
-
-def test_a_refused_step_is_tried_as_matrix_products(rng, monkeypatch):
-    """A step that does not fit in chunks is compiled as matrix products. If both are refused, the message is that of the
-    first."""
-    training = differentiate(chain(rng, (9, 11, 5)))
-    monkeypatch.setattr(compile_module, "_compile", refuse)
-    run_steps(compile_step(training, Sgd(), Config(n=4, training=True), 6), training, Sgd(), rng)
-    with pytest.raises(CompileError, match="^the first reason$"):
-        compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=16, accumulator_depth=16), 6)
 
 
 @pytest.mark.slow
@@ -128,10 +87,11 @@ def test_weights_are_read_before_they_change(rng):
     training = differentiate(chain(rng, (9, 11, 12, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     stored = set()
+    masters = [program.tensors[number, MASTER].rows for number in range(len(training.parameters))]
     for op in program.ops:
         if op.opcode is Opcode.STORE:
             stored.add(op.fields["offset"])
         elif op.opcode is Opcode.LOAD_WEIGHTS and op.fields["region"].name == "SCRATCH":
             first = op.fields["offset"] // program.config.vector_bytes
-            if any(planes.first <= first < planes.first + planes.vectors for planes in program.memory.planes):
+            if any(rows.start <= first < rows.stop for rows in masters):
                 assert op.fields["offset"] not in stored

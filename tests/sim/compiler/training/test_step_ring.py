@@ -6,9 +6,9 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.backward.compile import compile_step
-from amaranth_tpu.sim.backward.step_program import with_rate
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.compiler.training.step_state import with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph

@@ -6,7 +6,8 @@ positions. The gradient of these positions is 0, and they add 0 to the gradients
 
 from dataclasses import replace
 
-from ..ir.graph import span
+from ...autodiff.reshapes import is_repeated
+from ...ir.graph import span
 
 __all__ = ["cropped"]
 
@@ -23,9 +24,22 @@ def _reach(graph, stages, name):
     return tuple(min(a, b) for a, b in zip(found, (have.height, have.width)))
 
 
+def _is_windows(graph):
+    """Returns True if each stage writes a tensor of its own, and reads windows of others only."""
+    outputs = {stage.output for stage in graph.stages}
+    others = any(
+        stage.times or stage.softmax or stage.has_bias_rows or is_repeated(stage) or any(term.data for term in stage.terms)
+        for stage in graph.stages
+    )
+    return len(outputs) == len(graph.stages) and not (others or graph.feeds)
+
+
 def cropped(training):
-    """Returns the :class:`sim.backward.reverse_graph.ReverseGraph` without the positions of results that no stage reads."""
+    """Returns a :class:`sim.ir.training.TrainingGraph` without the positions of results that no stage reads. Networks with
+    products of results, and the like, are unchanged."""
     graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
+    if not _is_windows(graph):
+        return training
     for stage in reversed(graph.stages):
         if stage.output != graph.output:
             size = _reach(graph, stages, stage.output)

@@ -8,8 +8,8 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.backward.compile import compile_step
-from amaranth_tpu.sim.backward.step_program import pack_state, unpack_states, with_rate
+from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.compiler.training.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import step

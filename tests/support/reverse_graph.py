@@ -1,4 +1,4 @@
-"""Gradients of a training graph's stages, in the form that the backward compiler reads.
+"""Gradients of a training graph's stages, for the second definition of a step.
 
 The gradient D of the last stage's sums is P - T. The gradient of another stage's sums adds, over all readers of its result, the
 reader's gradient times the reader's weights. :mod:`sim.autodiff.make_step` defines these rules and their bits.
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.graph import Term
-from ..ir.training import TrainingGraph
+from amaranth_tpu.sim.ir.graph import Term
+from amaranth_tpu.sim.ir.training import TrainingGraph
 
 __all__ = ["GradientTerm", "SumsGradient", "ReverseGraph", "reverse_graph"]
 

@@ -8,9 +8,9 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.backward.compile import compile_step
-from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training.cropping import cropped
+from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -88,9 +88,9 @@ def test_a_function_of_averages(rng):
 
 
 def test_convolutions_share_table_loads(rng):
-    """Convolutions with the same function select its table once and its derivative's table once; the dense layer selects one."""
+    """Convolutions with the same function select its table once and its derivative's table once, and so does the dense layer."""
     program = check(with_function(convolutions(rng, (5, 9), 12, 3, 1), Function("tanh")), rng, steps=1)
-    assert len(selections(program.ops)) == 2 + 1  # the dense layer begins with its derivative, which is there
+    assert len(selections(program.ops)) == 2 + 2
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.reshapes import reshapes_in
-from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.training import initial_state, step

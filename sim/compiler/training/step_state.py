@@ -1,9 +1,9 @@
 """Parameters, optimizer state and learning rates in the program of a training step.
 
-A program from :func:`sim.backward.compile.compile_step` has these names in `tensors`:
+A program from :func:`sim.compiler.training.step.compile_step` has these names in `tensors`:
 
 * `(number, name)`: parameter `number` of the :class:`sim.ir.training.TrainingGraph`, or its optimizer state. The names are
-  :data:`MASTER` and the optimizer's slots. :data:`IMAGE` is the parameter as the last step used it, if it has been kept;
+  :data:`MASTER` and the optimizer's slots;
 * :func:`sim.compiler.program.factor` of a name: a factor of the optimizer, in region MODEL.
 
 Its `memory` has the attributes `training` and `optimizer`.
@@ -11,10 +11,12 @@ Its `memory` has the attributes `training` and `optimizer`.
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..golden.training import TrainingState, divisor_of
-from .parameters import IMAGE, MASTER
+from ...golden.training import TrainingState, divisor_of
 
-__all__ = ["pack_state", "unpack_images", "unpack_states", "useful_macs", "with_rate"]
+__all__ = ["MASTER", "pack_state", "unpack_states", "with_rate"]
+
+#: Name of the parameter itself, among the names of its optimizer state.
+MASTER = "master"
 
 
 def with_rate(program, rate, step=1, counted=None):
@@ -41,26 +43,3 @@ def unpack_states(program, data, steps=0):
         TrainingState([one[MASTER][rank] for one in found], [{name: one[name][rank] for name in slots} for one in found], steps)
         for rank in range(len(data))
     ]
-
-
-def unpack_images(program, data):
-    """Reads the parameters that the last step used on a core, from the bytes of its region SCRATCH. Returns a bfloat16 array for
-    each parameter. Returns None if the update has overwritten the parameter."""
-    names = [(number, IMAGE) for number in range(len(program.memory.training.parameters))]
-    return [program.unpack(data, name) if name in program.tensors else None for name in names]
-
-
-def useful_macs(training):
-    """Returns the number of multiplications that one sample needs in a step: forward pass, gradients of weights, and data
-    gradients except the input's."""
-    graph = training.graph
-    total = sum(map(graph.macs, graph.stages))
-    for one in training.parameters:
-        if one.term is not None:
-            height, width = graph.stages[one.stage].sums_size
-            total += height * width * one.initial.size
-    for one in training.gradients:
-        for part in one.terms:
-            height, width = graph.stages[part.stage].sums_size
-            total += height * width * graph.stages[part.stage].terms[part.term].weights.size
-    return total

@@ -1,1 +1,0 @@
-"""The compiler of training steps: from a training graph to the program of one step."""
