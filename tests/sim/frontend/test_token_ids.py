@@ -129,7 +129,7 @@ def test_random_samples_are_rows(rng, tmp_path):
 
 
 def several(rng):
-    """A network with token ids, their types and a float32 mask, some of them used twice."""
+    """A network with token ids, their types and a float32 mask; some inputs are used twice."""
     b = inputs(
         Builder([]),
         ids=(TensorProto.INT64, ["n", POSITIONS]),

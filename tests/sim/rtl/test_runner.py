@@ -34,7 +34,7 @@ def core(simulator, body="", **options):
 
 
 def copies(count):
-    """Returns `count` batches, each of which copies the image to the next address."""
+    """Returns `count` batches. Each copies the image to the next address."""
     return [{"regions": {"INPUT": [0, SIZE], "OUTPUT": [(1 + index) * SIZE, SIZE]}} for index in range(count)]
 
 

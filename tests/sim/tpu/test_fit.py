@@ -323,7 +323,7 @@ def test_errors_name_arguments(path, data):
 
 
 def test_bytes_are_trained_unscaled_with_a_warning(path, data):
-    """Samples of uint8 are trained on as they are: `fit` warns, and the bits are those of float32 samples."""
+    """Samples of uint8 are trained on as they are: `fit` warns, and the bits equal the bits with float32 samples."""
     x, y = (data[0] > 0) * np.uint8(200), data[1]
     model, other = tpu.load(path), tpu.load(path)
     with pytest.warns(UserWarning, match=r"^x: the values of uint8, up to 255, .* give x / 255") as caught:

@@ -43,7 +43,7 @@ def test_state_names():
 
 
 def test_golden_text_equals_the_text_of_an_onnx_interpreter():
-    """The most likely letters of the golden model are those of binary32, so that the state passes rightly between the runs."""
+    """The most likely letters equal the letters of binary32, so the state passes rightly between the runs."""
     assert "".join(letter.text for letter in written(PROMPT, 12, "golden", temperature=0)) == text_by_onnx(12)
 
 

@@ -57,7 +57,7 @@ def test_resuming_between_evaluations(rng, tmp_path):
 
 
 def test_best_parameters(rng):
-    """With `keep_best`, the trained network is that of the evaluation with the lowest loss."""
+    """With `keep_best`, the trained network is the one at the evaluation with the lowest loss."""
     training = _training(
         int(rng.integers(1 << 30)), steps=12, measure_every=2, keep_best=True, rate=1.5, schedule=parse_schedule("constant")
     )
