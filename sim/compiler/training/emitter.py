@@ -41,6 +41,10 @@ class Store:
             del self.kept[key]
         return place
 
+    def has(self, key):
+        """Returns True if the vectors are in this buffer, and not in another one."""
+        return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
+
     def lend(self, count):
         """Returns the first `count` rows as a :class:`.Ring`, until :meth:`take_back`. Nothing has been allocated before."""
         lent = Ring(self.ring.base, count)

@@ -189,9 +189,11 @@ class SumCode:
         return self._loaded(source, tiles, first, count * self.n, emitter.operands, True)
 
     def _loaded(self, matrix, tiles, row, rows, store, turned=False):
-        """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip."""
+        """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip, or, of transposed tiles, in
+        `store`."""
         emitter, keys = self.emitter, [_key(matrix, tile, row, rows, turned) for tile in tiles]
-        while missing := [index for index, key in enumerate(keys) if key not in emitter.kept]:
+        there = store.has if turned else emitter.kept.__contains__
+        while missing := [index for index, key in enumerate(keys) if not there(key)]:
             missing = [*range(len(keys))] if turned else missing
             place = store.take(len(missing) * rows)  # may forget others of these tiles
             for some in _together(missing, tiles, rows == matrix.stride):

@@ -181,11 +181,12 @@ class _WindowCode:
     # Images
 
     def _images(self, tiles):
-        """Loads the images of tiles of the source, unless they are on the chip. Returns {tile: first row}."""
+        """Loads the images of tiles of the source, unless the store of this job has them: jobs of updates write into their own
+        store before this job is complete. Returns {tile: first row}."""
         emitter, rows = self.emitter, self.ends[-1]
         source = self.product.source
         keys = {tile: (source.name, source.form, tile, *self.shown, self.window) for tile in tiles}
-        while missing := [tile for tile in tiles if keys[tile] not in emitter.kept]:
+        while missing := [tile for tile in tiles if not emitter.operands.has(keys[tile])]:
             place = emitter.operands.take(len(missing) * rows)  # may forget others of these tiles
             for tile in missing:
                 self._load(tile, place)

@@ -170,6 +170,16 @@ def test_copies_of_parts_of_an_image(rng, size, depth):
     _check(network, rng, 3, steps=1, accumulator_depth=64, unified_buffer_depth=depth, bias_depth=64)
 
 
+def test_images_of_open_jobs_are_their_own(rng):
+    """A copy of windows for an update loads the images that a layer reads, into memory that updates overwrite before the layer's
+    job is complete. The layer has its own images."""
+    network = Builder(rng)
+    x = network.conv("first", network.add_input("x", (11, 7, 5)), 5, kernel=3, stride=2, dilation=2, padding=1, function=RELU)
+    pool = Pool((3, 2), (1, 1), (3, 2))
+    x = network.conv("second", x, 5, kernel=4, stride=2, padding=2, pool=pool, function=RELU)
+    _check(_flattened(network, x), rng, 3, Sgd(0.75), steps=1, unified_buffer_depth=512)
+
+
 def test_layers_take_turns(rng):
     """The first layer waits for its results, so the second begins when the first samples are known. The dense layer's update
     waits for STOREs, so it begins beside gradients of samples. Updates that fill the array follow, and have all memories."""
