@@ -163,7 +163,7 @@ def test_dense_layers_read_a_copy_by_samples(rng, monkeypatch):
     assert program.predicted_cycles < windows.predicted_cycles
 
 
-@pytest.mark.parametrize("size, depth", [((9, 8), 512), *slow(((12, 11), 320))])
+@pytest.mark.parametrize("size, depth", [((9, 8), 512), *slow(((12, 11), 256))])
 def test_copies_of_parts_of_an_image(rng, size, depth):
     """A job copies some lines, or some positions of a line, if the gradients of a whole image do not fit."""
     network = _network(rng, size, 3, [(13, dict(kernel=1))])
