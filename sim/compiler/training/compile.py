@@ -79,20 +79,14 @@ def _compiled(step, config, batch, cores):
     lowered = lower(stacked(fold(with_products_apart(step), config.n)), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
-    ways, best, simulated = [(starts, True) for starts in divisions(lowered.sums, config.n)], None, 0
-    last = ways[-1]
-    for way in ways:  # the last division appends one
-        emitter, has_begun = _emitted(lowered, config, cores, *way)
-        ops = without_dead_stores(emitter.ops, lowered, config)
-        simulated += len(ops)
-        if best and simulated > _MOST_SIMULATED:
-            break
-        best = _fastest(ops, config, cores, best, (way, has_begun))
-        if way is last and best and best.way[1]:
-            ways.append((best.way[0][0], False))
-    if best is None:
+    search = _Search(lowered, config, cores)
+    for starts in divisions(lowered.sums, config.n):
+        search.attempt(starts, True)
+    if search.best and search.best.has_begun:
+        search.attempt(search.best.starts, False)
+    if search.best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
-    return make_step_program(lowered, emitter.constants, config, cores, best.ops, best.cycles)
+    return make_step_program(lowered, search.constants, config, cores, search.best.ops, search.best.cycles)
 
 
 @dataclass(frozen=True)
@@ -105,25 +99,53 @@ class _Best:
     cycles : int
     order : tuple of int or None
         `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
-    way : ((starts, begins_early), bool)
-        Arguments of :func:`_emitted`, and its second result.
+    starts : tuple of int
+        First row of each chunk of the batch.
+    has_begun : bool
+        True if sums of a gradient begin before those of the last samples are known.
     """
 
     ops: list
     cycles: int
     order: tuple | None
-    way: tuple
+    starts: tuple
+    has_begun: bool
 
 
-def _fastest(ops, config, cores, best, way):
-    """Returns the fastest order of instructions as :class:`_Best`, or `best` if that is not slower. If `best` is not None, only
-    its order is tried."""
-    ideal = simulate(ops, config, ideal=True, cores=cores)
-    for order in [best.order] if best else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
-        made = ops if order is None else ordered(ops, ideal, *order)
-        timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
-        best = _Best(made, timeline.cycles, order, way) if timeline else best
-    return best
+class _Search:
+    """The search for the fastest instructions. After `_MOST_SIMULATED` instructions, it makes no more attempts.
+
+    Members
+    -------
+    best : _Best or None
+    constants : Constants
+        Of the last attempt. All attempts have the same.
+    """
+
+    def __init__(self, lowered, config, cores):
+        self.lowered, self.config, self.cores = lowered, config, cores
+        self.best, self.constants, self.emitted = None, None, 0
+
+    def attempt(self, starts, begins_early):
+        """Times the instructions of a division of the batch, and keeps them if they are the fastest. The parameters are as in
+        :func:`_emitted`."""
+        if self.best and self.emitted > _MOST_SIMULATED:
+            return
+        emitter, has_begun = _emitted(self.lowered, self.config, self.cores, starts, begins_early)
+        ops, self.constants = without_dead_stores(emitter.ops, self.lowered, self.config), emitter.constants
+        self.emitted += len(ops)
+        if not self.best or self.emitted <= _MOST_SIMULATED:
+            self._keep_fastest(ops, starts, has_begun)
+
+    def _keep_fastest(self, ops, starts, has_begun):
+        """Times several orders of instructions, or only that of the best so far."""
+        config, cores, best = self.config, self.cores, self.best
+        ideal = simulate(ops, config, ideal=True, cores=cores)
+        for order in [best.order] if best else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
+            made = ops if order is None else ordered(ops, ideal, *order)
+            timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
+            best = _Best(made, timeline.cycles, order, starts, has_begun) if timeline else best
+        self.best = best
 
 
 def _check(step, config, cores):
