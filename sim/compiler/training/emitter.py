@@ -81,7 +81,8 @@ class MatrixEmitter(TileEmitter):
         Rows of the accumulators.
     gatherer : sim.compiler.training.gather.Gatherer or None
     parts : int
-        A job of samples has at most one of so many parts of the rows for sums that it could have otherwise.
+        A job of samples has at most one of so many parts of the rows for sums that it could have otherwise, if the array is
+        busier with it than the vector port.
     lasting_rows : int or None
         Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
     """

@@ -2,7 +2,7 @@
 updates between them."""
 
 from .ordering import dependencies_of, is_update, last_layers_first, runs_of, weaves
-from .pacing import array_cycles, by_samples, results_cycles
+from .pacing import array_cycles, by_samples, is_array_busier, results_cycles
 from .pipeline import Pipeline
 from .sums import MatrixSum
 from .window_jobs import PART
@@ -123,10 +123,8 @@ def _is_ready(run, dependencies, numbers, done):
 def _fills_array(run, config):
     """Returns True if the gradient of weights takes the array longer than their update takes the vector port. Beside other jobs,
     such an update would have less memory, but fill no gap of the array."""
-    results = sum(
-        results_cycles(one, (0, one.shape.rows, 0, one.shape.tiles), config) for one in run if isinstance(one, MatrixSum)
-    )
-    return _whole(run, config) > results and any(one.kind == "matrix" for one in getattr(run[0], "products", ()))
+    sums = [one for one in run if isinstance(one, MatrixSum)]
+    return is_array_busier(sums, config) and any(one.kind == "matrix" for one in getattr(run[0], "products", ()))
 
 
 def _whole(run, config):

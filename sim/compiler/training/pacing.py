@@ -13,7 +13,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from ..timing.model import turnaround
 from .sums import MatrixSum
 
-__all__ = ["array_cycles", "by_samples", "results_cycles"]
+__all__ = ["array_cycles", "by_samples", "is_array_busier", "results_cycles"]
 
 _LATENCY = 120  # cycles from the last result of a job to a job that reads its results
 _TOLERATED = 32  # cycles that the array waits for a job of an earlier layer
@@ -45,6 +45,13 @@ def results_cycles(one, job, config):
         if result.function.is_table:
             cycles += columns * rows * (config.n // config.table_lanes - 1)
     return cycles
+
+
+def is_array_busier(sums, config):
+    """Returns True if sums take the array longer than their results take the vector port."""
+    jobs = [(one, (0, one.shape.rows, 0, one.shape.tiles)) for one in sums]
+    array, results = (sum(cycles(*job, config) for job in jobs) for cycles in (array_cycles, results_cycles))
+    return array > results
 
 
 @dataclass

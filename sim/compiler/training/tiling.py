@@ -5,6 +5,7 @@ from itertools import product
 from math import lcm
 
 from ..program import CompileError
+from .pacing import is_array_busier
 from .ring import ReduceScatter
 
 __all__ = ["LEAST_ROWS", "SumPlan", "can_join", "operand_rows", "plan_run", "plan_sum"]
@@ -139,7 +140,8 @@ def plan_sum(sums, emitter, most_rows=None):
     """Returns the :class:`SumPlan` of a sum, with jobs of at most `most_rows` rows. Raises CompileError if not even the smallest
     job fits."""
     shape, unit, config = sums.shape, _unit(sums), emitter.config
-    whole, parts = any(one.softmax for one in sums.results), emitter.parts if shape.form == "samples" else 1
+    whole = any(one.softmax for one in sums.results)
+    parts = emitter.parts if shape.form == "samples" and is_array_busier([sums], config) else 1
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
