@@ -198,7 +198,7 @@ def test_updates_begin_between_pieces_of_a_gradient(rng, monkeypatch):
         first, last = (found["gradient of conv1.weights"][place] for place in (0, -2))  # the last pass adds the momentum
         return sum(first < place < last for place in found["gradient of w"])
 
-    network = _network(rng, (8, 8), 1, [(8, dict(kernel=3, padding=1)), (8, dict(kernel=3, padding=1))])
+    network = _network(rng, (8, 8), 1, [(8, dict(kernel=3, padding=1)), (12, dict(kernel=3, padding=1))])
     program = _check(network, rng, 6, steps=1)
     monkeypatch.setattr(JobWriter, "in_pieces", property(lambda self: False, lambda self, value: None), raising=False)
     whole = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True), 6)
