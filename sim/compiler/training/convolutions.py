@@ -50,7 +50,7 @@ def window_product(lowered, stage, term):
     if not groups and _is_whole(term, window):
         return Product("matrix", patches_of(lowered, term, stage.size), lowered.matrix(term.weights, "turned"))
     matrix = lowered.matrix(term.weights, "diagonal" if groups else "turned")
-    return Product("window", lowered.matrix(term.source), matrix, by_rows=term.swapped, window=window)
+    return Product("window", lowered.matrix(term.source).padded, matrix, by_rows=term.swapped, window=window)
 
 
 def _is_whole(term, window):

@@ -38,6 +38,11 @@ class Layout:
     corners: tuple[tuple[int, int], ...] = ((0, 0),)
     step: int = 1
 
+    def is_whole(self, tensor):
+        """Returns True if the copy has the lines of a tensor, whose geometry is `tensor`, and no others."""
+        sizes = ((one.positions, one.width) for one in (self.geometry, tensor))
+        return self.corners == ((0, 0),) and self.step == 1 and len({*sizes}) == 1
+
     def ranges(self, tensor, first, count):
         """Yields `(block, first row of the copy, first row of the tensor, rows)` of the rows that a copy has of `count` rows of a
         tensor from row `first` on. `tensor` is the tensor's geometry."""

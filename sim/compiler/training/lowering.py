@@ -160,7 +160,7 @@ class Lowered:
         if form == "vector":
             if source.shape != (1, 1, 1) or term.source not in step.constants or step.constants[term.source] != 1:
                 raise NotMatrices(f"{stage.output}: a gradient of this kind can't be compiled")
-            return Product("total", None, self.matrix(term.weights, "samples"))
+            return Product("total", None, self.matrix(term.weights, "samples").padded)
         size = vectors.height, vectors.width
         if not vectors.samples or term.groups > 1:
             raise NotMatrices(f"{stage.output}: the gradient of weights of {term.groups} groups can't be compiled")

@@ -109,6 +109,13 @@ class Matrix:
         return self if layout is None else next(one.matrix for one in self.copies if one.layout == layout)
 
     @property
+    def padded(self):
+        """Returns the copy with the same lines and whole tiles of rows for each sample, or the matrix itself. If all readers read
+        the copy, the matrix is not stored."""
+        found = (one.matrix for one in self.copies if one.layout.is_whole(self.geometry))
+        return next(found, self)
+
+    @property
     def tiles(self):
         return self.blocks * tiles_of(self.channels, self.geometry.n)
 

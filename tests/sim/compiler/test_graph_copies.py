@@ -60,6 +60,11 @@ def test_gradients_read_copies(rng, size, channels, fields, batch):
     """Samples of the gradient are whole tiles, or are padded; the windows have no matrix of their own."""
     program = _check(_network(rng, size, channels, fields), rng, batch, n=4, transpose=bool(rng.integers(2)))
     assert program.memory.copies and not _gathers(program)
+    gradient = program.memory.matrix("gradient of second")
+    stores = [op.fields for op in program.ops if op.opcode is Opcode.STORE and op.fields["region"] is Region.SCRATCH]
+    starts = {fields["offset"] // program.config.vector_bytes for fields in stores}
+    stored = starts & {*range(gradient.vector, gradient.vector + gradient.size)}
+    assert bool(stored) == (gradient.padded is gradient)  # all readers read the copy
 
 
 def test_copies_take_fewer_cycles(rng, monkeypatch):
