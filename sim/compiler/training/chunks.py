@@ -11,6 +11,7 @@ from .sums import Expansion, MatrixSum
 __all__ = ["chunked", "divisions", "in_time"]
 
 _LEAST = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
+_FEW = 48  # samples, up to which the last chunk may be smaller
 _SIZES = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # of the chunks, and of the last chunk, in units of n or `_LEAST`
 _WAIT = 160  # cycles that the array waits for a job of earlier samples
 _LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
@@ -26,6 +27,8 @@ def divisions(sums, n):
     for size, end in _SIZES:
         last = end * unit
         found.append((*range(0, rows - last, size * unit), rows - last) if 0 < last < rows else (0,))
+    if n < _LEAST and n < rows <= _FEW:
+        found.append((0, rows - n))
     return [*dict.fromkeys(found)]
 
 

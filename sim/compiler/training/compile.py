@@ -36,7 +36,7 @@ from .program import make_step_program
 from .ring import ReduceScatter
 from .stacking import stacked
 from .sums import Expansion, MatrixSum
-from .tiling import can_join, operand_rows, plan_sum
+from .tiling import can_join, exchanged_rows, operand_rows, plan_sum
 from .update_lanes import use_update_lanes, with_fastest_updates
 from .writing import JobWriter
 
@@ -138,10 +138,11 @@ class _Search:
             self._keep_fastest(ops, starts, has_begun)
 
     def _keep_fastest(self, ops, starts, has_begun):
-        """Times several orders of instructions, or only that of the best so far."""
+        """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission."""
         config, cores, best = self.config, self.cores, self.best
         ideal = simulate(ops, config, ideal=True, cores=cores)
-        for order in [best.order] if best else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
+        again = [] if best is None else dict.fromkeys([best.order, None] if cores > 1 else [best.order])
+        for order in again or [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
             made = ops if order is None else ordered(ops, ideal, *order)
             timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
             best = _Best(made, timeline.cycles, order, starts, has_begun) if timeline else best
@@ -186,10 +187,13 @@ def _prepare_exchanges(lowered, emitter):
     if not exchanges:
         return
     gradients = [one for one in lowered.sums if isinstance(one, MatrixSum) and not exchanges.keys().isdisjoint(one.writes)]
-    emitter.divide_for_exchange([operand_rows(one) for one in gradients])
+    pairs = [(one, exchanges[one.writes[0]]) for one in gradients]
+    largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, emitter))
+    exchanged, count = exchanged_rows(largest, emitter), max(1, emitter.sums.size // largest.gradient.rows)
+    emitter.divide_for_exchange([operand_rows(one) for one in gradients], exchanged, min(count, largest.gradient.tiles))
     emitter.gatherer = Gatherer(emitter, lowered.gathers)
-    for one in gradients:
-        exchanges[one.writes[0]].joined = can_join(one, emitter)
+    for one, exchange in pairs:
+        exchange.joined = 2 * one.shape.rows <= emitter.sums.size and can_join(one, exchange, emitter)
 
 
 def _split(one, emitter):

@@ -45,20 +45,6 @@ class Store:
         """Returns True if the vectors are in this buffer, and not in another one."""
         return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
 
-    def lend(self, count):
-        """Returns the first `count` rows as a :class:`.Ring`, until :meth:`take_back`. Nothing has been allocated before."""
-        lent = Ring(self.ring.base, count)
-        self.size -= count
-        self.ring = Ring(self.ring.base + count, self.size)
-        return lent
-
-    def take_back(self, count):
-        """Takes rows back that were lent."""
-        self.size += count
-        base, following = self.ring.base - count, self.ring.next + count
-        self.ring = Ring(base, self.size)
-        self.ring.next = following
-
 
 class MatrixEmitter(TileEmitter):
     """Emits the instructions of a training step.
@@ -79,6 +65,8 @@ class MatrixEmitter(TileEmitter):
         `passing` is for operands of one sum. It is one of the others.
     sums : Ring
         Rows of the accumulators.
+    exchanges : Store
+        Vectors that the cores of a ring exchange.
     gatherer : sim.compiler.training.gather.Gatherer or None
     parts : int
         A job of samples has at most one of so many parts of the rows for sums that it could have otherwise, if the array is
@@ -107,7 +95,7 @@ class MatrixEmitter(TileEmitter):
         self.results = Store(depth - size, size, self.kept)
         rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
-        self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), 0
+        self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), (0, 1, 0)
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
         self._begin()
@@ -115,23 +103,30 @@ class MatrixEmitter(TileEmitter):
     def divide(self, needed):
         """Divides the memories for updates of several steps: half of the unified buffer is for their results, or less if operands
         need `needed` rows. Sums that are needed for several steps have their own rows."""
+        if self.gatherer:
+            self.gatherer.finish()
         self._divide(needed)
-        rows = self.sums.size // _HELD
+        rows = self.sums.size // (2 if self.gatherer else _HELD)
         self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
 
-    def divide_for_exchange(self, needed):
-        """Leaves up to half of the unified buffer to results, which the cores of a ring exchange. The transposed operands of
-        gradients have `needed` rows each, and stay on the chip if they fit."""
+    def divide_for_exchange(self, operands, exchanged, count):
+        """Leaves up to half of the unified buffer to results. At most two thirds of these rows are for vectors that the cores
+        exchange: up to `count` times `exchanged` rows. The transposed operands of gradients have `operands` rows each, and stay
+        on the chip if they fit."""
         size = self.config.unified_buffer_depth - self.operands.ring.base
-        self._needed = max((rows for rows in needed if rows <= size - size // _SHARES), default=0)
+        least = max((rows for rows in operands if rows <= size - size // _SHARES), default=0)
+        self._needed = least, exchanged, count
         self._divide(0)
 
     def _divide(self, needed):
         """Leaves half of the unified buffer to results, or less if operands need `needed` rows."""
-        depth, base = self.config.unified_buffer_depth, self.operands.ring.base
-        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - max(needed, self._needed)))
+        depth, base, (least, each, count) = self.config.unified_buffer_depth, self.operands.ring.base, self._needed
+        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - max(needed, least)))
+        most = 2 * size // 3
+        exchanged = min(most, min(count, max(1, most // each)) * each)
         self.operands = Store(base, depth - base - size, self.kept)
-        self.results = self.passing = Store(depth - size, size, self.kept)
+        self.exchanges = Store(depth - size, exchanged, self.kept)
+        self.results = self.passing = Store(depth - size + exchanged, size - exchanged, self.kept)
 
     def divide_sides(self):
         """Divides the memories between jobs of samples and jobs of updates that begin while a job of samples is not complete."""

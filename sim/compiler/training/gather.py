@@ -66,11 +66,9 @@ class Gatherer:
             self._tiles += [(one, tile) for tile in range(one.image.tiles)]
         self._vectors = sorted(self._images)
         largest = max(gathers, key=lambda one: one.segment.rows)
-        rows, most = (emitter.cores + 1) * largest.segment.rows, emitter.results.size // 2
-        if rows > most:
+        if (emitter.cores + 1) * largest.segment.rows > emitter.exchanges.size:
             depth, name = emitter.config.unified_buffer_depth, largest.image.name
             raise CompileError(f"{name}: unified_buffer_depth = {depth}: a tile of each core does not fit; choose a larger one")
-        self._ring = emitter.results.lend(min(_TOGETHER * rows, most))
 
     def is_first(self, sums):
         """Returns True if weights are gathered for a sum, or for the first chunk of the sum."""
@@ -100,8 +98,6 @@ class Gatherer:
         while self._gathered < min(end, len(self._tiles)):
             self._gather(*self._tiles[self._gathered])
             self._gathered += 1
-            if self._gathered == len(self._tiles):
-                self.emitter.results.take_back(self._ring.size)
 
     def together(self, tile):
         """Returns the number of weight tiles, from `tile` on, that were gathered together. Returns None if later ones have been
@@ -113,7 +109,7 @@ class Gatherer:
 
     def _gather(self, one, tile):
         emitter, segment, image, rows = self.emitter, one.segment, one.image, one.segment.rows
-        place = self._ring.take((emitter.cores + 1) * rows)
+        place = emitter.exchanges.take((emitter.cores + 1) * rows)
         emitter.transfer(Opcode.LOAD, segment.region, segment.place(tile), rows, buffer=place)
         emit_ring(emitter, RingMode.ALL_GATHER, place, place + rows, rows, rows)
         stored = min(emitter.cores * rows, image.rows)

@@ -141,7 +141,7 @@ def _late_runs(runs, sums, dependencies):
             readers[id(sums[number])].append(one)
 
     def is_late(one):
-        gathers = isinstance(one, MatrixSum) and one.products[0].kind == "gather"
+        gathers = isinstance(one, MatrixSum) and any(product.kind == "gather" for product in one.products[:1])
         return gathers and all(is_update([other]) for other in readers[id(one)])
 
     return [run for run in runs if is_late(run[0])]

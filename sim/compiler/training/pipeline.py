@@ -8,7 +8,7 @@ from .sums import MatrixSum
 
 __all__ = ["Pipeline"]
 
-_IN_FLIGHT = 3  # jobs of updates in flight; one more if the cores of a ring exchange gradients between
+_IN_FLIGHT = 3  # jobs of updates in flight; one for each step if the cores of a ring exchange gradients between
 
 
 class Pipeline:
@@ -31,7 +31,7 @@ class Pipeline:
     def __init__(self, updates):
         self.depth = max((len(_steps(run)) for run in updates), default=0)
         exchanges = any(isinstance(one, ReduceScatter) for run in updates for one in run[1:])
-        self.ways = min(self.depth, _IN_FLIGHT + exchanges)
+        self.ways = self.depth if exchanges else min(self.depth, _IN_FLIGHT)
         self.items, self.begun, self.due = [], 0, 0
 
     def steps(self, parts):

@@ -168,7 +168,7 @@ class Bucket:
         """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
         emitter, rows = self.emitter, 2 * self.exchange.gradient.rows
         if self.place is None:
-            self.place = emitter.results.take(self.size)
+            self.place = emitter.exchanges.take(self.size)
             emitter.kept[self._key] = self.place, self.size
             for tile in range(self.tiles if self.each > rows else 0):
                 emitter.load_zeros(self.place + tile * self.each + rows, self.each - rows)
@@ -200,7 +200,12 @@ class Bucket:
 def reduce_scatter(emitter, exchange, job, bucket):
     """Emits the instructions of a :class:`ReduceScatter` for the column tiles of a job. `bucket` may have their
     gradient."""
+    ring = emitter.exchanges.ring
+    following = ring.next
     if bucket is None or not bucket.is_there:
-        bucket = Bucket(emitter, exchange, job)
-        bucket.load()
+        loaded = Bucket(emitter, exchange, job)
+        loaded.load()
+        if bucket:  # the next bucket does not take the place of one whose exchange follows
+            ring.next = following
+        bucket = loaded
     bucket.reduce()

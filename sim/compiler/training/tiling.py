@@ -8,11 +8,10 @@ from ..program import CompileError
 from .pacing import is_array_busier
 from .ring import ReduceScatter
 
-__all__ = ["LEAST_ROWS", "SumPlan", "can_join", "operand_rows", "plan_run", "plan_sum"]
+__all__ = ["LEAST_ROWS", "SumPlan", "can_join", "exchanged_rows", "operand_rows", "plan_run", "plan_sum"]
 
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
-_EXCHANGES = 3  # parts of the results: gradients that are exchanged between cores, and results of their updates
 _PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
 _DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
@@ -91,10 +90,11 @@ def _resident_rows(inputs, rows, emitter):
     return min(rows, most) if most >= (LEAST_ROWS if emitter.config.transpose else 2 * emitter.n) else rows
 
 
-def can_join(gradient, emitter):
+def can_join(gradient, exchange, emitter):
     """Returns True if the jobs of a gradient can have all rows, so that the cores of a ring exchange each job by itself."""
     rows, needed = gradient.shape.rows, max(operand_rows(gradient), 4 * emitter.n)
-    return needed <= emitter.operands.size and 2 * rows <= emitter.sums.size and _together(rows, emitter, _EXCHANGES) > 0
+    fits = needed <= emitter.operands.size and exchanged_rows(exchange, emitter) <= emitter.exchanges.size
+    return fits and rows <= emitter.sums.size
 
 
 def operand_rows(gradient):
@@ -102,28 +102,36 @@ def operand_rows(gradient):
     return gradient.shape.rows * max((one.inputs for one in gradient.products if one.turned and not one.own), default=0)
 
 
-def _together(rows, emitter, jobs):
-    """Returns the largest number of column tiles, of a gradient of `rows` rows, that are exchanged together, if `jobs` are in
-    flight."""
-    each = 2 * (rows + -(-rows // emitter.cores))
-    return emitter.results.size // (jobs * each)
+def exchanged_rows(exchange, emitter):
+    """Returns the rows of the unified buffer for two exchanges of a column tile of a gradient."""
+    return 4 * (max(exchange.gradient.rows, exchange.padded(emitter.cores)) + exchange.total.rows)
 
 
 def _plan_exchange(run, exchange, emitter):
     """Returns the :class:`SumPlan` of a run with the exchange of a gradient. Its updates have the rows of a core's segment."""
     sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.gradient.rows, exchange.gradient.tiles
-    padded = max(rows, exchange.padded(emitter.cores))
-    columns = _together(padded, emitter, _EXCHANGES) or _together(padded, emitter, 1)
-    if not columns or run[0] is not exchange and not can_join(run[0], emitter):
+    each = exchanged_rows(exchange, emitter)
+    if 2 * emitter.exchanges.size < each or run[0] is not exchange and not can_join(run[0], exchange, emitter):
         depth = emitter.config.unified_buffer_depth
         raise CompileError(f"{exchange.gradient.name}: unified_buffer_depth = {depth}: its rows do not fit; choose a larger one")
-    most = min(plan_sum(one, emitter).columns for one in sums)
-    columns = min(columns, tiles, _MOST_COLUMNS, emitter.zero_rows, most)
+    most = min(_most_columns(one, emitter) for one in sums)
+    if not most:
+        depth = emitter.config.accumulator_depth
+        raise CompileError(f"{sums[0].name}: accumulator_depth = {depth}: its rows do not fit; choose a larger one")
+    columns = min(max(1, emitter.exchanges.size // each), tiles, _MOST_COLUMNS, emitter.zero_rows, most)
     if run[0] is exchange:
         return SumPlan(rows, columns, 0)
-    columns = min(columns, emitter.sums.size // rows)
-    part = 1 if padded > rows else max(1, min(columns, emitter.sums.size // (_PARTS * rows)))
+    columns, is_padded = min(columns, emitter.sums.size // rows), exchange.padded(emitter.cores) > rows
+    part = 1 if is_padded else max(1, min(columns, emitter.sums.size // (_PARTS * rows)))
     return SumPlan(rows, columns // part * part, operand_rows(run[0]), part)
+
+
+def _most_columns(sums, emitter):
+    """Returns the most column tiles of the jobs of an update that have all rows, with a job in flight for each step. Returns 0 if
+    a job cannot have all rows."""
+    plan, rows = plan_sum(sums, emitter), len(sums.rows)
+    jobs = sums.steps + 1  # in flight; with one more, jobs of different sizes do not overlap at the end of the memory
+    return 0 if plan.rows < rows else min(plan.columns, emitter.sums_of(sums).size // (jobs * rows if sums.steps > 1 else rows))
 
 
 def plan_run(run, emitter):

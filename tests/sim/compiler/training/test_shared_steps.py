@@ -80,7 +80,12 @@ def test_weights_that_no_window_reads(rng):
     check(graph, rng, 2, Sgd(0.9))
 
 
-@pytest.mark.parametrize("memories", [{"unified_buffer_depth": 512}, {"accumulator_depth": 64}])
+def test_several_updates_by_adam_in_flight(rng):
+    """Sums of an update that last for two steps have their own accumulators, while the next update begins."""
+    check(chain(rng, (25, 24, 29, 3)), rng, 2, Adam(weight_decay=0.01), batch=6, transpose=True)
+
+
+@pytest.mark.parametrize("memories", [{"unified_buffer_depth": 1024}, {"accumulator_depth": 128}])
 def test_gradients_that_do_not_stay_on_the_chip(rng, memories):
     """Gradients of 70 outputs are exchanged through region SCRATCH."""
     check(chain(rng, (5, 70, 3)), rng, 3, Sgd(0.9), batch=9, **memories)
@@ -88,7 +93,7 @@ def test_gradients_that_do_not_stay_on_the_chip(rng, memories):
 
 def test_operands_on_the_chip_while_weights_are_gathered(rng):
     """Weights of the second layer are gathered between two passes over the results of the first layer."""
-    check(chain(rng, (40, 33, 7)), rng, 3, Sgd(0.75), batch=9, unified_buffer_depth=256)
+    check(chain(rng, (40, 33, 7)), rng, 3, Sgd(0.75), batch=9, unified_buffer_depth=512)
 
 
 def test_every_core_updates_all_weights_if_memories_are_small(rng):
@@ -100,8 +105,11 @@ def test_im2col_pooling_and_dropout(rng):
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, 2, Adam(), batch=2, dropout=Dropout(0.5, 3))
 
 
-def test_update_lanes(rng):
-    program = check(chain(rng, (9, 13, 5)), rng, 3, Sgd(0.75), update_lanes=2)
+@pytest.mark.parametrize("kind", ["dense", "convolutions"])
+def test_update_lanes(rng, kind):
+    """Also of biases, whose updates have no products: the cores exchange the gradients before."""
+    graph = chain(rng, (9, 13, 5)) if kind == "dense" else convolutions(rng, (5, 9), 12, 3, 7)
+    program = check(graph, rng, 3, Sgd(0.75), update_lanes=4, steps=1)
     assert any(op.opcode is Opcode.UPDATE for op in program.ops)
 
 
