@@ -214,7 +214,7 @@ class Lowered:
         made, select = self.matrix(stage.output), stage.select
         if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
-        spread = select.window if select and select.index else (1, 1)
+        spread = select.window if select and select.index else None
         windows = {"pool": stage.pool, "index": stage.index, "spread": spread}
         return Result(made, stage.function, stage.softmax, *beside, **windows)
 

@@ -31,7 +31,7 @@ def results_cycles(one, job, config):
     _, rows, _, columns = job
     cycles = 0
     for result in getattr(one, "results", ()):
-        height, width = result.spread
+        height, width = result.spread or (1, 1)
         made = rows * height * width
         if result.pool:
             made = rows // (result.pool.window[0] * result.pool.window[1])

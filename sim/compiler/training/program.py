@@ -14,6 +14,7 @@ from ..image import assembled
 from ..memory.host_tensors import HostTensor, host_tensor
 from ..program import factor
 from .ungrouping import packed, unpacked
+from .useful_macs import useful_macs
 
 __all__ = ["make_step_program"]
 
@@ -35,9 +36,8 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
     batch = lowered.geometry.batch
-    macs = sum(_macs(one, product) for one in lowered.sums for product in getattr(one, "products", ()))
     sizes = {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
-    others = {"batch": batch, "cores": cores, "useful_macs": macs, "memory": lowered, "tensors": tensors}
+    others = {"batch": batch, "cores": cores, "useful_macs": batch * useful_macs(step), "memory": lowered, "tensors": tensors}
     return assembled(ops, cycles, constants.pack(), sizes, config, **others)
 
 
@@ -105,19 +105,3 @@ def _divided(lowered, matrix, whole, cores):
 
 def _factor(matrix, value):
     return matrix.pack(np.full((1, 1, 1), value, bfloat16))
-
-
-def _macs(sums, product):
-    """Returns the multiplications of a product of matrices, without padding."""
-    if product.kind not in ("matrix", "window") or product.weights.region is Region.MODEL:
-        return 0
-    geometry = sums.shape.geometry if product.window else product.weights.geometry
-    rows = geometry.batch * geometry.positions
-    if product.window:
-        return rows * product.window.positions * product.source.channels * sums.shape.channels
-    if product.source.form == "transposed":
-        return rows * (product.source.rows - 1) * sums.shape.channels
-    if not product.turned:
-        inputs = geometry.positions if product.own and product.by_rows else product.source.channels
-        return rows * inputs * sums.shape.channels
-    return rows * product.source.channels * sums.shape.channels

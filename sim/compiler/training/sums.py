@@ -71,8 +71,9 @@ class Result:
         Max pooling before the function.
     index : bool
         True: the places of the maxima in the windows of `pool`.
-    spread : (int, int)
-        Window of positions of the result for each of the sums. Above (1, 1), `select` has the place of the sum in its window.
+    spread : (int, int) or None
+        Window of positions of the result for each of the sums: `select` has the place of the sum in its window. None: `select`
+        has results that are above 0 or not.
     """
 
     matrix: Matrix
@@ -82,12 +83,12 @@ class Result:
     select: Matrix | None = None
     pool: Pool | None = None
     index: bool = False
-    spread: tuple[int, int] = (1, 1)
+    spread: tuple[int, int] | None = None
 
     @property
     def has_own_size(self):
-        """Returns True if the result has another size than the sums."""
-        return self.pool is not None or self.spread != (1, 1)
+        """Returns True if the result may have another size than the sums."""
+        return self.pool is not None or self.spread is not None
 
     @property
     def steps(self):
@@ -99,7 +100,8 @@ class Result:
 
     def rows(self, rows):
         """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection."""
-        return rows * (self.matrix.halves * self.spread[0] * self.spread[1] + (self.spread != (1, 1)))
+        places = self.spread[0] * self.spread[1] if self.spread else 1
+        return rows * (self.matrix.halves * places + (self.spread is not None))
 
     @property
     def beside(self):

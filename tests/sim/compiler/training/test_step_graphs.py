@@ -11,10 +11,10 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.cropping import cropped
 from amaranth_tpu.sim.compiler.training.step import compile_step
-from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from graphs import random_values
 from suites import slow
@@ -160,3 +160,25 @@ def test_refusal_in_one_line(rng):
     training = differentiate(convolutions(rng, (32, 64)))
     with pytest.raises(CompileError, match="^stage [^\n]*: unified_buffer_depth = 128[^\n]*$"):
         compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=128), 4)
+
+
+def test_useful_multiplications(rng):
+    """A step of convolutions multiplies weights by their sources, and the gradient of sums by sources and, but for the input, by
+    weights. Pooling leaves 8 x 8 sums of the first convolution, and 2 x 2 of the second."""
+    training = differentiate(convolutions(rng, (5, 9), 12, 3, 7))
+    program = compile_step(training, Sgd(), CONFIG, 3)
+    first, second, dense, last = (term.weights.size for stage in training.graph.stages for term in stage.terms)
+    assert program.useful_macs == 3 * (2 * 64 * first + 3 * 4 * second + 3 * dense + 3 * last)
+
+
+@pytest.mark.parametrize("function", [RELU, NONE])
+def test_pooling_of_one_position_before_a_gate(rng, function):
+    """The places of maxima in windows of one position are 0, or with ReLU nowhere. The gate keeps all positions."""
+    first = Term("x", random_values(rng, (3, 3, 3, 5)))
+    stages = (
+        Stage("conv", "c", (first,), (4, 4), pool=Pool((1, 1), (4, 4)), function=function),
+        Stage("gate", "g", (Term("c", random_values(rng, (1, 1, 5, 5))),), (4, 4), times="c"),
+        Stage("dense", "y", (Term("g", random_values(rng, (4, 4, 5, 3))),)),
+    )
+    tensors = Tensor("x", 3, 6, 6), Tensor("c", 5, 4, 4), Tensor("g", 5, 4, 4), Tensor("y", 3)
+    check(Graph("gated", {one.name: one for one in tensors}, "x", "y", stages), rng)
