@@ -2,18 +2,23 @@
 
 import numpy as np
 
-from ..codegen.tile_emitter import StepConstants
+from ...golden.arithmetic import bfloat16
+from ...golden.function_tables import table_of
+from ..memory.layout import ZEROS
 
 __all__ = ["Constants"]
 
+#: Tiles of all steps: of -0, of 1, and the identity.
+_TILES = {"nothing": lambda n: np.full((n, n), -0.0), "ones": lambda n: np.ones((n, n)), "identity": np.eye}
 
-class Constants(StepConstants):
-    """Constants with matrices of constants and factors.
+
+class Constants:
+    """The constants, in the order in memory: zeros, fixed tiles, function tables, and matrices of constants and factors.
 
     Parameters
     ----------
     lowered : Lowered
-    functions : sequence
+    functions : sequence of Function, Derivative or InverseRoot
         Functions by table.
     resident : sequence of Matrix
         Factor tiles that stay on the chip.
@@ -22,6 +27,8 @@ class Constants(StepConstants):
 
     Members
     -------
+    tables : dict
+        {`key` of a function: first vector of its table}.
     first : int
         First vector of the matrices.
     nothing, identity : int
@@ -29,11 +36,15 @@ class Constants(StepConstants):
     """
 
     def __init__(self, lowered, functions, resident, has_upper_rows):
-        n = lowered.geometry.n
-        super().__init__(n, 0, {"nothing": np.full((n, n), -0.0), "ones": np.ones((n, n)), "identity": np.eye(n)}, functions)
-        self.lowered, self.has_upper_rows = lowered, has_upper_rows
-        self._resident = {matrix.name: matrix for matrix in resident}
-        self.nothing, self.identity = super().vector("nothing"), super().vector("identity")
+        self.n, self.lowered, self.has_upper_rows = lowered.geometry.n, lowered, has_upper_rows
+        self.functions, self._resident = tuple(functions), {matrix.name: matrix for matrix in resident}
+        zeros = -(-ZEROS // self.n) * self.n
+        self._tiles = {name: zeros + place * self.n for place, name in enumerate(_TILES)}
+        self.nothing, self.identity = self._tiles["nothing"], self._tiles["identity"]
+        self.first, self.tables = zeros + len(_TILES) * self.n, {}
+        for function in self.functions:
+            self.tables[function.key] = self.first
+            self.first += len(table_of(function).packed()) // (2 * self.n)
 
     @property
     def resident(self):
@@ -42,7 +53,7 @@ class Constants(StepConstants):
 
     def vector(self, name):
         """Returns the first vector of a resident tile."""
-        return self.first + self._resident[name].vector if name in self._resident else super().vector(name)
+        return self.first + self._resident[name].vector if name in self._resident else self._tiles[name]
 
     def place(self, name):
         """Returns the first vector of the tile of a factor that the host writes."""
@@ -56,7 +67,10 @@ class Constants(StepConstants):
                 matrices[matrix.vector] = matrix.pack(step.constants[name])
             elif name in step.factors.values():
                 matrices[matrix.vector] = bytes(2 * n * n)
+        tile_bytes = 2 * n * n
         padded = (
-            matrices[vector].ljust(-(-len(matrices[vector]) // (2 * n * n)) * 2 * n * n, b"\0") for vector in sorted(matrices)
+            matrices[vector].ljust(-(-len(matrices[vector]) // tile_bytes) * tile_bytes, b"\0") for vector in sorted(matrices)
         )
-        return b"".join([super().pack(), *padded])
+        tiles = (np.asarray(make(n), np.float32).astype(bfloat16).tobytes() for make in _TILES.values())
+        tables = (table_of(function).packed() for function in self.functions)
+        return b"".join([bytes(2 * n * self.nothing), *tiles, *tables, *padded])

@@ -4,9 +4,9 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 
 from ...golden.function_tables import table_of
 from ..codegen.instructions import Ring
-from ..codegen.tile_emitter import Tile, TileEmitter, runs_of
 from ..memory.layout import ZEROS
 from ..program import CompileError
+from .tile_emitter import Tile, TileEmitter, runs_of
 
 __all__ = ["MatrixEmitter", "Store"]
 
@@ -285,8 +285,10 @@ class MatrixEmitter(TileEmitter):
         tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
         return Tile(matrix.region, self.offset(matrix, tile, row + rows * self.n), int(by_rows))
 
-    def load_table(self, function, operands=None):
-        super().load_table(function, operands or self.operands)
+    def load_table(self, function):
+        """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""
+        if function.is_table:
+            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.operands)
 
     def _only_table(self):
         """Loads the table of the step's only function by table, one part at each step of this generator. The activation unit is

@@ -3,10 +3,10 @@
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..codegen.results import function_code
-from ..codegen.tile_emitter import Tile
 from ..timing.model import MATMUL, turnaround
 from .pooling_jobs import write_pooled
 from .scatter_jobs import scatter
+from .tile_emitter import Tile
 from .window_jobs import add_windows
 
 __all__ = ["PIECE", "SumCode", "expand"]

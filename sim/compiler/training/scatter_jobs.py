@@ -3,7 +3,7 @@
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
-from ..codegen.tile_emitter import Tile
+from .tile_emitter import Tile
 from .windows import segments_of
 
 __all__ = ["scatter"]

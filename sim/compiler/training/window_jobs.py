@@ -6,7 +6,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..codegen.tile_emitter import Tile
+from .tile_emitter import Tile
 from .windows import merged_loops, segments_of
 
 __all__ = ["PART", "add_windows"]

@@ -1,18 +1,13 @@
-"""The emitter of instructions of training steps: weight tiles on demand, and function tables among the constants."""
+"""The emitter of instructions of training steps: weight tiles on demand, and updates."""
 
 from typing import NamedTuple
 
-import numpy as np
-
 from amaranth_tpu.hw.spec.isa import Half, Opcode, Region, UpdatePart
 
-from ...golden.arithmetic import bfloat16
-from ...golden.function_tables import table_of
-from ..memory.layout import ZEROS
-from .emitter import Emitter
-from .instructions import Ring
+from ..codegen.emitter import Emitter
+from ..codegen.instructions import Ring
 
-__all__ = ["NOTHING", "StepConstants", "Tile", "TileEmitter", "runs_of"]
+__all__ = ["Tile", "TileEmitter", "runs_of"]
 
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
@@ -28,10 +23,6 @@ class Tile(NamedTuple):
     transpose: int = 0
 
 
-#: A tile of zeros.
-NOTHING = Tile(Region.MODEL, 0)
-
-
 def runs_of(tiles, n):
     """Yields `(first tile, number of tiles)` for each sequence of tiles that are contiguous in memory."""
     first = 0
@@ -43,50 +34,6 @@ def runs_of(tiles, n):
         first += size
 
 
-class StepConstants:
-    """The constants of a training step, at the start of region MODEL: zeros, named tiles, and function tables.
-
-    Parameters
-    ----------
-    n : int
-    zeros : int
-        Least number of vectors of zeros.
-    tiles : dict of str to (n, n) array
-    functions : sequence of Function, Derivative or InverseRoot
-        Functions that need a function table.
-
-    Members
-    -------
-    tables : dict
-        {`key` of a function: first vector of its table}.
-    first : int
-        First vector after these constants.
-    """
-
-    def __init__(self, n, zeros, tiles, functions):
-        self.n, self._tiles, self.functions, self.tables = n, tiles, tuple(functions), {}
-        self.zeros = -(-max(zeros, ZEROS) // n) * n
-        self.first = self.zeros + len(tiles) * n
-        for function in self.functions:
-            self.tables[function.key] = self.first
-            self.first += len(table_of(function).packed()) // (2 * n)
-
-    @property
-    def names(self):
-        """Returns the names of the tiles."""
-        return tuple(self._tiles)
-
-    def vector(self, name):
-        """Returns the first vector, in region MODEL, of a named tile."""
-        return self.zeros + self.names.index(name) * self.n
-
-    def pack(self):
-        """Returns the constants as bytes."""
-        tiles = (np.asarray(tile, np.float32).astype(bfloat16).tobytes() for tile in self._tiles.values())
-        tables = (table_of(function).packed() for function in self.functions)
-        return b"".join([bytes(2 * self.n * self.zeros), *tiles, *tables])
-
-
 class TileEmitter(Emitter):
     """The emitter of a training step's instructions.
 
@@ -95,7 +42,7 @@ class TileEmitter(Emitter):
     config : Config
     scratch : int
         Size of region SCRATCH, in vectors.
-    constants : StepConstants
+    constants : Constants
 
     Members
     -------
@@ -158,13 +105,3 @@ class TileEmitter(Emitter):
             self.emit(Opcode.UPDATE, fields | {"momentum": 0, "rate": 0})  # the host writes the factors
             for part, plane in planes.items():
                 self.transfer(Opcode.STORE_UPDATE, Region.SCRATCH, plane + first, count, part=part, update=place)
-
-    def lacks(self, function):
-        """Returns True if a function needs a function table that is not loaded."""
-        return function.is_table and function.key != self.slots.selected
-
-    def load_table(self, function, operands):
-        """Loads the function table of a function, unless it is already loaded. The words pass through the circular buffer
-        `operands`."""
-        if self.lacks(function):
-            self.put_table(function.key, table_of(function), self.constants.tables[function.key], operands)
