@@ -8,8 +8,10 @@ from ..memory.layout import ZEROS
 
 __all__ = ["Constants"]
 
-#: Tiles of all steps: of -0, of 1, and the identity.
-_TILES = {"nothing": lambda n: np.full((n, n), -0.0), "ones": lambda n: np.ones((n, n)), "identity": np.eye}
+
+def _fixed(n):
+    """Returns {name: tile} of the tiles of all steps: of -0, of 1, and the identity."""
+    return {"nothing": np.full((n, n), -0.0), "ones": np.ones((n, n)), "identity": np.eye(n)}
 
 
 class Constants:
@@ -39,9 +41,9 @@ class Constants:
         self.n, self.lowered, self.has_upper_rows = lowered.geometry.n, lowered, has_upper_rows
         self.functions, self._resident = tuple(functions), {matrix.name: matrix for matrix in resident}
         zeros = -(-ZEROS // self.n) * self.n
-        self._tiles = {name: zeros + place * self.n for place, name in enumerate(_TILES)}
+        self._tiles = {name: zeros + place * self.n for place, name in enumerate(_fixed(self.n))}
         self.nothing, self.identity = self._tiles["nothing"], self._tiles["identity"]
-        self.first, self.tables = zeros + len(_TILES) * self.n, {}
+        self.first, self.tables = zeros + len(self._tiles) * self.n, {}
         for function in self.functions:
             self.tables[function.key] = self.first
             self.first += len(table_of(function).packed()) // (2 * self.n)
@@ -71,6 +73,6 @@ class Constants:
         padded = (
             matrices[vector].ljust(-(-len(matrices[vector]) // tile_bytes) * tile_bytes, b"\0") for vector in sorted(matrices)
         )
-        tiles = (np.asarray(make(n), np.float32).astype(bfloat16).tobytes() for make in _TILES.values())
+        tiles = (tile.astype(np.float32).astype(bfloat16).tobytes() for tile in _fixed(n).values())
         tables = (table_of(function).packed() for function in self.functions)
         return b"".join([bytes(2 * n * self.nothing), *tiles, *tables, *padded])

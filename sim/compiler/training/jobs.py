@@ -1,10 +1,9 @@
 """Code generation for sums of matrix products, job by job."""
 
-from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Region
 
-from ..codegen.results import function_code
 from ..timing.model import MATMUL, turnaround
-from .pooling_jobs import write_pooled
+from .job_results import key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .tile_emitter import Tile
 from .window_jobs import add_windows
@@ -59,9 +58,9 @@ class SumCode:
                     self._join()
             if (phase.results or phase.update) and not self.started:
                 self._nothing()
-            self._write(phase.results)
+            write_results(self, phase.results)
             if phase.update:
-                self._update(phase.update)
+                write_update(self, phase.update)
 
     def _join(self):
         """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators, and
@@ -191,7 +190,7 @@ class SumCode:
     def _loaded(self, matrix, tiles, row, rows, store, turned=False):
         """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip, or, of transposed tiles, in
         `store`."""
-        emitter, keys = self.emitter, [_key(matrix, tile, row, rows, turned) for tile in tiles]
+        emitter, keys = self.emitter, [key_of(matrix, tile, row, rows, turned) for tile in tiles]
         there = store.has if turned else emitter.kept.__contains__
         while missing := [index for index, key in enumerate(keys) if not there(key)]:
             missing = [*range(len(keys))] if turned else missing
@@ -220,7 +219,7 @@ class SumCode:
         emitter, source, weights, n = self.emitter, product.source, product.weights, self.n
         resident = emitter.resident(weights.name)
         by_rows = self.started or self.sums.start_rows in ("zeros", "one")
-        near = all(_key(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
+        near = all(key_of(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
         if resident is not None and by_rows and self.rows % n == 0 and not near:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
@@ -264,107 +263,6 @@ class SumCode:
                 emitter.bring(tiles)
                 emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], tiles1=len(tiles))
         self.started = True
-
-    # Results
-
-    def _write(self, results):
-        """Writes results of all column tiles, and stores them."""
-        emitter, rows = self.emitter, self.rows
-        emitter.load_only_table()
-        tables = sorted(
-            dict.fromkeys(one.function.key for one in results if one.function.is_table),
-            key=lambda key: key != emitter.slots.selected,
-        )
-        groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
-        for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
-            some = [one for one in group if not one.has_own_size]
-            sizes = [result.rows(rows) for result in some]
-            for c in range(self.columns if some else 0):
-                emitter.load_table(some[0].function)
-                place = self.take(sum(sizes))
-                written = {}
-                for result, size in zip(some, sizes):
-                    operand = self._last_read(result, c)
-                    written.pop(operand, None)  # the result replaces the operand, which nobody reads again
-                    written[place if operand is None else operand] = result
-                    self._write_tile(result, c, place, operand)
-                    place += size
-                for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
-                    self._store(result, c, place)
-            write_pooled(self, [one for one in group if one.has_own_size])
-        for result in results:
-            if result.softmax:
-                self._softmax(result)
-
-    def _update(self, update):
-        emitter, rows, master = self.emitter, self.rows, update.master
-        for c in range(self.columns):
-            place = self.column + c, self.row
-            halves = [emitter.offset(master, *place, half) for half in range(master.halves)]
-            emitter.update(self.acc + c * rows, rows, halves, emitter.offset(update.momentum, *place))
-
-    def _softmax(self, result):
-        emitter, matrix, rows = self.emitter, result.matrix, self.rows
-        place = emitter.results.take(rows * self.columns)
-        used = rows
-        if self.geometry.period == self.geometry.positions:  # nobody reads the rows after the last sample
-            used = max((first + count - self.row for first, count in matrix.stored(self.row, rows)), default=1)
-        fields = {"format": Format.BFLOAT16, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": self.acc}
-        fields |= {"buffer": place, "tiles": self.columns, "acc_stride": rows, "buffer_stride": rows}
-        emitter.emit(Opcode.SOFTMAX, fields)
-        for c in range(self.columns):
-            self._keep(result, c, place + c * rows)
-            self._store(result, c, place + c * rows)
-
-    def _last_read(self, result, column):
-        """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
-        None. The result then overwrites the operand."""
-        operand, emitter = result.times, self.emitter
-        if operand is None or not emitter.is_read_once(operand):
-            return None
-        return emitter.kept.pop(_key(operand, self.column + column, self.row, self.rows), (None, 0))[0]
-
-    def _write_tile(self, result, column, place, operand):
-        """Writes one result of a column tile to `place`, or over its operand at `operand`."""
-        emitter, matrix, rows = self.emitter, result.matrix, self.rows
-        if operand is not None:
-            place = operand
-        elif result.beside:
-            # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
-            # before it.
-            tile = 0 if result.beside.spread else self.column + column
-            operand, _ = emitter.kept.get(_key(result.beside, tile, self.row, rows), (None, 0))
-            if operand != place - rows:
-                operand = place
-                emitter.load(result.beside, tile, self.row, rows, place)
-        acc, lanes = self.acc + column * rows, matrix.lanes(self.column + column)
-        if result.times:
-            emitter.multiply(lanes, rows, acc, operand, place)
-        elif result.select:
-            self._select(acc, operand, place)
-        else:
-            wide = Format.BINARY32 if matrix.interleaved else Format.PLANES
-            form = wide if matrix.wide else Format.BFLOAT16
-            fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
-            emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
-        self._keep(result, column, place)
-
-    def _select(self, acc, operand, place):
-        fields = {"condition": Condition.POSITIVE, "number": 0, "rows0": self.rows, "rows0_stride": 1, "rows1": 1}
-        fields |= {"rows1_stride": 0, "buffer": place, "buffer_stride": 0, "buffer_step": 0, "acc": acc}
-        self.emitter.emit(Opcode.SELECT, fields | {"operand": operand, "operand_stride": 0})
-
-    def _keep(self, result, column, place):
-        matrix, tile = result.matrix, self.column + column
-        self.emitter.kept[_key(matrix, tile, self.row, self.rows)] = place, self.rows * matrix.halves
-
-    def _store(self, result, column, place):
-        self.emitter.store(result.matrix, self.column + column, self.row, self.rows, place)
-
-
-def _key(matrix, tile, row, rows, turned=False):
-    """Returns the key of rows of a matrix in `MatrixEmitter.kept`."""
-    return matrix.name, matrix.form, tile, row, rows, turned
 
 
 def _together(indices, tiles, are_whole):

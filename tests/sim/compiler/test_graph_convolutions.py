@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.compiler.training import convolutions, folding, lowering
+from amaranth_tpu.sim.compiler.training import convolutions, folding, grouping
 from amaranth_tpu.sim.compiler.training.compile import compile_graph
 from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
@@ -136,7 +136,7 @@ def test_gradients_of_a_dense_layers_source_are_copied(rng, monkeypatch):
     """Each position has its own weights, so windows of the gradient would multiply zeros. Samples are more than n."""
     network = _network(rng, (5, 4), 3, [(5, dict(kernel=2))])
     program = _check(network, rng, 6, steps=1)
-    monkeypatch.setattr(lowering, "scattered", lambda *_: None)
+    monkeypatch.setattr(grouping, "scattered", lambda *_: None)
     windows = compile_graph(make_step(network, Sgd(0.75, 0.01)), Config(n=4, training=True), 6)
     assert program.cost.compute_cycles < windows.cost.compute_cycles
 

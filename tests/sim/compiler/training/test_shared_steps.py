@@ -8,6 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.codegen.instructions import accesses
 from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import step
@@ -83,6 +84,20 @@ def test_weights_that_no_window_reads(rng):
 def test_several_updates_by_adam_in_flight(rng):
     """Sums of an update that last for two steps have their own accumulators, while the next update begins."""
     check(chain(rng, (25, 24, 29, 3)), rng, 2, Adam(weight_decay=0.01), batch=6, transpose=True)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS[1:])
+def test_layers_of_equal_gradients(rng, optimizer):
+    """Two layers read the same source, and their results are added. Each has a gradient of its own, which the cores exchange."""
+    sizes = (3, 4), (3, 4), (4, 5), (5, 6)
+    left, right, middle, last = (round_bfloat16(rng.normal(0, 0.5, (1, 1, *size)).astype(np.float32)) for size in sizes)
+    stages = (
+        Stage("two", "a", (Term("x", left), Term("x", right)), bias=np.zeros(4, np.float32), function=RELU),
+        Stage("middle", "b", (Term("a", middle),), bias=np.zeros(5, np.float32)),
+        Stage("last", "y", (Term("b", last),), bias=np.zeros(6, np.float32)),
+    )
+    tensors = {name: Tensor(name, channels) for name, channels in (("x", 3), ("a", 4), ("b", 5), ("y", 6))}
+    check(Graph("twins", tensors, "x", "y", stages, softmax=True), rng, 2, optimizer, n=8, batch=5)
 
 
 @pytest.mark.parametrize("memories", [{"unified_buffer_depth": 1024}, {"accumulator_depth": 128}])

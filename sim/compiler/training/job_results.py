@@ -1,0 +1,115 @@
+"""Code generation for the results of a job of sums of matrix products."""
+
+from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
+
+from ..codegen.results import function_code
+from .pooling_jobs import write_pooled
+
+__all__ = ["key_of", "write_results", "write_update"]
+
+
+def key_of(matrix, tile, row, rows, turned=False):
+    """Returns the key of rows of a matrix in `MatrixEmitter.kept`."""
+    return matrix.name, matrix.form, tile, row, rows, turned
+
+
+def write_results(code, results):
+    """Writes and stores the results of all column tiles, in a job of a :class:`.SumCode`."""
+    emitter, rows = code.emitter, code.rows
+    emitter.load_only_table()
+    tables = sorted(
+        dict.fromkeys(one.function.key for one in results if one.function.is_table), key=lambda key: key != emitter.slots.selected
+    )
+    groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
+    for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
+        some = [one for one in group if not one.has_own_size]
+        sizes = [result.rows(rows) for result in some]
+        for c in range(code.columns if some else 0):
+            emitter.load_table(some[0].function)
+            place = code.take(sum(sizes))
+            written = {}
+            for result, size in zip(some, sizes):
+                operand = _last_read(code, result, c)
+                written.pop(operand, None)  # the result replaces the operand, which nobody reads again
+                written[place if operand is None else operand] = result
+                _write_tile(code, result, c, place, operand)
+                place += size
+            for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
+                _store(code, result, c, place)
+        write_pooled(code, [one for one in group if one.has_own_size])
+    for result in results:
+        if result.softmax:
+            _softmax(code, result)
+
+
+def write_update(code, update):
+    """Updates a parameter and its momentum by UPDATE, in a job of a :class:`.SumCode`. The sums are the gradient."""
+    emitter, rows, master = code.emitter, code.rows, update.master
+    for c in range(code.columns):
+        place = code.column + c, code.row
+        halves = [emitter.offset(master, *place, half) for half in range(master.halves)]
+        emitter.update(code.acc + c * rows, rows, halves, emitter.offset(update.momentum, *place))
+
+
+def _softmax(code, result):
+    emitter, matrix, rows = code.emitter, result.matrix, code.rows
+    place = emitter.results.take(rows * code.columns)
+    used = rows
+    if code.geometry.period == code.geometry.positions:  # nobody reads the rows after the last sample
+        used = max((first + count - code.row for first, count in matrix.stored(code.row, rows)), default=1)
+    fields = {"format": Format.BFLOAT16, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": code.acc}
+    fields |= {"buffer": place, "tiles": code.columns, "acc_stride": rows, "buffer_stride": rows}
+    emitter.emit(Opcode.SOFTMAX, fields)
+    for c in range(code.columns):
+        _keep(code, result, c, place + c * rows)
+        _store(code, result, c, place + c * rows)
+
+
+def _last_read(code, result, column):
+    """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
+    None. The result then overwrites the operand."""
+    operand, emitter = result.times, code.emitter
+    if operand is None or not emitter.is_read_once(operand):
+        return None
+    return emitter.kept.pop(key_of(operand, code.column + column, code.row, code.rows), (None, 0))[0]
+
+
+def _write_tile(code, result, column, place, operand):
+    """Writes one result of a column tile to `place`, or over its operand at `operand`."""
+    emitter, matrix, rows = code.emitter, result.matrix, code.rows
+    if operand is not None:
+        place = operand
+    elif result.beside:
+        # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
+        # before it.
+        tile = 0 if result.beside.spread else code.column + column
+        operand, _ = emitter.kept.get(key_of(result.beside, tile, code.row, rows), (None, 0))
+        if operand != place - rows:
+            operand = place
+            emitter.load(result.beside, tile, code.row, rows, place)
+    acc, lanes = code.acc + column * rows, matrix.lanes(code.column + column)
+    if result.times:
+        emitter.multiply(lanes, rows, acc, operand, place)
+    elif result.select:
+        _select(code, acc, operand, place)
+    else:
+        wide = Format.BINARY32 if matrix.interleaved else Format.PLANES
+        form = wide if matrix.wide else Format.BFLOAT16
+        fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
+        emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
+    _keep(code, result, column, place)
+
+
+def _select(code, acc, operand, place):
+    fields = {"condition": Condition.POSITIVE, "number": 0, "rows0": code.rows, "rows0_stride": 1, "rows1": 1}
+    fields |= {"rows1_stride": 0, "buffer": place, "buffer_stride": 0, "buffer_step": 0, "acc": acc}
+    code.emitter.emit(Opcode.SELECT, fields | {"operand": operand, "operand_stride": 0})
+
+
+def _keep(code, result, column, place):
+    matrix, tile = result.matrix, code.column + column
+    code.emitter.kept[key_of(matrix, tile, code.row, code.rows)] = place, code.rows * matrix.halves
+
+
+def _store(code, result, column, place):
+    code.emitter.store(result.matrix, code.column + column, code.row, code.rows, place)
