@@ -75,8 +75,14 @@ def paced(sums, writer, config):
             updates = [run for run in updates if run not in ready]
     copies.items += [(run, job) for run in late for job in writer.jobs(run)]
     yield from advanced(copies, len(copies.items) - copies.begun)
+    are_sums = all(isinstance(one, MatrixSum) for run in runs for one in run if is_update(run))
+    yield from _last(updates, weaving, are_sums, pipeline, writer, config)
+
+
+def _last(updates, weaving, are_sums, pipeline, writer, config):
+    """Yields the jobs of the updates that follow all jobs of samples. `are_sums` : no update has an exchange between cores."""
     heavy = [run for run in updates if _fills_array(run, config) and run[0].shape.rows >= 2 * config.n]
-    if weaving and heavy and all(isinstance(one, MatrixSum) for run in runs for one in run if is_update(run)):
+    if weaving and heavy and are_sums:
         yield from _together(heavy, [run for run in updates if run not in heavy], pipeline, writer, config)
         return
     if weaving:
