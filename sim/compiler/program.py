@@ -32,6 +32,13 @@ class CompileError(ValueError):
     value needed."""
 
 
+def too_small(config, name, needed, where=""):
+    """Returns a text of one line: the parameter `name` of the configuration, which is too small, the value needed, and the option
+    that sets it. `where` is the stage, if it is known."""
+    stage, option = where and f"{where}: ", name.replace("_", "-")
+    return f"{stage}{name} = {getattr(config, name)}: its smallest tile takes {needed}; choose a larger --{option}"
+
+
 def check_regions(sizes):
     """Raises CompileError if a region is too large for offsets of 32 bits. `sizes` is {Region: bytes}."""
     for region, size in sizes.items():

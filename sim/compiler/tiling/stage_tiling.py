@@ -11,6 +11,7 @@ from ..memory.areas import Area, Rectangle
 from ..memory.batching import reads
 from ..memory.bias_image import most_sums
 from ..memory.layout import PLANES
+from ..program import too_small
 from ..timing.model import turnaround
 from .weight_passes import count_passes
 
@@ -31,8 +32,7 @@ class NothingFits(Exception):
 
     def reason(self, config):
         """Returns a message of one line: the limit of this configuration, and the option that raises it."""
-        have, option = getattr(config, self.name), self.name.replace("_", "-")
-        return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
+        return too_small(config, self.name, self.needed, f"stage {self.stage}")
 
 
 def _ranges(total, step):

@@ -5,7 +5,7 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
 from ...golden.function_tables import table_of
 from ..codegen.instructions import Ring
 from ..memory.layout import ZEROS
-from ..program import CompileError
+from ..program import CompileError, too_small
 from .tile_emitter import Tile, TileEmitter, runs_of
 
 __all__ = ["MatrixEmitter", "Store"]
@@ -86,10 +86,7 @@ class MatrixEmitter(TileEmitter):
         self.upper_ring = Ring(self.zero_rows + half, left - half)
         base = 1 + n * len(constants.resident)
         if base + 4 * n > depth:
-            raise CompileError(
-                f"unified_buffer_depth = {depth}: the constants of this step take {base} rows, and its operands {4 * n} more; "
-                "choose a larger one"
-            )
+            raise CompileError(too_small(config, "unified_buffer_depth", base + 4 * n, "constants and operands of this step"))
         size = (depth - base) // _SHARES
         self.operands = self.passing = Store(base, depth - base - size, self.kept)
         self.results = Store(depth - size, size, self.kept)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
 
 from ..codegen.ring_exchange import emit_ring
-from ..program import CompileError
+from ..program import CompileError, too_small
 from .matrices import Matrix
 
 __all__ = ["AllGather", "Gatherer", "gathers_of"]
@@ -67,8 +67,8 @@ class Gatherer:
         self._vectors = sorted(self._images)
         largest = max(gathers, key=lambda one: one.segment.rows)
         if (emitter.cores + 1) * largest.segment.rows > emitter.exchanges.size:
-            depth, name = emitter.config.unified_buffer_depth, largest.image.name
-            raise CompileError(f"{name}: unified_buffer_depth = {depth}: a tile of each core does not fit; choose a larger one")
+            needed = emitter.config.unified_buffer_depth * (emitter.cores + 1) * largest.segment.rows // emitter.exchanges.size
+            raise CompileError(too_small(emitter.config, "unified_buffer_depth", needed, largest.image.name))
 
     def is_first(self, sums):
         """Returns True if weights are gathered for a sum, or for the first chunk of the sum."""

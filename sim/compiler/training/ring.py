@@ -14,7 +14,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 
 from ...autodiff.rings import segment_outputs
 from ..codegen.ring_exchange import emit_ring
-from ..program import CompileError
+from ..program import CompileError, too_small
 from .forms import NotMatrices
 from .matrices import Matrix
 
@@ -68,8 +68,8 @@ def reduce_all(emitter, one):
     cores, matrix = emitter.cores, one.gradient
     most = emitter.operands.size // (4 * cores)
     if not most:
-        depth = emitter.config.unified_buffer_depth
-        raise CompileError(f"{matrix.name}: unified_buffer_depth = {depth}: a row of each core does not fit; choose a larger one")
+        needed = emitter.config.unified_buffer_depth * 4 * cores // max(1, emitter.operands.size)
+        raise CompileError(too_small(emitter.config, "unified_buffer_depth", needed, matrix.name))
     segments, each = 1, matrix.tiles * matrix.rows
     if one.outputs is not None:
         segments, each = cores, segment_outputs(one.outputs, cores)

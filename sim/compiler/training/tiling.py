@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 from itertools import product
-from math import lcm
+from math import ceil, lcm
 
-from ..program import CompileError
+from ..program import CompileError, too_small
 from .pacing import is_array_busier
 from .ring import ReduceScatter
 
@@ -112,12 +112,10 @@ def _plan_exchange(run, exchange, emitter):
     sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.gradient.rows, exchange.gradient.tiles
     each = exchanged_rows(exchange, emitter)
     if 2 * emitter.exchanges.size < each or run[0] is not exchange and not can_join(run[0], exchange, emitter):
-        depth = emitter.config.unified_buffer_depth
-        raise CompileError(f"{exchange.gradient.name}: unified_buffer_depth = {depth}: its rows do not fit; choose a larger one")
+        raise CompileError(too_small(emitter.config, "unified_buffer_depth", 4 * each, exchange.gradient.name))
     most = min(_most_columns(one, emitter) for one in sums)
     if not most:
-        depth = emitter.config.accumulator_depth
-        raise CompileError(f"{sums[0].name}: accumulator_depth = {depth}: its rows do not fit; choose a larger one")
+        raise CompileError(too_small(emitter.config, "accumulator_depth", 2 * emitter.config.accumulator_depth, sums[0].name))
     columns = min(max(1, emitter.exchanges.size // each), tiles, _MOST_COLUMNS, emitter.zero_rows, most)
     if run[0] is exchange:
         return SumPlan(rows, columns, 0)
@@ -173,8 +171,10 @@ def plan_sum(sums, emitter, most_rows=None):
         parts = 1
     shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
     if shares is None or not emitter.zero_rows:
-        name = next((name for name, count, size in needs(unit, 1, 1) if count > size), "bias_depth")
-        raise CompileError(f"{sums.name}: {name} = {getattr(config, name)}: its smallest tile does not fit; choose a larger one")
+        lacks = [(name, count / size if size else 2.0) for name, count, size in needs(unit, 1, 1) if count > size]
+        name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
+        needed = ceil(times * getattr(config, name))
+        raise CompileError(too_small(config, name, needed, sums.name))
     whole_rows = len(sums.rows)
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
