@@ -56,7 +56,8 @@ class JobWriter:
         wait for `cycles` cycles. Their sums stay in accumulators. The jobs that are `left`, `(sum, job)`, need other ones."""
         (one, *_), jobs = run, self.jobs(run)
         size = max(rows * columns for _, rows, _, columns in jobs)
-        needed = max(2 * self.emitter.n, *(rows * columns for _, (_, rows, _, columns) in left))
+        later = size if len(run) > 1 else 0  # the sums of the run that read its gradient
+        needed = max(2 * self.emitter.n, later, *(rows * columns for _, (_, rows, _, columns) in left))
         count = min(len(jobs) - 1, (self.emitter.sums.size - needed) // size, -(-cycles // (one.early * size)))
         if count > 0:
             self.emitter.hold(count * size)
