@@ -29,7 +29,7 @@ def test_small_chains(rng, n, batch):
 
 
 def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
-    """Sums of a gradient begin early and stay in the accumulators. The sums of W' have as many rows, and find room beside them."""
+    """Sums of a gradient begin early and stay in the accumulators. The sums of W', of as many rows, find room beside them."""
     training, optimizer = differentiate(chain(rng, (100, 40, 10))), Sgd(0.75)
     run_steps(compile_step(training, optimizer, Config(n=8, training=True), 16), training, optimizer, rng)
 
