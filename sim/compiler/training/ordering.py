@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import repeat
 
 from .chunks import in_time
+from .pacing import table_of_sum
 from .pipeline import Pipeline
 from .ring import AllReduce, ReduceScatter
 from .sums import Expansion, MatrixSum
@@ -78,7 +79,7 @@ def weaves(sums):
     """Returns True if updates can be emitted between sums of samples. Updates with functions by table, or of several steps,
     follow all sums of samples."""
     updates = [one for run in runs_of(sums) if is_update(run) for one in run if isinstance(one, MatrixSum)]
-    return not any(_table(one) or one.steps > 1 for one in updates)
+    return not any(table_of_sum(one) or one.steps > 1 for one in updates)
 
 
 def woven(sums, writer, config):
@@ -184,12 +185,6 @@ def is_update(run):
     return is_exchange or isinstance(one, MatrixSum) and one.shape.form != "samples" and not one.is_image
 
 
-def _table(one):
-    if not isinstance(one, MatrixSum):
-        return None
-    return next((result.function.key for result in one.results if result.function.is_table), None)
-
-
 def in_turns(sums):
     """Returns the sums in an order in which each is, if possible, some sums after those whose results it reads. Sums with the
     same function by table follow each other."""
@@ -198,7 +193,7 @@ def in_turns(sums):
     def wait(number):
         """Returns a key that is least for the sum that is best taken next."""
         last = max((places[other] for other in dependencies[number][0]), default=-_LAG)
-        table = _table(sums[number])
+        table = table_of_sum(sums[number])
         return table not in (None, selected), max(0, last + _LAG - len(order)), number
 
     while left:
@@ -207,5 +202,5 @@ def in_turns(sums):
         left.remove(number)
         places[number] = len(order)
         order.append(sums[number])
-        selected = _table(sums[number]) or selected
+        selected = table_of_sum(sums[number]) or selected
     return order

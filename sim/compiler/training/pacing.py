@@ -13,7 +13,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from ..timing.model import turnaround
 from .sums import MatrixSum
 
-__all__ = ["array_cycles", "by_samples", "is_array_busier", "results_cycles"]
+__all__ = ["array_cycles", "by_samples", "is_array_busier", "results_cycles", "table_of_sum"]
 
 _LATENCY = 120  # cycles from the last result of a job to a job that reads its results
 _TOLERATED = 32  # cycles that the array waits for a job of an earlier layer
@@ -131,7 +131,7 @@ def by_samples(sums, jobs, dependencies, config, rows):
         Rows of the accumulators.
     """
     layers = [_Layer(one, deque(jobs([one])), sorted(before)) for one, before in zip(sums, dependencies)]
-    clock, order, left = _Clock(config, rows), [], list(range(len(layers)))
+    clock, order, left, selected = _Clock(config, rows), [], list(range(len(layers))), None
 
     def start(layer):
         """Returns the time at which the next job of a layer can start, or None if a job that it needs is not in the order."""
@@ -148,10 +148,16 @@ def by_samples(sums, jobs, dependencies, config, rows):
             time = max(time, other.ends[end - 1])
         return max(time, layer.read[0], clock.room(job[1] * job[3]) if job else 0)
 
+    def wait(number):
+        """Returns a key that is least for the layer whose job is next. A function table is not loaded for each job."""
+        loads = table_of_sum(layers[number].sums) not in (None, selected)
+        return loads, max(0, times[number] - clock.array - _TOLERATED), number
+
     while left:
         times = {number: time for number in left if (time := start(layers[number])) is not None}
-        number = min(times, key=lambda one: (max(0, times[one] - clock.array - _TOLERATED), one))
+        number = min(times, key=wait)
         layer = layers[number]
+        selected = table_of_sum(layer.sums) or selected
         job = layer.jobs.popleft()
         time = max(clock.array, times[number])
         order.append((layer.sums, job, time - clock.array, not layer.jobs))
@@ -162,6 +168,11 @@ def by_samples(sums, jobs, dependencies, config, rows):
         if not layer.jobs:
             left.remove(number)
     return order
+
+
+def table_of_sum(one):
+    """Returns the key of the function by table of a sum's results, or None."""
+    return next((result.function.key for result in getattr(one, "results", ()) if result.function.is_table), None)
 
 
 def _has_samples(one):

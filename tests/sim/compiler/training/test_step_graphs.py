@@ -93,6 +93,14 @@ def test_convolutions_share_table_loads(rng):
     assert len(selections(program.ops)) == 2 + 2
 
 
+def test_jobs_that_take_turns_share_table_loads(rng):
+    """Layers of several jobs with the same function take turns, but not with layers of other functions."""
+    program = check(
+        with_function(convolutions(rng, (8, 16), 14, 10, 16), Function("tanh")), rng, Config(n=8, training=True), 4, 1
+    )
+    assert len(selections(program.ops)) <= 6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_random_graphs(rng, number):
