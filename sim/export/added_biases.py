@@ -1,41 +1,49 @@
-"""Biases of an ONNX file to which another constant is added, such as the bias of a convolution before a table of positions."""
+"""Constants of an ONNX file that are added to each other, such as the biases of two layers in a residual sum."""
+
+from collections import Counter
 
 from onnx import numpy_helper
 
 __all__ = ["added_biases"]
 
-_KEPT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Concat"}  # operators that only move values
+_MOVES = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"}  # operators that only move values
 _BIASES = {"Conv": 2, "Gemm": 2}  # operator: the index of its input with the bias
 
 
 def added_biases(model):
-    """Returns the names of initializers of an onnx.ModelProto that are biases, and whose sums get another initializer added.
+    """Returns the names of initializers of an onnx.ModelProto that are added to other initializers, one of each sum excepted.
 
-    A network has one parameter for both. A file with zeros in the bias can hold this parameter in the other initializer.
+    A network has one parameter for each sum. A file with zeros in these initializers can hold it in the one that is left, which
+    has the most values, such as a table of positions.
     """
-    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-    readers = {}
-    for node in model.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    return [name for name, result in _biases(model, constants) if _is_added_to(result, readers, constants)]
+    return _Sums(model).added
 
 
-def _biases(model, constants):
-    """Yields `(bias, name of the sums)` for each node that adds a bias."""
-    for node in model.graph.node:
+class _Sums:
+    def __init__(self, model):
+        graph = model.graph
+        self._sizes = {one.name: numpy_helper.to_array(one).size for one in graph.initializer}
+        self._readers = Counter(name for node in graph.node for name in node.input)
+        self._readers.update(one.name for one in graph.output)
+        self._constants = {}  # name of a tensor -> initializers that are terms of its sums
+        self.added = []
+        for node in graph.node:
+            self._constants[node.output[0]] = self._of(node)
+
+    def _of(self, node):
+        if node.op_type == "Add":
+            fewer, more = sorted(map(self._operand, node.input), key=lambda names: sum(self._sizes[name] for name in names))
+            self.added += fewer
+            return more
+        if node.op_type == "Concat":
+            return [name for operand in node.input for name in self._operand(operand)]
+        if node.op_type in _MOVES:
+            return self._operand(node.input[0])
         place = _BIASES.get(node.op_type)
-        if place is not None and len(node.input) > place and node.input[place] in constants:
-            yield node.input[place], node.output[0]
-        elif node.op_type == "Add":
-            yield from ((name, node.output[0]) for name in node.input if name in constants and constants[name].ndim == 1)
+        return [name for name in node.input[place : place + 1] if name in self._sizes] if place else []
 
-
-def _is_added_to(name, readers, constants):
-    """Returns True if a value, or a value with its numbers at other places, is added to an initializer."""
-    for node in readers.get(name, ()):
-        if node.op_type == "Add" and any(other in constants for other in node.input):
-            return True
-        if node.op_type in _KEPT and any(_is_added_to(result, readers, constants) for result in node.output):
-            return True
-    return False
+    def _operand(self, name):
+        """Returns the terms of an operand. A result with several readers is a sum of its own."""
+        if name in self._sizes:
+            return [name]
+        return self._constants.get(name, []) if self._readers[name] == 1 else []

@@ -5,9 +5,9 @@ each weight replaced by that digit of its index. The weights of the resulting ne
 source index. This method needs no rules about operators, layouts or orders. Scales and shifts of normalizations become 1 and 0,
 because they are folded into the weights after them. A constant factor of a parameter, such as the factor of attention, is found
 by a file of numbers near 1. If it is no power of two, and the file has it as a number, a power of two takes its place. If a bias
-is added to another constant, the bias becomes zeros, and the other constant has the sum (:mod:`sim.export.added_biases`). If a
-weight combines several values in another way, as in a folded BatchNormalization, the result is not a valid digit, and the search
-fails.
+is added to another bias or constant, one of the two becomes zeros, and the other has the sum (:mod:`sim.export.added_biases`). If
+a weight combines several values in another way, as in a folded BatchNormalization, the result is not a valid digit, and the
+search fails.
 """
 
 from collections import Counter
@@ -106,9 +106,11 @@ def find_weights(path, parameters, shapes=None):
     """
     model = _without_scales(onnx.load(path))
     found = _find(model, (), path, parameters, shapes)
-    for bias in added_biases(model) if found is None else ():
-        array = _arrays(model, (bias,))
-        found = found or _find(_with(model, array, np.zeros(array[bias].size)), (bias,), path, parameters, shapes)
+    added = added_biases(model) if found is None else ()
+    if added:
+        arrays = _arrays(model, added)
+        zeros = np.zeros(sum(array.size for array in arrays.values()))
+        found = _find(_with(model, arrays, zeros), added, path, parameters, shapes)
     return found
 
 

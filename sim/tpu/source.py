@@ -5,6 +5,7 @@ value of its weights is replaced by a number of its own. The numbers found in th
 """
 
 import warnings
+from collections import Counter
 
 import numpy as np
 from onnx import numpy_helper
@@ -93,7 +94,22 @@ class Source:
             warnings.warn(f"{self._refusal}; predict and evaluate work; {remedy}", UserWarning, stacklevel=3)
 
     @property
+    def _shared(self):
+        """Returns the names of weights that several operators of the model read."""
+        readers = Counter(name for node in self.model.graph.node for name in set(node.input))
+        places = [found.ravel() for name, found in self._places.items() if readers[name] > 1]
+        ends = np.cumsum([array.size for array in self._read().values()])
+        numbers = np.unique(np.searchsorted(ends, np.concatenate([np.zeros(0, np.int64), *places]), "right"))
+        return [name for number, name in enumerate(self._read()) if number in numbers]
+
+    @property
     def _refusal(self):
+        shared = [] if self.missing else self._shared
+        if shared:
+            return (
+                f"{self.title}: trained weights cannot be stored in it: several of its operators share {', '.join(shared[:3])}"
+                f"{' ...' if shared[3:] else ''}, and the core trains weights for each; give each a layer of its own"
+            )
         names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
         return (
             f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "

@@ -241,3 +241,44 @@ def test_bias_before_a_table_of_positions(rng, tmp_path, heads):
     changed = {one.name: numpy_helper.to_array(one) for one in onnx.load(place).graph.initializer}
     (conv,) = (node for node in onnx.load(place).graph.node if node.op_type == "Conv")
     assert not changed[conv.input[2]].any() and changed["places"].any()
+
+
+@pytest.mark.parametrize("stride, blocks", [(1, 1), (2, 1), (1, 3)])
+def test_biases_of_added_layers(rng, tmp_path, stride, blocks):
+    """The biases of two layers that are added are one parameter. The file holds it in one bias, and zeros in the other."""
+    build = Builder(["batch", 2, 5, 5])
+    for number in range(blocks):
+        inner = build.last
+        build("Conv", weights(rng, 3, 3 if number else 2, 3, 3), weights(rng, 3), pads=[1] * 4, strides=[stride] * 2)
+        build("Relu")
+        build("Conv", weights(rng, 3, 3, 3, 3), build.constant(weights(rng, 3), f"main{number}"), pads=[1] * 4)
+        main = build.last
+        shortcut = [inner, weights(rng, 3, 3 if number else 2, 1, 1), build.constant(weights(rng, 3), f"short{number}")]
+        build.node("Conv", shortcut, strides=[stride] * 2)
+        build.node("Add", [main, build.last])
+        build("Relu")
+    build("GlobalAveragePool")
+    build("Flatten")
+    build("Gemm", weights(rng, 3, 4), weights(rng, 4))
+    own, place, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert own
+    check(place, graph, rng)
+    changed = {one.name: numpy_helper.to_array(one) for one in onnx.load(place).graph.initializer}
+    for number in range(blocks):
+        assert changed[f"main{number}"].any() != changed[f"short{number}"].any()
+
+
+def test_bias_of_a_sum_that_is_read_twice(rng, tmp_path):
+    """The biases of three dense layers in one sum are one parameter. A bias of a sum with another reader is its own parameter."""
+    build = Builder(["batch", 6])
+    first = build("Gemm", weights(rng, 6, 5), weights(rng, 5))
+    build("MatMul", weights(rng, 5, 5))
+    second = build("Add", weights(rng, 5))
+    third = build.node("Gemm", ["x", weights(rng, 6, 5), weights(rng, 5)])
+    build.node("Add", [second, third])
+    build.node("Add", [first, build.last])
+    build("Tanh")
+    build("Gemm", weights(rng, 5, 4), weights(rng, 4))
+    own, place, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert own
+    check(place, graph, rng)

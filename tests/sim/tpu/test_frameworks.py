@@ -82,6 +82,35 @@ def test_torch_with_normalization_is_refused(torch, rng):
         model.fit(x, y)
 
 
+def test_torch_with_added_layers(torch, rng):
+    """Two layers that are added have one bias on the core. The module computes the core's results with it."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(2, 6, 3, padding=1, stride=2), nn.Conv2d(6, 6, 3, padding=1)
+            self.shortcut, self.last = nn.Conv2d(2, 6, 1, stride=2), nn.Linear(6, 4)
+
+        def forward(self, x):
+            x = torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
+            return self.last(x.mean((2, 3)))
+
+    net, (x, y) = Block(), samples(rng, 2, 5, 5)
+    model = tpu.from_torch(net, torch.zeros(1, 2, 5, 5))
+    done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=1, on="model", core=CORE)
+    assert done.core["mismatched_bits"] == 0
+    with torch.no_grad():
+        np.testing.assert_allclose(model.predict(x, "onnx"), net.eval()(torch.tensor(x)).numpy(), atol=1e-4)
+
+
+def test_torch_with_shared_weights_is_refused(torch, rng):
+    nn, shared = torch.nn, torch.nn.Linear(8, 8)
+    model = tpu.from_torch(nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32))
+    with pytest.raises(tpu.ModelError, match="several of its operators share 0.weight, 0.bias, and the core trains"):
+        model.fit(*samples(rng, 8))
+
+
 def test_torch_exporter_errors(torch, capfd):
     class Net(torch.nn.Module):
         def forward(self, x):
