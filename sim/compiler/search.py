@@ -23,7 +23,7 @@ from .tiling.stage_tiling import NothingFits, plan_stage
 from .tiling.weight_passes import count_passes
 from .timing.model import ACTIVATE, MATMUL, estimate, simulate
 
-__all__ = ["Choice", "Candidate", "Schedule", "Trials", "search", "overlapping_runs"]
+__all__ = ["Choice", "Candidate", "Schedule", "Trials", "search"]
 
 _SIMULATED_PASSES = 60_000  # search budget: passes, over all candidates, up to which schedules are compared by simulation
 _OVERLAP_PASSES = 10_000  # passes up to which all overlapping stages are compared at once, with all samples
@@ -385,26 +385,16 @@ def _least_cycles(tried, stages):
 
 
 def _overlaps(batched, host, config, depth, share=1):
-    """Returns RunPlans that cover all stages whose samples are not along x. They use `depth` accumulator rows per stage, and a
-    fraction 1 / `share` of the unified buffer. Raises NothingFits."""
-    neighbours = (list(numbers) for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x) if not along_x)
-    runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth, share=share) for numbers in neighbours)
-    return tuple(run for some in runs for run in some)
-
-
-def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
-    """Divides the consecutive stages `numbers` into runs, with as many stages per run as fit, and returns their RunPlans. The
-    runs use the unified buffer starting at row `first`, and up to `depth` accumulator rows per stage. `share` : only the first 1
-    / `share` of the buffer is used. `tight` : True to give each stage only one staging area for results if more stages then
-    overlap. Raises NothingFits."""
-    end = config.unified_buffer_depth // share
-    space, fits = end - first, partial(fit_together, batched, config, first, end)
-    plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
-    groups = groups_of(list(zip(numbers, plans)), fits)
-    if tight and len(groups) > 1:
-        fewer = groups_of([(number, replace(plan, slots=1)) for number, plan in zip(numbers, plans)], fits)
-        groups = fewer if len(fewer) < len(groups) else groups
-    return [RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)) for group in groups]
+    """Returns RunPlans that cover all stages whose samples are not along x, with as many stages per run as fit. They use `depth`
+    accumulator rows per stage, and the first 1 / `share` of the unified buffer. Raises NothingFits."""
+    end, runs = config.unified_buffer_depth // share, []
+    space, fits = end - host.zeros, partial(fit_together, batched, config, host.zeros, end)
+    for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x):
+        if not along_x:
+            plans = [(number, plan_stage(batched, number, config, host.layouts, space, depth)) for number in numbers]
+            for group in groups_of(plans, fits):
+                runs.append(RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)))
+    return tuple(runs)
 
 
 # Chunks
