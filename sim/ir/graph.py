@@ -12,7 +12,7 @@ import numpy as np
 
 from ..functions.functions import NONE, Function
 
-__all__ = ["Tensor", "Term", "Pool", "Stage", "Feed", "Graph", "dense_chain", "span"]
+__all__ = ["View", "Tensor", "Term", "Pool", "Stage", "Feed", "Graph", "dense_chain", "span"]
 
 
 def span(count, stride, kernel, dilation):
@@ -22,23 +22,36 @@ def span(count, stride, kernel, dilation):
 
 
 @dataclass(frozen=True)
+class View:
+    """The transpose of a tensor in host memory: loads transpose each tile of n positions and n channels.
+
+    Parameters
+    ----------
+    of : str
+        Name of the tensor that is transposed.
+    rows : int
+        Number of rows of the tensor that are stored as one row. Zeros follow the last sample row if it is not full.
+    step, before : int
+        If a row has several vectors: the distance between the first positions of two vectors, and the number of positions of the
+        first vector that are before the row. Vectors with a `step` below n overlap.
+    """
+
+    of: str
+    rows: int = 1
+    step: int = 0
+    before: int = 0
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A tensor: `channels` values at each of `height` x `width` positions, per sample. Values are bfloat16; values of the graph's
-    output are binary32.
-
-    The compiler adds further tensors. If `transpose_of` is given, this tensor is the transpose of the named tensor: loads from
-    host memory transpose each tile of n positions and n channels. If the transposed blocks of rows overlap, `block` is
-    `(positions from one block to the next, positions of the first block before the row)`. If a smaller sample does not fill the
-    last row, the last `void` positions of the sample are missing. These positions are read as +0.
-    """
+    output are binary32. The compiler adds tensors that are a `view` of another tensor."""
 
     name: str
     channels: int
     height: int = 1
     width: int = 1
-    transpose_of: str | None = None
-    void: int = 0
-    block: tuple[int, int] | None = None
+    view: View | None = None
 
     def __post_init__(self):
         if not self.name:  # an empty name would mean that there is no tensor

@@ -40,7 +40,9 @@ def _given(record, **usual):
 
 
 def _tensor(tensor):
-    return " ".join([f"tensor {tensor.name}: {_by(tensor.shape)}", *_given(tensor, transpose_of=None, block=None, void=0)])
+    view = tensor.view
+    options = [f"transpose of {view.of}", *_given(view, rows=1, step=0, before=0)] if view else ()
+    return " ".join([f"tensor {tensor.name}: {_by(tensor.shape)}", *options])
 
 
 def _feed(feed):

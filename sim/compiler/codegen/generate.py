@@ -82,13 +82,11 @@ class Overlap:
         True if the stages use the low end of the unified buffer; see :func:`sim.compiler.tiling.overlap.vectors_of`.
     ahead : (Function, list of Function) or None
         The function whose table is loaded ahead, if the run has slots `ahead`, and the functions that stay in the function table.
-    margins : bool
-        True to store the zeros around tensors in SCRATCH. If False, these zeros must already be in memory.
     """
 
-    def __init__(self, emitter, batched, host, run, first, low, margins=True, ahead=None):
+    def __init__(self, emitter, batched, host, run, first, low, ahead=None):
         self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
-        self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
+        self.codes, depth = [], emitter.config.unified_buffer_depth
         homes = {name: (first + place, samples) for name, (place, samples) in run.homes.items()}
         free, table_rows = first + run.home_size, 2 * slot_vectors(emitter.n) if run.ahead else 0
         vectors = vectors_of(run.plans[: len(run.branch)], free + table_rows, depth, low)
@@ -151,9 +149,8 @@ class Overlap:
                 if is_break or code.acc.size >= 2 * code.plan.sums:
                     yield
                     self.emitter.stage = code.number
-            if self.margins:
-                self._zero_margins(code, rectangle.samples)
-                self._zero_void(code, rectangle)
+            self._zero_margins(code, rectangle.samples)
+            self._zero_missing(code, rectangle)
             self.done += code.cycles([rectangle])
             self._load_tables(self.done / self.total)
             yield
@@ -164,16 +161,16 @@ class Overlap:
             self.loaded += 1
             next(self.table_loads, None)
 
-    def _zero_void(self, code, rectangle):
-        """Stores zeros over the void positions at the end of each sample: positions of the output tensor for which there are no
-        results."""
-        layout = code.layout
-        void, (height, width) = layout.tensor.void, layout.tensor.shape[:2]
-        if void and rectangle.rows[1] == code.stage.result_size[0]:
+    def _zero_missing(self, code, rectangle):
+        """Stores zeros over the positions at the end of each sample that the output tensor lacks and its layout has."""
+        layout, tensor = code.layout, self.batched.tensors[code.stage.output]
+        height, width = layout.tensor.shape[:2]
+        missing = height * width - tensor.height * tensor.width
+        if missing and rectangle.rows[1] == code.stage.result_size[0]:
             for sample in range(*rectangle.samples):
                 for tile in range(layout.tiles):
                     self.emitter.move(
-                        Opcode.STORE, code.stage.output, layout.position(sample, height - 1, tile, width - void), 0, void
+                        Opcode.STORE, code.stage.output, layout.position(sample, height - 1, tile, width - missing), 0, missing
                     )
 
     def _zero_margins(self, code, samples):

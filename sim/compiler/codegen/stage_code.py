@@ -252,7 +252,7 @@ class StageCode:
 
     def _load(self, name, operand, tiles):
         """Emits the pending loads of the operand's channel tiles with an index below `tiles`."""
-        transposed = {"transpose": 1} if self.layouts[name].tensor.transpose_of else {}
+        transposed = {"transpose": 1} if self.layouts[name].tensor.view else {}
         while operand.loads and operand.loads[0][0] < tiles:
             for host, offset, count in operand.loads.pop(0)[1]:
                 self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **transposed)

@@ -78,12 +78,8 @@ def reads(stage):
 def tensors_along_x(stages, tensors):
     """Returns the names of the tensors whose samples can be stored along x: tensors with one position, if all stages that write
     or read them allow it."""
-    transposed = {tensor.transpose_of for tensor in tensors.values()}
-    found = {
-        name
-        for name, tensor in tensors.items()
-        if tensor.shape[:2] == (1, 1) and not tensor.transpose_of and name not in transposed
-    }
+    found = {name for name, tensor in tensors.items() if tensor.shape[:2] == (1, 1)}
+    found -= {name for tensor in tensors.values() if tensor.view for name in (tensor.name, tensor.view.of)}
     while True:
         others = set()
         for stage in stages:

@@ -7,7 +7,7 @@ A tensor is stored as `[sample][y][tile][x]`, with shared margins of zeros. The 
 before the next row. The margin rows below a sample are also the margin above the next sample. The operands of a padded
 convolution, for any range of rows, are therefore contiguous.
 
-Tensors of a training step are stored in planes, `[sample][tile][y][x]`, so that n consecutive vectors are n positions.
+Tensors that are read transposed are stored in planes, `[sample][tile][y][x]`, so that n consecutive vectors are n positions.
 """
 
 from dataclasses import dataclass, replace
@@ -42,6 +42,7 @@ class Layout:
     Parameters
     ----------
     tensor : Tensor
+        If a view stores several rows as one row, the tensor with these rows.
     n : int
     axes : tuple of Axis
         From the outermost to the innermost.
@@ -111,11 +112,6 @@ class Layout:
         return self.axis("y").stride
 
     @property
-    def plane(self):
-        """Returns the distance from a tile to the next tile, in positions."""
-        return self.axis("tile").stride
-
-    @property
     def sample(self):
         """Returns the distance from a sample to the next sample, in positions."""
         return self.axis("sample").stride
@@ -183,27 +179,24 @@ class Layout:
         return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., : self.tensor.channels])
 
 
-def packed(tensor, n, batch, order=ROWS, below=0, beside=0, lead=0, plane=0, along_x=False):
+def packed(tensor, n, batch, order=ROWS, below=0, beside=0, lead=0, along_x=False):
     """Returns the layout whose axes have the order `order` and follow each other without gaps.
 
     Parameters
     ----------
     below, beside : int
         Margin rows below every sample, and margin columns after every row.
-    plane : int
-        Least distance between two tiles, in positions. The gap holds zeros.
     """
     sizes = {"sample": (batch, 0), "y": (tensor.height, below), "tile": (tiles_of(tensor.channels, n), 0)}
     sizes["x"], axes, stride = (tensor.width, beside), [], 1
     for name in reversed(order):
         size, margin = sizes[name]
-        stride = max(stride, plane) if name == "tile" else stride
         axes.append(Axis(name, size, stride, margin))
         stride *= size + margin
     return Layout(tensor, n, tuple(reversed(axes)), lead, along_x)
 
 
-def layout_of(tensor, n, batch, terms, along_x=False, order=ROWS):
+def layout_of(tensor, n, batch, terms, along_x=False):
     """Returns the layout of a tensor. Its margins contain all positions outside the tensor that the readers `terms` access; each
     is (term, size of its sums)."""
     below = beside = top = left = 0
@@ -217,7 +210,7 @@ def layout_of(tensor, n, batch, terms, along_x=False, order=ROWS):
         ]
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
-    layout = packed(tensor, n, batch, order, below, beside, along_x=along_x)
+    layout = packed(tensor, n, batch, below=below, beside=beside, along_x=along_x)
     return replace(layout, lead=top * layout.row + left)
 
 
@@ -260,19 +253,20 @@ def in_lanes(planes, tensor, blocks=1, step=0, before=0):
     return Layout(tensor, planes.n, (sample, tile, *rows, Axis("tile", planes.n, 1)), planes.lead - before)
 
 
-def _transposed(tensor, base, terms):
-    """Returns the layouts of the transposed tensor `tensor` and of its source, which had the layout `base`. Both have the same
-    addresses. Rows of the source are padded to tiles of n positions."""
-    transposed, source = layout_of(tensor, base.n, base.batch, terms), base.tensor
+def _viewed(tensor, base, terms):
+    """Returns the layouts of `tensor`, which is a view, and of its source, which had the layout `base`. Both have the same
+    addresses. Rows of the source are stored together as the view says, and padded to tiles of n positions."""
+    viewed, source, view = layout_of(tensor, base.n, base.batch, terms), base.tensor, tensor.view
     if tensor.width > 1:
-        planes = transposed.repacked(order=PLANES)
+        planes = viewed.repacked(order=PLANES)
         return planes, in_lanes(planes, source)
-    (step, before), blocks = tensor.block or (base.n, 0), tensor.height // source.height
-    beside = max(before, (blocks - 1) * step + base.n - source.width)  # up to the end of the last block
-    top, pitch = -(-(transposed.lead // transposed.row) // blocks), source.width + beside
-    below = -(-transposed.below // blocks)
-    planes = base.repacked(order=PLANES, beside=beside, below=below, lead=top * pitch + before)
-    return in_lanes(planes, tensor, blocks, step, before), planes
+    source = replace(source, height=-(-source.height // view.rows), width=source.width * view.rows)
+    blocks = tensor.height // source.height
+    beside = max(view.before, (blocks - 1) * view.step + base.n - source.width)  # up to the end of the last block
+    top, pitch = -(-(viewed.lead // viewed.row) // blocks), source.width + beside
+    below = -(-viewed.below // blocks)
+    planes = base.repacked(tensor=source, order=PLANES, beside=beside, below=below, lead=top * pitch + view.before)
+    return in_lanes(planes, tensor, blocks, view.step, view.before), planes
 
 
 def lay_out(batched, n, homes=()):
@@ -288,13 +282,13 @@ def lay_out(batched, n, homes=()):
     layouts, regions = {}, {}
     sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
     output, margin = batched.graph.output, margins(batched.stages, batched.tensors, n)
-    transposed = {tensor.transpose_of: name for name, tensor in batched.tensors.items() if tensor.transpose_of}
+    views = {tensor.view.of: tensor for tensor in batched.tensors.values() if tensor.view}
     for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
         layouts[name] = layout = layout_of(
             batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.along_x
         )
-        if name in transposed:
-            layouts[transposed[name]], layout = _transposed(batched.tensors[transposed[name]], layout, readers[transposed[name]])
+        if name in views:
+            layouts[views[name].name], layout = _viewed(views[name], layout, readers[views[name].name])
         if layout.beside < margin.get(name, 0):
             layout = layout.repacked(beside=margin[name])
         layouts[name] = layout
@@ -306,6 +300,6 @@ def lay_out(batched, n, homes=()):
         if name not in homes:
             regions[name] = region, sizes[region]
             sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)
-            if name in transposed:
-                regions[transposed[name]] = regions[name]
+            if name in views:
+                regions[views[name].name] = regions[name]
     return HostLayout(layouts, regions, sizes, n)

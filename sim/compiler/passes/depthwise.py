@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Tensor, Term
+from ...ir.graph import Tensor, Term, View
 from ...ir.tiles import tiles_of
 
 __all__ = ["map_depthwise"]
@@ -43,6 +43,15 @@ class _Band:
     result: tuple[int, int]
     rows: int
     made: int
+
+    @property
+    def lanes(self):
+        """Returns the number of results per vector."""
+        return self.made * self.result[1]
+
+    def view(self, name):
+        """Returns the :class:`View` of the source, the tensor `name`, that the mapped term reads."""
+        return View(name, self.rows)
 
     @property
     def blocks(self):
@@ -113,6 +122,14 @@ class _Halo:
     result: tuple[int, int]
     step: int
     rows, made = 1, 1
+
+    @property
+    def lanes(self):
+        return self.step
+
+    def view(self, name):
+        """Returns the :class:`View` of the source, the tensor `name`, that the mapped term reads."""
+        return View(name, step=self.step, before=self.term.padding[1])
 
     @property
     def across(self):
@@ -271,30 +288,17 @@ def map_depthwise(graph, config, batch):
     return replace(graph, tensors=tensors, stages=tuple(stages)) if bands else graph
 
 
-def _arranged(tensors, stage, rows, width):
-    """Changes the stage's output in `tensors` to hold `rows` image rows in each of its rows. Returns the stage that writes this
-    tensor."""
-    tensor = tensors[stage.output]
-    blocks = tiles_of(tensor.height, rows)
-    void = (blocks * rows - tensor.height) * tensor.width
-    tensors[tensor.name] = replace(tensor, height=blocks, width=rows * tensor.width, void=void)
-    return replace(stage, reflow=width != rows * tensor.width)
-
-
 def _replace(mapping, tensors, stages, number, band, n):
     stage, behind = stages[number], mapping.pair(number)
-    name, made, pointwise = stage.terms[0].source, tensors[stage.output], stages[behind]
-    blocks, wide = band.blocks[1], isinstance(band, _Halo)
-    lanes = band.step if wide else band.made * band.result[1]
+    name, made, blocks = stage.terms[0].source, tensors[stage.output], band.blocks[1]
     if band.rows > 1:
-        writer = mapping.writers[name][0]
-        stages[writer] = _arranged(tensors, stages[writer], band.rows, stages[writer].result_size[1])
-    block = (band.step, band.term.padding[1]) if wide else None
-    view = Tensor(f"{name}, transposed", tensors[name].channels * n, band.blocks[0], transpose_of=name, block=block)
-    back = Tensor(f"{made.name}, transposed", made.channels, blocks, n, transpose_of=made.name)
+        writer = stages[mapping.writers[name][0]]
+        reflow = writer.result_size[1] != band.rows * tensors[name].width
+        stages[mapping.writers[name][0]] = replace(writer, reflow=reflow)
+    view = Tensor(f"{name}, transposed", tensors[name].channels * n, band.blocks[0], view=band.view(name))
+    back = Tensor(f"{made.name}, transposed", made.channels, blocks, n, View(made.name))
     tensors |= {view.name: view, back.name: back, made.name: Tensor(made.name, made.channels * n, blocks)}
     bias = None if stage.bias is None else np.repeat(stage.bias, n)
     stages[number] = replace(stage, terms=(band.with_positions_in_lanes(view.name, n),), size=(blocks, 1), bias=bias)
-    stages[behind] = replace(
-        pointwise, terms=(replace(pointwise.terms[0], source=back.name),), size=(blocks, lanes), reflow=lanes != band.result[1]
-    )
+    (term,), size = stages[behind].terms, (blocks, band.lanes)
+    stages[behind] = replace(stages[behind], terms=(replace(term, source=back.name),), size=size, reflow=band.lanes != made.width)

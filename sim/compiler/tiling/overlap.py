@@ -89,7 +89,8 @@ def sums_of(wanted, rows):
 
 def sources_of(stages, tensors):
     """Returns, for each of these stages, the indices in `stages` of the stages that write its operands."""
-    read = [{tensors[name].transpose_of or name for name in reads(stage)} for stage in stages]
+    of = {name: tensor.view.of if tensor.view else name for name, tensor in tensors.items()}
+    read = [{of[name] for name in reads(stage)} for stage in stages]
     return [[index for index, other in enumerate(stages) if other.output in names] for names in read]
 
 

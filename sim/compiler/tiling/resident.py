@@ -49,17 +49,13 @@ def _candidates(batched, numbers):
     """Returns the names of the tensors that can be resident: one of the stages `numbers` writes the whole tensor, and other
     stages among them read it only as an operand."""
     stages, found = batched.stages, []
-    transposed = {tensor.transpose_of for tensor in batched.tensors.values()}
     for number in numbers:
-        name, tensor = stages[number].output, batched.tensors[stages[number].output]
+        name = stages[number].output
         users = [other for other, stage in enumerate(stages) if name in {*reads(stage), stage.output}]
-        whole = stages[number].origin == (0, 0) and not tensor.void
         if (
             users[1:]
             and {*users} <= {*numbers}
-            and whole
-            and tensor.transpose_of is None
-            and name not in transposed
+            and stages[number].origin == (0, 0)
             and all(_is_operand(name, stages[user]) for user in users if user != number)
         ):
             found.append(name)

@@ -178,7 +178,7 @@ def reads_transposed(stage, layouts):
     """Returns True if a stage reads a transposed tensor with positions in the lanes. Each column tile then reads its own channel
     tile."""
     source = layouts[stage.terms[0].source].tensor
-    return source.transpose_of is not None and source.width == 1
+    return source.view is not None and source.width == 1
 
 
 def blocks_of(stage, layouts):
@@ -264,7 +264,7 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
 def _follow(term, stage, layout):
     """Returns True if the term's operands for a sample end where the operands for the next sample begin. One loop over rows then
     covers several samples."""
-    contiguous = layout.sample == layout.tensor.height * layout.row and not layout.tensor.transpose_of
+    contiguous = layout.sample == layout.tensor.height * layout.row and not layout.tensor.view
     whole = contiguous and layout.tensor.height == stage.sums_size[0]
     return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
 
@@ -274,7 +274,7 @@ def _shapes(stage, batch, layouts):
     split. A job has several samples only if one loop over rows covers them at no cost."""
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
-    layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
+    layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.view for term in stage.terms)
     several = free and not (stage.pool or stage.has_bias_rows) and (transposed or layout.order != PLANES)
     several = several and not any(term.data for term in stage.terms)
     step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1

@@ -13,7 +13,7 @@ from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.graph import Feed, Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.graph import Feed, Graph, Pool, Stage, Tensor, Term, View
 from amaranth_tpu.sim.ir.graph_text import graph_text
 
 CORE = Config(n=4, accumulator_depth=16, unified_buffer_depth=256, transpose=True, attention=False)
@@ -131,8 +131,8 @@ tensor a: 5x4x8
 tensor d: 5x1x32
 tensor p: 5x4x2
 tensor y: 1x1x3
-tensor a, transposed: 5x1x32 transpose_of a
-tensor d, transposed: 5x4x8 transpose_of d
+tensor a, transposed: 5x1x32 transpose of a
+tensor d, transposed: 5x4x8 transpose of d
 stage a: a 5x4 = x * 1x1x4x8#99aa1bd9
 stage d: d 5x1 = a, transposed * 3x1x4x32#0514241b (padding 1x0, groups 8)
 stage p: p 5x4 = d, transposed * 1x1x8x2#bbc6d433
@@ -200,17 +200,20 @@ def test_text_differs_if_a_graph_differs():
     pools = {"window": (2, 3), "size": (1, 2), "stride": (2, 1), "dilation": (1, 2), "padding": (1, 0)}
     stages = {"name": "b", "output": "z", "size": (3, 2), "bias": np.ones(3, np.float32), "function": RELU, "softmax": True}
     stages |= {"times": "z", "origin": (1, 0), "reflow": True, "pool": None}
-    tensors = {"channels": 2, "height": 4, "width": 4, "transpose_of": "z", "void": 1, "block": (3, 1)}
+    tensors = {"channels": 2, "height": 4, "width": 4, "view": View("z")}
+    views = {"of": "y", "rows": 2, "step": 3, "before": 1}
     graphs = {"name": "h", "input": "z", "output": "z", "input_order": order, "output_order": order, "feeds": (Feed("z", order),)}
     assert {*terms} | {*pools} == {one.name for kind in (Term, Pool) for one in fields(kind)}
     assert {*stages, "terms", "value", "title"} == {one.name for one in fields(Stage)}, "value and title are for messages only"
-    assert {*tensors, "name"} == {one.name for one in fields(Tensor)}
+    assert {*tensors, "name"} == {one.name for one in fields(Tensor)} and {*views} == {one.name for one in fields(View)}
 
     graph = _graph({"x": (3, 3, 3), "y": (3, 2, 2)}, [stage])
     made = [replace(graph, stages=(one,)) for one in _changed(stage, stages)]
     made += [replace(graph, stages=(replace(stage, terms=(one,)),)) for one in _changed(stage.terms[0], terms)]
     made += [replace(graph, stages=(replace(stage, pool=one),)) for one in _changed(stage.pool, pools)]
     made += [replace(graph, tensors=graph.tensors | {"x": one}) for one in _changed(graph.tensors["x"], tensors)]
+    viewed = _changed(View("z"), views)
+    made += [replace(graph, tensors=graph.tensors | {"x": replace(graph.tensors["x"], view=one)}) for one in viewed]
     texts = {graph_text(one) for one in [graph, *made, *_changed(graph, graphs)]}
     assert len(texts) == 1 + len(made) + len(graphs)
 
