@@ -6,7 +6,7 @@ from math import inf
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...golden.progress import Progress, touched
-from ..timing.model import MATMUL, STORE
+from ..timing.model import MATMUL, STORE, UNITS
 from .instructions import Op
 
 __all__ = ["with_weights", "ordered", "completes", "STARTING"]
@@ -106,9 +106,13 @@ def _delay_stores(ops, keys, late):
 
 
 def completes(ops, config, cores=1):
-    """Returns True if a program with this order of instructions completes without a deadlock."""
-    progress = Progress(config)
+    """Returns True if a program with this order of instructions completes without a deadlock, and each instruction follows those
+    that it waits for."""
+    progress, issued = Progress(config), [0] * UNITS
     for op in ops:
+        if any(issued[unit] < need for unit, need in op.waits):
+            return False
+        issued[op.unit] += 1
         host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
         if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host, cores), lambda: None):
             return False
