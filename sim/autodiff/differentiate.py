@@ -8,7 +8,7 @@ from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..ir.training import Parameter, TrainingGraph
 from .embeddings import tied_terms, with_embeddings
-from .refusals import check_trainable
+from .refusals import check_trainable, refusal
 
 __all__ = ["differentiate"]
 
@@ -43,12 +43,20 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
     for number, stage in enumerate(graph.stages):
         for one in _parameters(number, stage, bool(parameters)):
             if (number, one.term) not in tied:
+                if any(_are_shared(one, other) for other in parameters):
+                    raise refusal(stage, "shared")
                 ties = () if one.term is None else tied_terms(graph, number, one.term)
                 parameters.append(replace(one, tied=ties))
                 tied |= {*ties}
     if not parameters:
         raise ModelError(f"{graph.name}: has no weights that could be trained")
     return TrainingGraph(graph, tuple(parameters), loss=loss, counted=counted)
+
+
+def _are_shared(one, other):
+    """Returns True if two parameters have equal weights, which are not just initial values such as 0."""
+    alike = one.term is not None and one.initial.shape == other.initial.shape and np.array_equal(one.initial, other.initial)
+    return alike and len(np.unique(one.initial)) > 2
 
 
 def _logits(graph):

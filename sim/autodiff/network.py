@@ -1,11 +1,12 @@
 """The network of a training step, from a graph of the compiler."""
 
+from collections import Counter
 from dataclasses import replace
 
 from ..functions.functions import NONE
 from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
 from .found_norms import norms_in
-from .reshapes import is_repeated, reshapes_in
+from .reshapes import is_part, is_repeated, reshapes_in
 from .stages import filled
 
 __all__ = ["step_network"]
@@ -17,59 +18,138 @@ def step_network(graph, parameters=(), masked=()):
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        A graph whose stages each compute a whole tensor, or copies that are reshapes.
     parameters : sequence of sim.ir.training.Parameter
         Weights and biases that are trained. The parameters of the network are in the same order. All other weights and biases
         are constants.
     masked : sequence of int
         Numbers of stages whose results are multiplied by a mask. The masks are inputs of the network, in this order.
     """
-    reshapes = reshapes_in(graph)
-    tensors = {one.name: StepTensor(one.name, one.channels, *reshapes.size(one)) for one in graph.tensors.values()}
-    network = StepGraph(tensors, inputs=graph.input_names, output=graph.output)
-    trained, tied = {}, set()
-    for one in parameters:
+    maker = _Maker(graph, parameters, masked)
+    for number, stage in enumerate(graph.stages):
+        maker.add(number, stage)
+    return maker.network
+
+
+class _Maker:
+    """Adds the stages of a graph to a network.
+
+    If several stages write parts of one tensor, each part is a tensor of its own. The sum of all parts, with +0 around each part,
+    is the whole tensor.
+
+    Members
+    -------
+    writers : Counter of str
+        Number of stages that are not added yet, for each tensor that they write.
+    trained : dict of (int, int or None) to str
+        The parameter of a term, or of a bias, of a stage.
+    parts : dict of str to list of StepTerm
+        Terms of the sum of a tensor's parts, for the parts so far.
+    """
+
+    def __init__(self, graph, parameters, masked):
+        self.graph, self.reshapes = graph, reshapes_in(graph)
+        tensors = {one.name: StepTensor(one.name, one.channels, *self.reshapes.size(one)) for one in graph.tensors.values()}
+        self.network = StepGraph(tensors, inputs=graph.input_names, output=graph.output)
+        self.writers = Counter(stage.output for stage in graph.stages)
+        self.parts, self.trained, self.tied = {}, {}, set()
+        for one in parameters:
+            self._add_parameter(one)
+        shapes = {number: (*self._result_size(stage), stage.channels) for number, stage in enumerate(graph.stages)}
+        self.masks = {number: self.network.add_input(f"mask {number}", shapes[number], is_mask=True) for number in masked}
+        self.norms = norms_in(graph) if parameters else {}  # the forward pass has the stages of the graph
+        self.left_out = {number for numbers, _ in self.norms.values() for number in numbers} | self.reshapes.stages
+
+    def _result_size(self, stage):
+        return stage.result_size if is_part(self.graph, stage) else self.reshapes.size(self.graph.tensors[stage.output])
+
+    def _add_parameter(self, one):
         values = one.initial
         if one.term is not None:
             values = values.reshape(-1, *values.shape[-2:])
         else:
-            size = reshapes.size(graph.tensors[graph.stages[one.stage].output]) if values.ndim == 3 else (1, 1)
+            size = self._result_size(self.graph.stages[one.stage]) if values.ndim == 3 else (1, 1)
             values = values.reshape(*size, -1)
-        trained[one.stage, one.term] = name = network.add_parameter(one.name, values, one.term is not None)
-        trained |= dict.fromkeys(one.tied, name)
-        tied |= {*one.tied}
-    shapes = {number: tensors[graph.stages[number].output].shape for number in masked}
-    masks = {number: network.add_input(f"mask {number}", shape, is_mask=True) for number, shape in shapes.items()}
-    norms = norms_in(graph) if parameters else {}  # the forward pass has the stages of the graph
-    within = {number for numbers, _ in norms.values() for number in numbers}
-    for number, stage in enumerate(graph.stages):
-        if number in within or number in reshapes.stages:
+        name = self.network.add_parameter(one.name, values, one.term is not None)
+        self.trained |= {(one.stage, one.term): name} | dict.fromkeys(one.tied, name)
+        self.tied |= {*one.tied}
+
+    def add(self, number, stage):
+        """Adds a stage of the graph."""
+        network = self.network
+        self.writers[stage.output] -= 1
+        if number in self.left_out:
             network.tensors.pop(stage.output, None)
-            continue
-        terms = tuple(
-            _term(network, reshapes, stage, place, trained.get((number, place)), (number, place) in tied)
-            for place in range(len(stage.terms))
-        )
-        size = reshapes.sizes.get(stage.output, stage.size) if stage.size != (1, 1) else stage.size
-        start = trained.get((number, None))
+            return
+        made = self._stage(number, stage)
+        if is_repeated(stage):
+            made = _repeated(network, made, stage.channels)
+        if number in self.norms:
+            made = replace(made, times=None, norm=Norm(self.norms[number][1], centred=False))
+        made = self._masked(number, stage, made)
+        if is_part(self.graph, stage):
+            self._add_part(stage, made)
+            return
+        network.stages.append(made)
+        if self.graph.is_wide(stage) and stage.function == NONE:
+            network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *made.result_size, wide=True)
+
+    def _stage(self, number, stage):
+        """Returns a stage with the names and sizes of the network."""
+        network, reshapes = self.network, self.reshapes
+        terms = tuple(self._term(number, stage, place) for place in range(len(stage.terms)))
+        size = stage.size if stage.size == (1, 1) or is_part(self.graph, stage) else reshapes.sizes.get(stage.output, stage.size)
+        start = self.trained.get((number, None))
         if start is None and stage.bias is not None:
             bias = stage.bias.reshape(*size, -1) if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
             start = network.add_constant(f"{stage.name}.bias", bias)
         times = stage.times and reshapes.name(stage.times)
-        made = StepStage(
+        return StepStage(
             stage.output, terms, size, start, stage.pool, function=stage.function, softmax=stage.softmax, times=times
         )
-        if is_repeated(stage):
-            made = _repeated(network, made, stage.channels)
-        if number in norms:
-            made = replace(made, times=None, norm=Norm(norms[number][1], centred=False))
-        if number in masks and stage.times:  # a stage has one product
-            before = replace(made, output=f"{stage.output}, before dropout")
-            made = StepStage(stage.output, (), made.result_size, network.add_stage(before, stage.channels))
-        network.stages.append(replace(made, times=masks.get(number, made.times)))
-        if graph.is_wide(stage) and stage.function == NONE:
-            network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *made.result_size, wide=True)
-    return network
+
+    def _term(self, number, stage, place):
+        network, reshapes, term = self.network, self.reshapes, stage.terms[place]
+        source, data = reshapes.name(term.source), term.data and reshapes.name(term.data)
+        kernel = term.kernel
+        if kernel != (1, 1) and source in reshapes.sizes:
+            kernel = reshapes.sizes[source]
+        weights = self.trained.get((number, place)) or data
+        if weights is None:
+            weights = network.add_constant(f"{stage.name}.weights{place}", term.weights.reshape(-1, *term.weights.shape[2:]))
+        swapped = (number, place) in self.tied or term.data is not None and not term.rows
+        return StepTerm(source, weights, kernel, term.stride, term.dilation, term.padding, term.groups, swapped=swapped)
+
+    def _masked(self, number, stage, made):
+        """Returns a stage with its mask, if it has one. A stage has one product, so another product precedes it."""
+        if number not in self.masks:
+            return made
+        if stage.times:
+            before = replace(made, output=f"{made.output}, before dropout")
+            made = StepStage(made.output, (), made.result_size, self.network.add_stage(before, stage.channels))
+        return replace(made, times=self.masks[number])
+
+    def _add_part(self, stage, made):
+        """Adds a part of a tensor. The last one is followed by the sum."""
+        network, parts = self.network, self.parts.setdefault(stage.output, [])
+        if self._is_copied(made):
+            parts += [replace(term, padding=stage.origin) for term in made.terms]
+        else:
+            name = network.add_stage(replace(made, output=f"{stage.output}, part {len(parts)}"), stage.channels)
+            ones = filled(network, 1, 1, stage.channels)
+            parts.append(StepTerm(name, ones, padding=stage.origin, groups=stage.channels))
+        if not self.writers[stage.output]:
+            tensor = network.tensors[stage.output]
+            network.stages.append(StepStage(stage.output, tuple(parts), (tensor.height, tensor.width)))
+
+    def _is_copied(self, made):
+        """Returns True if a stage's terms read the same positions of whole tensors, so that they can be terms of a sum of
+        parts."""
+        sources = (self.network.tensors[term.source] for term in made.terms)
+        plain = StepStage(made.output, made.terms, made.size) == made
+        return plain and all(
+            (one.height, one.width) == made.size and StepTerm(one.name, term.weights, groups=term.groups) == term
+            for one, term in zip(sources, made.terms)
+        )
 
 
 def _repeated(network, made, channels):
@@ -81,16 +161,3 @@ def _repeated(network, made, channels):
     return StepStage(
         made.output, (StepTerm(first, ones, size, padding=(height - 1, width - 1), groups=channels),), size, times=made.times
     )
-
-
-def _term(network, reshapes, stage, place, parameter, tied):
-    term = stage.terms[place]
-    source, data = reshapes.name(term.source), term.data and reshapes.name(term.data)
-    kernel = term.kernel
-    if kernel != (1, 1) and source in reshapes.sizes:
-        kernel = reshapes.sizes[source]
-    weights = parameter or data
-    if weights is None:
-        weights = network.add_constant(f"{stage.name}.weights{place}", term.weights.reshape(-1, *term.weights.shape[2:]))
-    swapped = tied or term.data is not None and not term.rows
-    return StepTerm(source, weights, kernel, term.stride, term.dilation, term.padding, term.groups, swapped=swapped)

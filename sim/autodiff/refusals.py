@@ -1,5 +1,7 @@
 """Checks that refuse networks which cannot be trained."""
 
+from math import prod
+
 import numpy as np
 
 from ..functions.derivatives import DERIVATIVES
@@ -8,7 +10,7 @@ from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..ir.training import NOWHERE
 from .found_norms import norms_in
-from .reshapes import is_repeated, reshapes_in
+from .reshapes import is_part, is_repeated, reshapes_in
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
@@ -16,9 +18,17 @@ _CLASSES = "training needs a number for each class"
 _STRIDES = "use strides of the window's size"
 #: Refusals of training: name -> (operators, message). `datasheet` writes them into sim/README.md.
 REFUSALS = {
+    "shared": (
+        "GRU, LSTM and others that use weights several times",
+        "uses the weights of an operator before it, or of its own step before, which can't be trained",
+    ),
     "parts": (
-        "Concat, Slice and others that write parts of a tensor",
-        "computes its result in several parts, which can't be trained",
+        "an operator that computes its result in several parts with weights",
+        "computes its result in several parts with weights, which can't be trained",
+    ),
+    "result": (
+        "Concat, Resize and others that compute the model's result in several parts",
+        "computes the model's result in several parts, which can't be trained",
     ),
     "function": ("a function without a derivative", "its function {} can't be trained; replace it, for example by Relu"),
     "position": (
@@ -64,8 +74,9 @@ def check_trainable(graph, loss):
     for number, stage in enumerate(graph.stages):
         if number in reshaped:
             continue
-        whole = graph.tensors[stage.output]
-        if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
+        if is_part(graph, stage):
+            _check_parts(graph, stage)
+        if not _reads(stage).isdisjoint(writers[number:]):  # parts of these tensors are not computed yet
             raise refusal(stage, "parts")
         if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise refusal(stage, "function", stage.function.name)
@@ -73,6 +84,20 @@ def check_trainable(graph, loss):
             raise refusal(stage, "position")
         _check_pool(stage)
     _check_end(graph, last, loss)
+
+
+def _reads(stage):
+    return {name for term in stage.terms for name in (term.source, term.data)} | {stage.times}
+
+
+def _check_parts(graph, stage):
+    """Checks a stage that computes a part of a tensor. Weights of several parts would be trained apart from each other."""
+    if stage.output == graph.output:
+        raise refusal(stage, "result")
+    tensor = graph.tensors[stage.output]
+    sizes = [prod(one.result_size) for one in graph.stages if one.output == stage.output]
+    if sum(sizes) != tensor.height * tensor.width or not all(term.fixed or term.data for term in stage.terms):
+        raise refusal(stage, "parts")
 
 
 def _check_end(graph, last, loss):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..functions.functions import NONE
 
-__all__ = ["Reshapes", "is_repeated", "reshapes_in"]
+__all__ = ["Reshapes", "is_part", "is_repeated", "reshapes_in"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Reshapes:
     def size(self, tensor):
         """Returns the (height, width) of a :class:`sim.ir.graph.Tensor`."""
         return self.sizes.get(tensor.name, (tensor.height, tensor.width))
+
+
+def is_part(graph, stage):
+    """Returns True if a stage writes only some positions of its output."""
+    return stage.result_size != graph.tensors[stage.output].shape[:2]
 
 
 def is_repeated(stage):
@@ -105,6 +110,8 @@ def _spread(graph, wanted, dropped):
             others = {term.source for term in stage.terms} | {stage.times, stage.output}
             if stage.size != have and name not in others:
                 continue  # as weights of its own, any tensor has a row for each position
+            if is_part(graph, stage):
+                return None
             if stage.size != (1, 1) and (stage.size != have or stage.pool):
                 return None
             if any(not _keeps(graph, term, stage) for term in stage.terms):

@@ -76,6 +76,48 @@ def test_refusals(rng, changes, cause):
     assert cause in str(refused.value) and "\n" not in str(refused.value)
 
 
+def _in_parts(rng, **changes):
+    """Returns a graph of a dense layer, a tensor of two parts, of which the first has `changes`, and a last layer."""
+    weights = random_values(rng, (1, 1, 1, 4))
+    first = Stage("first", "t", (Term("d", weights, groups=4, fixed=True),), title="operator Concat, node 'both'")
+    stages = (
+        Stage("dense", "d", (Term("x", random_values(rng, (1, 1, 3, 4))),)),
+        replace(first, **changes),
+        replace(first, name="second", origin=(0, 1)),
+        Stage("last", "y", (Term("t", random_values(rng, (1, 2, 4, 3))),)),
+    )
+    tensors = Tensor("x", 3), Tensor("d", 4), Tensor("t", 4, 1, 2), Tensor("y", 3)
+    return Graph("g", {one.name: one for one in tensors}, "x", "y", stages)
+
+
+def test_refusals_of_parts(rng):
+    """Parts have no weights, are disjoint, do not read other parts, and are no parts of the result."""
+    graph, trained = _in_parts(rng), Term("d", random_values(rng, (1, 1, 4, 4)))
+    assert [one.name for one in differentiate(graph).parameters] == ["dense.weights", "last.weights"]
+    reading = Term("t", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True)
+    for one in (
+        _in_parts(rng, terms=(trained,)),
+        _in_parts(rng, terms=(reading,)),
+        _in_parts(rng, size=(1, 2)),
+        replace(graph, stages=(*graph.stages[:2], *graph.stages[3:])),
+    ):
+        with pytest.raises(ModelError, match="^operator Concat, node 'both': computes its result in several parts"):
+            differentiate(one)
+    graph = replace(graph, stages=graph.stages[:3], output="t")
+    with pytest.raises(ModelError, match="^operator Concat, node 'both': computes the model's result in several parts"):
+        differentiate(graph)
+
+
+def test_weights_of_two_stages_are_refused(rng):
+    """Layers with the same weights, as the steps of an LSTM, are refused. Layers with the same initial constants are not."""
+    values = random_values(rng, (3, 3))
+    layers = [("one", values, None, "relu"), ("two", values, None, "none")]
+    with pytest.raises(ModelError, match="stage 'two': uses the weights of an operator before it"):
+        differentiate(dense_chain("g", layers))
+    same = np.full_like(values, 0.5)
+    assert len(differentiate(dense_chain("g", [(name, same, *rest) for name, _, *rest in layers])).parameters) == 2
+
+
 def test_the_end_of_the_network(rng):
     chain = dense_chain(
         "g", [("one", random_values(rng, (4, 3)), None, "none"), ("two", random_values(rng, (3, 3)), None, "relu")]

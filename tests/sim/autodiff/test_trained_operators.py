@@ -70,11 +70,52 @@ def _norm(rng, width=8):
     return b
 
 
+def _class_token(rng):
+    """Returns a model that appends the mean of all positions as a further position, and then adds a trained row per position."""
+    b = Builder(["n", 5, 6])
+    x = b("MatMul", weights(rng, 6, 6))
+    b.node("Concat", [b.node("ReduceMean", [x], axes=[1], keepdims=1), x], axis=1)
+    b("Add", weights(rng, 6, 6))
+    b("Tanh")
+    b("Flatten")
+    b("Gemm", weights(rng, 36, 5), weights(rng, 5))
+    return b
+
+
+def _inception(rng):
+    """Returns a model with two branches, one of them an average that does not count padding."""
+    b = Builder(["n", 2, 4, 5])
+    x = b.node("Relu", [b.node("Conv", ["x", weights(rng, 3, 2, 3, 3), weights(rng, 3)], pads=[1, 1, 1, 1])])
+    mean = b.node("AveragePool", [x], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    branch = b.node("Tanh", [b.node("Conv", [mean, weights(rng, 4, 3, 1, 1), weights(rng, 4)])])
+    b.node("Concat", [b.node("Conv", [x, weights(rng, 3, 3, 3, 3)], pads=[1, 1, 1, 1]), branch], axis=1)
+    b("AveragePool", kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 0, 0])
+    b("Flatten")
+    b("Gemm", weights(rng, 42, 5), weights(rng, 5))
+    return b
+
+
+def _stacked_images(rng):
+    """Returns a model that concatenates lines of images, one with a function and a mask of its own."""
+    b = Builder(["n", 2, 3, 4])
+    x = b.node("Conv", ["x", weights(rng, 3, 2, 3, 3), weights(rng, 3)], pads=[1, 1, 1, 1])
+    y = b.node("Mul", [b.node("Sigmoid", [x]), b.node("Conv", ["x", weights(rng, 3, 2, 1, 1)])])
+    b.node("Concat", [x, y, b.node("Softplus", [b.node("AveragePool", [x], kernel_shape=[2, 1])])], axis=2)
+    b("Conv", weights(rng, 4, 3, 2, 2), weights(rng, 4), strides=[2, 1])
+    b("Tanh")
+    b("Flatten")
+    b("Gemm", weights(rng, 48, 5), weights(rng, 5))
+    return b
+
+
 CASES = {
     "attention": _attention,
     "separable": _separable,
     "gate": _gate,
     "norm": _norm,
+    "class token": _class_token,
+    "inception": _inception,
+    "stacked images": _stacked_images,
     "norm of 6 channels": lambda rng: _norm(rng, 6),  # 1 / 6 is a sum of two bfloat16 numbers
 }
 
