@@ -174,8 +174,8 @@ class Overlap:
                     )
 
     def _zero_margins(self, code, samples):
-        """Stores the zero margins of some samples of an output tensor in SCRATCH: the rows below, the columns at the right, and,
-        for sample 0, the zeros before it. Does nothing for samples whose margins are already stored."""
+        """Stores the zero margins of some samples of an output tensor in SCRATCH. Does nothing for samples whose margins are
+        already stored."""
         name, layout = code.stage.output, code.layout
         if name in self.run.homes or self.host.regions[name][0] is not Region.SCRATCH:
             return
@@ -183,22 +183,13 @@ class Overlap:
             if (name, sample) in self.zeroed:
                 continue
             self.zeroed.add((name, sample))
-            stretches = [(0, layout.lead)] if sample == 0 else []
-            for tile in layout.groups:
-                stretches.append((layout.position(sample, layout.tensor.height, tile), layout.below * layout.row))
             widths = [
                 layout.tensor.width if other.stage.reflow else other.plan.columns
                 for other in (other for codes in self.codes for other in codes)
                 if other.stage.output == name
             ]
-            if layout.beside and min(widths) < layout.tensor.width:
-                stretches += [
-                    (layout.position(sample, y, tile, layout.tensor.width), layout.beside)
-                    for y in range(layout.tensor.height)
-                    for tile in range(layout.tiles)
-                ]
             zeros = self.host.zeros
-            for position, count in stretches:
+            for position, count in layout.margins(sample, beside=min(widths) < layout.tensor.width):
                 for first in range(0, count, zeros or 1):
                     self.emitter.move(Opcode.STORE, name, position + first, 0, min(zeros, count - first))
 

@@ -138,24 +138,10 @@ class StageCode:
     def _zero_margins(self, home):
         """Loads zeros around a sample of a resident tensor. Does nothing if this part of the tensor's home has been used before,
         as the zeros are then still there."""
-        layout, area = home.area.layout, home.area
-        if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
-            return
-        self.zeroed.add(home.place)
-        (sample, _), (height, width) = area.samples, layout.tensor.shape[:2]
-        ends = [
-            (home.at(sample, y, tile, width), home.at(sample, y, tile, width) + layout.beside)
-            for y in range(height)
-            for tile in range(layout.tiles)
-            if layout.beside
-        ]
-        size = area.size // len(layout.groups)
-        groups = [(tile, home.place + number * size) for number, tile in enumerate(layout.groups)]
-        above = [(place, home.at(sample, 0, tile, 0)) for tile, place in groups]
-        below = [(home.at(sample, height, tile, 0), place + size) for tile, place in groups]
-        for first, end in [*above, *ends, *below]:
-            if first < end:
-                self.emitter.load_zeros(first, end - first)
+        if home.place not in self.zeroed:
+            self.zeroed.add(home.place)
+            for first, count in home.area.margins():
+                self.emitter.load_zeros(home.place + first, count)
 
     def cycles(self, rectangles):
         """Returns the array cycles of the jobs for these rectangles."""
@@ -267,7 +253,7 @@ class StageCode:
         )
         first = area.samples[0]
         places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1]) for _, ky, kx, tile in passes]
-        strides = area.sample, term.stride[0] * area.row, term.stride[1]
+        strides = area.sample, term.stride[0] * area.row, term.stride[1] * area.column
         if rectangle.batch and not area.layout.along_x:
             strides = 0, 0, area.sample
         loops = []

@@ -91,12 +91,17 @@ class Area:
         return affine_map(axes, self._margin - sum(first * axis.stride for axis, first in zip(axes, firsts)))
 
     def _stride(self, name):
-        return next(axis.stride for axis in reversed(self._form[0]) if axis.name == name)
+        return next((axis.stride for axis in reversed(self._form[0]) if axis.name == name), 0)
 
     @property
     def row(self):
         """Returns the distance between two rows y, in positions."""
         return self._stride("y")
+
+    @property
+    def column(self):
+        """Returns the distance between two columns x, in positions."""
+        return self._stride("x")
 
     @property
     def sample(self):
@@ -165,6 +170,15 @@ class Area:
         inner = replace(self, rows=rows)
         (*_, count), left = inner._form, self._margin
         return [(self.layout.position(*at) - left, self.place(*at) - left, count) for at in inner._contiguous()]
+
+    def margins(self):
+        """Returns the zeros around the values of an area of one whole sample, as a list of (place, count)."""
+        (sample, _), layout, groups = self.samples, self.layout, self.layout.groups
+        size = self.size // len(groups)
+        above = [(size * index, self.place(sample, 0, tile, 0)) for index, tile in enumerate(groups)]
+        ends = [(self.place(*at), self.place(*at) + layout.beside) for at in layout.ends(sample)]
+        below = [(self.place(sample, layout.tensor.height, tile, 0), size * index) for index, tile in enumerate(groups, 1)]
+        return [(first, end - first) for first, end in (*above, *ends, *below) if first < end]
 
 
 def whole_area(layout, samples):

@@ -126,6 +126,18 @@ class Layout:
         """Returns the :class:`.AffineMap` from (sample, y, tile, x) to the offset from the start of the tensor, in positions."""
         return affine_map(self.axes, self.lead)
 
+    def ends(self, sample):
+        """Returns the indices (sample, y, tile, x) of the first margin column after each row of a sample."""
+        rows = range(self.tensor.height if self.beside else 0)
+        return [(sample, y, tile, self.tensor.width) for y in rows for tile in range(self.tiles)]
+
+    def margins(self, sample, beside):
+        """Returns the zeros of a sample in host memory, as a list of (position, count): for sample 0 the zeros before it, then
+        the rows below, and the columns after its rows if `beside` is True."""
+        lead = [(0, self.lead)] if sample == 0 else []
+        below = [(self.position(sample, self.tensor.height, tile), self.below * self.row) for tile in self.groups]
+        return lead + below + [(self.position(*at), self.beside) for at in self.ends(sample) if beside]
+
     def repacked(self, **changes):
         """Returns the layout with changed arguments of :func:`packed`. No index of the layout may be split."""
         same = {name: getattr(self, name) for name in ("tensor", "n", "batch", "order", "below", "beside", "lead", "along_x")}

@@ -67,6 +67,24 @@ def test_tiles_of_a_transposed_tensor_are_positions_of_its_source(blocks, step, 
         assert layout.position(sample, y * blocks + block, tile * 4 + x) == expected
 
 
+def _covered(ranges):
+    return [place for first, count in ranges for place in range(first, first + count)]
+
+
+@pytest.mark.parametrize("order", [ROWS, PLANES])
+@pytest.mark.parametrize("margins", [{}, {"lead": 13} | _MARGINS, {"below": 2, "lead": 12}, {"beside": 3}])
+def test_margins_are_all_positions_without_values(order, margins):
+    """The margins of all samples in host memory, and around the values of a whole sample in the buffer."""
+    layout = packed(Tensor("t", 7, 4, 5), 4, 3, order, **margins)
+    vectors = [*product(range(3), range(4), range(2), range(5))]
+    zeros = [one for sample in range(3) for one in layout.margins(sample, beside=True)]
+    assert sorted([*_covered(zeros), *(layout.position(*at) for at in vectors)]) == [*range(layout.size)]
+    assert sum(count for _, count in layout.margins(1, beside=False)) == layout.below * 2 * layout.pitch
+    area = whole_area(layout, (1, 2))
+    values = [area.place(*at) for at in vectors if at[0] == 1]
+    assert sorted([*_covered(area.margins()), *values]) == [*range(area.size)]
+
+
 def test_inner_transfers_leave_out_the_margin_rows():
     planes = packed(Tensor("t", 8, 4, 4), 4, 3, PLANES, below=2, lead=8)
     area = Area(in_lanes(planes, Tensor("t, transposed", 32, 4)), (1, 2), (-1, 5), (0, 8), None, 0)
