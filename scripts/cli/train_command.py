@@ -11,6 +11,7 @@ from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.curve import check_curve, draw_curve
+from ..show.step_plan import plan_of_step, show_step_plan
 from ..show.terminal import spinner
 from ..show.training import TrainingBar, epoch_line, show_training
 from .command_line import RunFailed, console, show_line
@@ -28,6 +29,8 @@ Examples:
 `tpu train --model a --data DIR --epochs 10 --optimizer adam --batch 1024 --dropout 0.5 --curve a.svg`
 
 `tpu train --model gpt --steps 900 --batch 16 --curve gpt.svg -o gpt.onnx`: a character GPT on Python's help topics
+
+`tpu train --model c --batch 64 --explain`: why a step takes its cycles
 
 `tpu train --data DIR --cores 8 --n 8 --batch 128 --rtl-steps 20`: eight cores in a ring, an eighth of each batch per core
 
@@ -51,6 +54,12 @@ def train(**options):
     with spinner(console, "reading the model and the samples"):
         job = make_job(options)
         identity = model_object(options.model)
+    if options.explain:
+        with spinner(console, "compiling a training step for the core"):
+            job.compile()
+            plan = plan_of_step(job.program)
+        print_json(plan, model=identity, core=job.program.config) if options.as_json else show_step_plan(Console(), plan)
+        return
     _go_on(job, options)
     if options.steps_to_compare != 0:
         with spinner(console, "compiling a training step for the core"):

@@ -25,7 +25,7 @@ from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.metrics import measured
-from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, trainable_network
+from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, step_program, trainable_network
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.training import Training
 
@@ -59,7 +59,7 @@ class TrainJob:
     writer : ModelWriter or None
         Writes the trained model.
     program : sim.compiler.program.Program or None
-        Program of one step on the core, if steps are compared.
+        Program of one step on the core, if steps are compared or `--explain` is given.
     resumed_at : int or None
         Number of steps in the checkpoint from which the run resumed.
     """
@@ -89,6 +89,10 @@ class TrainJob:
         """Creates the file of TensorBoard events, which begins with the next step. Raises DataError if it cannot be written."""
         if self.options.log:
             self.run.log = EventLog(self.options.log, self.training.step_number + 1)
+
+    def compile(self):
+        """Compiles the program of one step. Raises CompileError."""
+        self.program = step_program(self.training, _config(self.options))
 
     def compare(self):
         """Compiles the program of one step, and makes the next steps run on the core too. Raises CompileError."""

@@ -210,6 +210,14 @@ class TrainOptions:
             "--resume the next.",
         ),
     ] = "0"
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            rich_help_panel=_WHERE,
+            help="Print the compiled step, sum by sum: estimated cycles, and why the array waits. Then exit.",
+        ),
+    ] = False
     simulator: Annotated[
         StepSimulator,
         typer.Option(
@@ -295,6 +303,8 @@ class TrainOptions:
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--batch") from None
         check_cells_option(self.cells, self.simulator.value)
+        if self.explain and self.steps_to_compare != 0:
+            refuse("--explain and --rtl-steps exclude each other: give one of them")
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
@@ -311,7 +321,7 @@ class TrainOptions:
 
     def _check_no_core(self, refuse):
         given = [
-            *self.core.given,
+            *([] if self.explain else self.core.given),
             *(["--simulator"] if self.simulator is not StepSimulator.VERILATOR else []),
             *(["--cells"] if self.cells is not CellKind.RTL else []),
             *(["--latency"] if self.latency != HOST_LATENCY else []),

@@ -17,7 +17,7 @@ from .errors import ArgumentError
 from .schedules import parse_schedule
 from .training import Plan
 
-__all__ = ["make_plan", "step_comparison", "trainable_network"]
+__all__ = ["make_plan", "step_comparison", "step_program", "trainable_network"]
 
 _RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001)}  # learning rates: dense networks, CNNs
 _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
@@ -84,6 +84,13 @@ def _check_factors(optimizer, rate, batch):
         )
 
 
+def step_program(training, config):
+    """Compiles one step of a :class:`.Training` for cores with this :class:`.Config`. Returns the :class:`.Program`. Raises
+    CompileError if a step does not fit the core, or a step of this network cannot be compiled."""
+    plan = training.plan
+    return compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
+
+
 def step_comparison(training, config, simulator, most, memory=None, cells="rtl"):
     """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.Program`, and the
     :class:`.StepComparison` that repeats steps on a core.
@@ -107,7 +114,6 @@ def step_comparison(training, config, simulator, most, memory=None, cells="rtl")
     sim.compiler.program.CompileError
         If a step does not fit the core, or a step of this network cannot be compiled.
     """
-    plan = training.plan
-    program = compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
+    program = step_program(training, config)
     runner = StepRunner(program, simulator, memory or {}, cells=cells)
     return program, StepComparison(training.network, runner, most, runner.together, ring_words=program.ring_words)

@@ -231,6 +231,16 @@ def test_curve(command, model, data, tmp_path, kind, head):
         assert b"validation accuracy" in content or b"path" in content
 
 
+def test_explain(command, model, data):
+    """`--explain` prints the cost of each sum of a step, without training."""
+    given = ("train", "--model", model, *data, "--n", 4, "--batch", 8, "--explain")
+    plan = printed("step_plan", command(*given, "--json").stdout)
+    assert sum(one["cycles"] for one in plan["sums"]) == plan["cycles"] and plan["batch"] == 8
+    assert sum(one["instructions"] for one in plan["sums"]) == plan["instructions"] - 1  # and HALT
+    shown = command(*given).stdout
+    assert "gradient of" in shown and "drain: after the last pass" in shown and f"{plan['cycles']:,}" in shown
+
+
 # ---- options refused before any work
 
 
@@ -245,6 +255,8 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--resume"), "--checkpoint DIR"),
         ((*data, "--n", 8), "--n sets the core for the comparison of steps: give their number with --rtl-steps"),
         ((*data, "--simulator", "icarus"), "--simulator sets the core"),
+        ((*data, "--explain", "--simulator", "icarus"), "--simulator sets the core"),
+        ((*data, "--explain", "--rtl-steps", 1), "--explain and --rtl-steps exclude each other"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
         ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; set it"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL simulation"),

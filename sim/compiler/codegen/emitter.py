@@ -31,7 +31,7 @@ class Emitter:
     -------
     stage : int
         Index of the stage to which the next instructions belong. The caller sets it.
-    worked : dict of int to int
+    worked : dict of stage to int
         Cycles of the array by stage index, for the instructions emitted so far.
     regions : dict of str to (Region, first vector)
         Address of each tensor in host memory.

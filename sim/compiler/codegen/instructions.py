@@ -24,8 +24,8 @@ class Op:
     fields : dict
     waits : sequence of (unit, number)
         The instruction begins once `number` instructions of the unit with this index have completed.
-    stage : int
-        Index of the stage to which the instruction belongs.
+    stage : int or str
+        Index of the stage to which the instruction belongs; in a training step, the name of the sum.
     tiles : (stage, first column of the group, columns, tiles of the group before, tiles) or None
         Weight tiles consumed by a MATMUL. A group's tiles are ordered by pass, then by column. `tiles of the group before` counts
         the tiles that earlier MATMULs of the group consume.

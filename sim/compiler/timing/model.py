@@ -60,12 +60,26 @@ def turnaround(config):
 
 @dataclass
 class Timeline:
-    """The result of a simulation: `cycles` in total, the cycle in which each instruction began (`starts`), and the cycles in
-    which the array accepted rows (`busy`)."""
+    """The result of a simulation.
+
+    Parameters
+    ----------
+    cycles : int
+    starts : list of int
+        Cycle in which each instruction began.
+    busy : int
+        Cycles in which the array accepted rows.
+    ends : list of list of int
+        Of each unit, the cycles in which its instructions completed, as seen by later instructions.
+    passes : list of int
+        Cycle in which each pass of the array began.
+    """
 
     cycles: int
     starts: list
     busy: int
+    ends: list
+    passes: list
 
 
 class _Run:
@@ -100,7 +114,7 @@ class _Run:
         # Latency of the transposer between bus and FIFO, per tile.
         self.transposer = Transposer.latency + config.n - 1 if config.attention else 0
         self.matmul, self.passes, self.pass_at = None, 0, None
-        self.array_free, self.shift_free, self.busy = 0, 0, 0
+        self.array_free, self.shift_free, self.busy, self.begun = 0, 0, 0, []
         self.recent = deque()
         self.cushion = min(WeightCredits.cushion, config.weight_fifo_depth * config.n // 2)
         self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
@@ -123,7 +137,7 @@ class _Run:
                 return None
         if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
             raise AssertionError("the schedule deadlocks")
-        return Timeline(now + _END, self.starts, self.busy)
+        return Timeline(now + _END, self.starts, self.busy, self.done, self.begun)
 
     def advance(self, now):
         """Advances all units in cycle `now`. Returns True if any event occurred."""
@@ -293,6 +307,7 @@ class _Run:
         self.array_free = now + max(2, op.rows)
         self.leaves.append(now + op.rows - 1 + self.in_array)
         self.busy += op.rows
+        self.begun.append(now)
         if not op.keep:
             self.arrivals.popleft()
             self.tiles_taken, self.held_until = self.tiles_taken + 1, 0
@@ -408,4 +423,4 @@ def estimate(ops, config, latency=HOST_LATENCY):
         starts.append(start)
         free[op.unit] = start + cycles
         done[op.unit].append(start + cycles + delay)
-    return Timeline(max(map(max, done)), starts, 0)
+    return Timeline(max(map(max, done)), starts, 0, done, [])

@@ -95,6 +95,7 @@ class MatrixEmitter(TileEmitter):
         self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), (0, 1, 0)
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
+        self.stage = "constants"
         self._begin()
 
     def divide(self, needed):

@@ -46,6 +46,10 @@ class AllReduce:
     outputs: int | None
 
     @property
+    def name(self):
+        return f"{self.gradient.name}, exchanged"
+
+    @property
     def reads(self):
         return [self.gradient]
 
@@ -112,6 +116,10 @@ class ReduceScatter:
     gradient: Matrix
     total: Matrix
     joined: bool = False
+
+    @property
+    def name(self):
+        return self.total.name
 
     @property
     def reads(self):

@@ -218,6 +218,10 @@ class Expansion:
     diagonal: Matrix
 
     @property
+    def name(self):
+        return self.diagonal.name
+
+    @property
     def reads(self):
         return [self.vector]
 

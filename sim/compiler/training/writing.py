@@ -29,7 +29,6 @@ class JobWriter:
 
     def __init__(self, emitter, sums):
         self.emitter, self.divides = emitter, not weaves(sums)
-        self.numbers = {id(one): number for number, one in enumerate(sums)}
         updates = [one for one in sums if isinstance(one, MatrixSum) and is_update([one])]
         tiles = max((product.inputs for one in updates for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
@@ -105,7 +104,7 @@ class JobWriter:
         """Emits the next step of a job, or the next piece of a step after :meth:`begin_pieces`."""
         key = id(one), job
         self.emitter.choose_side(id(one) in self.updates)
-        self.emitter.stage = self.numbers[id(one)]
+        self.emitter.stage = one.name
         if isinstance(one, ReduceScatter):
             self.emitter.gatherer.finish()
             reduce_scatter(self.emitter, one, job, self.buckets.pop((id(one), job), None))

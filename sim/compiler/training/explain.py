@@ -1,0 +1,45 @@
+"""The cost of each sum of a training step, from the timing model."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..timing.model import MATMUL, simulate
+from ..timing.waits import array_waits
+
+__all__ = ["SumCost", "sum_costs"]
+
+
+@dataclass(frozen=True)
+class SumCost:
+    """The cost of a sum of a training step. The cycles of all sums add up to the cycles of the step.
+
+    Parameters
+    ----------
+    name : str
+        Name of the tensor that the sum makes.
+    instructions : int
+    busy : int
+        Cycles in which the array accepts rows of the sum's passes.
+    waits : dict of str to int
+        Cycles in which the array waits before these passes, by reason: keys of :data:`sim.compiler.timing.waits.REASONS`.
+    """
+
+    name: str
+    instructions: int
+    busy: int
+    waits: dict
+
+    @property
+    def cycles(self):
+        return self.busy + sum(self.waits.values())
+
+
+def sum_costs(program):
+    """Returns the :class:`SumCost` of each sum of a step's program, in the order of their first instructions."""
+    ops, config = program.ops, program.config
+    waits = array_waits(ops, simulate(ops, config, cores=program.cores), config.n)
+    instructions, busy = Counter(op.stage for op in ops), Counter()
+    for op in ops:
+        if op.unit == MATMUL:
+            busy[op.stage] += op.passes * op.rows
+    return [SumCost(name, count, busy[name], dict(+waits.get(name, Counter()))) for name, count in instructions.items()]
