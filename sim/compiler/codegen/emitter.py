@@ -29,8 +29,8 @@ class Emitter:
 
     Members
     -------
-    stage : int
-        Index of the stage to which the next instructions belong. The caller sets it.
+    stage : int or str
+        Stage to which the next instructions belong, as of :class:`Op`. The caller sets it.
     worked : dict of stage to int
         Cycles of the array by stage index, for the instructions emitted so far.
     regions : dict of str to (Region, first vector)
@@ -43,7 +43,8 @@ class Emitter:
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
-        self.ops, self.issued, self.stage = [], [0] * UNITS, 0
+        self.ops, self.issued = [], [0] * UNITS
+        self.stage: int | str = 0
         # The function table is not tracked: one unit loads and reads it, in program order.
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places["scratch"] = LastUse(max(1, scratch))
