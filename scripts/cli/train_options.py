@@ -304,7 +304,7 @@ class TrainOptions:
             raise typer.BadParameter(str(error), param_hint="--batch") from None
         check_cells_option(self.cells, self.simulator.value)
         if self.explain and self.steps_to_compare != 0:
-            refuse("--explain and --rtl-steps exclude each other: give one of them")
+            refuse("--explain compiles a step and runs none: leave --rtl-steps out")
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):

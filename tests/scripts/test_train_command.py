@@ -256,7 +256,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--n", 8), "--n sets the core for the comparison of steps: give their number with --rtl-steps"),
         ((*data, "--simulator", "icarus"), "--simulator sets the core"),
         ((*data, "--explain", "--simulator", "icarus"), "--simulator sets the core"),
-        ((*data, "--explain", "--rtl-steps", 1), "--explain and --rtl-steps exclude each other"),
+        ((*data, "--explain", "--rtl-steps", 1), "--explain compiles a step and runs none"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
         ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; set it"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL simulation"),

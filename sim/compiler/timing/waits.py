@@ -9,7 +9,7 @@ __all__ = ["REASONS", "array_waits"]
 
 _OF_UNIT = {LOAD: "load", WEIGHTS: "weights", STORE: "store", MATMUL: "fetch", ACTIVATE: "activate", RING: "ring"}
 
-#: Reasons for which the array waits, and their meaning. The names are those of the stall counters, which attribute each cycle in
+#: Reasons for which the array waits, and their meaning. The stall counters have the same names, and attribute each cycle in
 #: the RTL; here a cycle counts for the first cause of a chain.
 REASONS = {
     "fetch": "the next instruction is not dispatched yet",
