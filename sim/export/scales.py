@@ -10,15 +10,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-__all__ = ["FLOATS", "with_powers"]
+__all__ = ["FLOATS", "parameter_values", "with_powers"]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _ALIKE = 0.02  # relative difference of factors, above the rounding to bfloat16
+_CLEAR = 0.1  # largest difference of a measured exponent from a multiple of 1/2
+
+
+def parameter_values(graph, parameters):
+    """Returns the values of the parameters in a graph that has the same stages. A missing bias is None."""
+    stages = [graph.stages[one.stage] for one in parameters]
+    return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
 def with_powers(model, read, parameters):
     """Replaces single numbers in a model that only multiply parameters. Each becomes the nearest power of four, whose root is a
-    power of two, too.
+    power of two, too. Returns `(model, ratios, names)`.
 
     Parameters
     ----------
@@ -29,21 +36,38 @@ def with_powers(model, read, parameters):
 
     Returns
     -------
-    onnx.ModelProto
+    model : onnx.ModelProto
         A changed copy.
+    ratios : array
+        For each parameter, its constant factor in the changed model divided by its factor in the model; NaN if it is not known.
+    names : list of str
+        Initializers that were replaced.
     """
-    changed = onnx.ModelProto()
+    changed, ratios, names = onnx.ModelProto(), np.ones(len(parameters)), []
     changed.CopyFrom(model)
     before = read(changed)
     for tensor, value in _numbers(changed):
-        array = numpy_helper.to_array(tensor)
-        tensor.CopyFrom(numpy_helper.from_array(np.full_like(array, 4.0 ** round(math.log2(value) / 2)), tensor.name))
+        array, power = numpy_helper.to_array(tensor), 4.0 ** round(math.log2(value) / 2)
+        tensor.CopyFrom(numpy_helper.from_array(np.full_like(array, power), tensor.name))
         after = read(changed)
         if after is not None and _only_parameters_differ(before, after, parameters):
+            pairs = zip(parameter_values(before, parameters), parameter_values(after, parameters))
+            ratios *= [(power / value) ** _exponent(*pair, power / value) for pair in pairs]
             before = after
+            names.append(tensor.name)
         else:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    return changed
+    return changed, ratios, names
+
+
+def _exponent(before, after, ratio):
+    """Returns the exponent of a constant in the factor of a parameter, from the parameter's rounded values before and after the
+    constant was multiplied by `ratio`. Returns NaN if the rounding hides it."""
+    if before is None or not before.size or not (before > 0).all():
+        return 0
+    found = np.log(after.astype(np.float64) / before.astype(np.float64)).mean() / math.log(ratio)
+    exponent = round(2 * found) / 2
+    return exponent if abs(found - exponent) < _CLEAR else math.nan
 
 
 def _numbers(model):

@@ -21,7 +21,7 @@ from ..autodiff.embeddings import with_embeddings
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 from .added_biases import added_biases
-from .scales import FLOATS, with_powers
+from .scales import FLOATS, parameter_values, with_powers
 
 __all__ = ["FileWeights", "find_weights"]
 
@@ -45,15 +45,17 @@ class FileWeights:
         initializers.
     factors : tuple of array
         For each parameter, its values divided by the values in the file.
-    same_constants : bool
-        False if a constant factor of the original file is replaced.
+    scales : dict or None
+        Factors from values in this file to values for the constant factors of the original file: {initializer: array}, of each
+        initializer that has parameters, or has zeros or ones in place of parameters. The entry of a replaced constant factor is
+        None. `scales` is None if a factor is not known.
     """
 
     model: onnx.ModelProto
     names: tuple[str, ...]
     places: tuple[np.ndarray, ...]
     factors: tuple[np.ndarray, ...]
-    same_constants: bool = True
+    scales: dict | None
 
     def filled(self, values):
         """Returns the ONNX model with new values of the parameters, one array per parameter."""
@@ -83,12 +85,6 @@ def _with(model, arrays, flat):
         if tensor.name in new:
             tensor.CopyFrom(numpy_helper.from_array(new[tensor.name], tensor.name))
     return changed
-
-
-def parameter_values(graph, parameters):
-    """Returns the values of the parameters in a graph that has the same stages. A missing bias is None."""
-    stages = [graph.stages[one.stage] for one in parameters]
-    return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
 def find_weights(path, parameters, shapes=None):
@@ -130,9 +126,9 @@ def _find(model, zeros, path, parameters, shapes):
         return None
     ones = np.random.default_rng(1).choice((1, _ABOVE_ONE), total)  # equal numbers might be read as another operation
     factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
-    same_constants = factors is not None
-    if not same_constants:
-        model = with_powers(model, lambda one: _graph(path, _with(one, arrays, ones), shapes), parameters)
+    ratios, constants = np.ones(len(parameters)), ()
+    if factors is None:
+        model, ratios, constants = with_powers(model, lambda one: _graph(path, _with(one, arrays, ones), shapes), parameters)
         factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
     if factors is None:
         return None
@@ -155,7 +151,19 @@ def _find(model, zeros, path, parameters, shapes):
     every = np.concatenate([place.ravel() for place in numbers])
     if len(np.unique(every)) < len(every) or every.max() >= total:
         return None
-    return FileWeights(model, names, tuple(numbers), tuple(factors), same_constants)
+    scales = None if np.isnan(ratios).any() else _all_scales(arrays, numbers, ratios, (*zeros, *_scales(model)), constants)
+    return FileWeights(model, names, tuple(numbers), tuple(factors), scales)
+
+
+def _all_scales(arrays, places, ratios, fixed, constants):
+    """Returns :attr:`FileWeights.scales`. `fixed` are initializers with zeros or ones, and `constants` replaced factors."""
+    flat, used = np.ones((2, sum(array.size for array in arrays.values())))
+    for place, ratio in zip(places, ratios):
+        flat[place], used[place] = ratio, 0
+    ends = np.cumsum([array.size for array in arrays.values()])[:-1]
+    parts = zip(arrays.items(), np.split(flat, ends), np.split(used, ends))
+    scales = {name: part.reshape(array.shape) for (name, array), part, unused in parts if not unused.all()}
+    return scales | dict.fromkeys(fixed, np.float64(1)) | dict.fromkeys(constants)
 
 
 def _powers(found):

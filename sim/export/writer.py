@@ -8,7 +8,8 @@ from ..frontend.reader import read_model
 from ..golden.network import run_network
 from ..ir.errors import ModelError
 from .plain import plain_model
-from .sources import find_weights, parameter_values
+from .scales import parameter_values
+from .sources import find_weights
 
 __all__ = ["ModelWriter"]
 
@@ -31,9 +32,8 @@ class ModelWriter:
     ----------
     own_form : bool
         True if models are the original file with new values.
-    same_constants : bool
-        True if models have the constants of the original file. False if a constant factor of a parameter is replaced by a power
-        of two, or if `own_form` is False.
+    scales : dict or None
+        :attr:`.FileWeights.scales`. None if `own_form` is False.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class ModelWriter:
         self._shapes = graph.origin.fixed if graph.origin else {}
         self._weights = find_weights(self._path, parameters, self._shapes) if graph.origin else None
         _, self.own_form = self.model(graph)
-        self.same_constants = self.own_form and self._weights.same_constants
+        self.scales = self._weights.scales if self.own_form else None
 
     def model(self, graph):
         """Returns `(model, own)` for a graph with the same stages: an onnx.ModelProto with the graph's parameters, and True if it

@@ -50,13 +50,13 @@ def fit(
     check_form,
     **hyperparameters,
 ):
-    """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, history)`: the trained
-    onnx.ModelProto, and its :class:`.History`. `check_form` is called with True if the trained model will have the graph and the
-    constants of the original file; it may raise an error."""
+    """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
+    the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`. Before the training, `check_form` is
+    called with `scales`; it may raise an error."""
     callbacks, loss = Callbacks(callbacks), loss_of(loss)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained.graph, trained.parameters)
-    check_form(writer.same_constants)
+    check_form(writer.scales)
     samples, measured = training_sets(network, x, y, loss, split=validation_split, data=validation_data, seed=seed)
     if samples.is_padded or measured and measured.is_padded:
         trained = replace(trained, counted=True)
@@ -75,7 +75,7 @@ def fit(
         raise RunError(run.failure)
     check_finite(training.position.state, training.step_number)
     model, own = writer.model(training.learnt)
-    return model, _history(training, compared, own)
+    return model, writer.scales, _history(training, compared, own)
 
 
 def _plan(network, early, *, optimizer, epochs, steps, evaluate_every, batch_size, cores, seed, **rest):

@@ -81,6 +81,7 @@ def from_keras(model, probabilities=False, effort="best"):
         lambda values: [one.assign(values[one.path]) for one in _weights(model)],
         lambda: _exported(model),
         dropout_rate(model.name, list(_layers(model))),
+        {one.path for one in model.non_trainable_weights},
     )
     if getattr(model, "optimizer", None) is not None:
         source.warn("give from_keras a model without an optimizer if you only run it")

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from ..ir.errors import ModelError
 
@@ -32,6 +32,8 @@ class Source:
         Returns the object as onnx.ModelProto.
     dropout : float or ModelError
         Dropout rate for training, or the error that explains why there is none.
+    buffers : collection of str
+        Names of weights that the framework does not train, such as masks. They may be missing in the model.
 
     Attributes
     ----------
@@ -40,40 +42,60 @@ class Source:
         Names of weights that are not in the model one to one. They are combined with others, or not used.
     """
 
-    def __init__(self, title, read, write, export, dropout):
+    def __init__(self, title, read, write, export, dropout, buffers=()):
         self.title, self._read, self._write, self._dropout = title, read, write, dropout
         weights = read()
-        self._places, self.missing, self.model = {}, tuple(weights), None
+        self._places, self._counts, self.model = {}, {name: np.zeros(array.size) for name, array in weights.items()}, None
         if sum(array.size for array in weights.values()) <= _MOST:
             self.model = self._numbered(weights, export)
+            changed = {name for name in buffers if name in weights and (self._counts[name] != 1).any()}
+            if changed:
+                self.model = self._numbered({name: one for name, one in weights.items() if name not in changed}, export)
+        self.missing = tuple(name for name, counts in self._counts.items() if (counts != 1).any())
+        self._repeated = [name for name, counts in self._counts.items() if (counts > 1).any()] if self.missing else self._shared()
         if self.missing:
             self._places, self.model = {}, export()
+        self._scales = {name: np.ones(places.shape) for name, places in self._places.items()}
 
     def _numbered(self, weights, export):
-        """Exports the object with numbered weights, and finds them. Returns the model with the weights in place of numbers."""
-        numbers, first = {}, _FIRST
-        for name, array in weights.items():
-            numbers[name] = np.arange(first, first + array.size, dtype=np.float64).reshape(array.shape).astype(array.dtype)
-            first += array.size
-        self._write(numbers)
+        """Exports the object with numbers in place of `weights`, and finds them. Returns the model with the weights in place of
+        numbers."""
+        every = self._read()
+        first = {name: _FIRST + end - every[name].size for name, end in zip(every, _ends(every))}
+        numbers = {
+            name: np.arange(first[name], first[name] + array.size, dtype=np.float64).reshape(array.shape).astype(array.dtype)
+            for name, array in weights.items()
+        }
+        self._write(every | numbers)
         try:
             model = export()
         finally:
-            self._write(weights)
-        found = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-        for name, array in found.items():
-            if array.dtype == np.float32 and array.size and ((array >= _FIRST) & (array < first)).all():
-                self._places[name] = array.astype(np.int64) - _FIRST
-        counts = np.zeros(first - _FIRST, np.int64)
-        for places in self._places.values():
+            self._write(every)
+        flat, counts = _flat(every).astype(np.float32), np.zeros(sum(array.size for array in every.values()), np.int64)
+        self._places = {}
+        for one in list(model.graph.initializer):
+            array = numpy_helper.to_array(one)
+            if array.dtype != np.float32 or not array.size or not ((array >= _FIRST) & (array < _FIRST + counts.size)).all():
+                continue
+            places = array.astype(np.int64) - _FIRST
+            tied = [name for name, other in self._places.items() if places.ndim == 2 and np.array_equal(other, places.T)]
+            if tied:  # one weight in both forms, as a table of embeddings that computes logits too
+                model.graph.initializer.remove(one)
+                model.graph.node.insert(0, helper.make_node("Transpose", tied, [one.name], f"{one.name}_transposed"))
+                continue
+            self._places[one.name] = places
             np.add.at(counts, places.ravel(), 1)
-        parts = np.split(counts, np.cumsum([array.size for array in weights.values()])[:-1])
-        self.missing = tuple(name for name, part in zip(weights, parts) if (part != 1).any())
-        flat = _flat(weights).astype(np.float32)
-        for one in model.graph.initializer:
-            if one.name in self._places:
-                one.CopyFrom(numpy_helper.from_array(flat[self._places[one.name]], one.name))
+            one.CopyFrom(numpy_helper.from_array(flat[places], one.name))
+        self._counts = {name: part for name, part in zip(every, _parts(counts, every)) if name in weights}
         return model
+
+    def _shared(self):
+        """Returns the names of weights that several operators of the model read."""
+        readers = Counter(name for node in self.model.graph.node for name in set(node.input))
+        found = np.zeros(len(_flat(self._read())), bool)
+        for name, places in self._places.items():
+            found[places] |= readers[name] > 1
+        return [name for name, part in zip(self._read(), _parts(found, self._read())) if part.any()]
 
     @property
     def dropout(self):
@@ -82,10 +104,10 @@ class Source:
             raise self._dropout
         return self._dropout
 
-    def check(self, own_form=True):
-        """Raises ModelError if trained weights cannot be stored in the object. `own_form` is False if values of the model are not
-        the core's weights one to one."""
-        if self.missing or not own_form:
+    def check(self, scales=()):
+        """Raises ModelError if trained weights cannot be stored in the object. `scales` are those of :meth:`store`; None if
+        values of the model are not the core's weights one to one."""
+        if self.missing or scales is None or any(scales[name] is not None for name in set(scales) - set(self._places)):
             raise ModelError(self._refusal)
 
     def warn(self, remedy):
@@ -94,43 +116,58 @@ class Source:
             warnings.warn(f"{self._refusal}; predict and evaluate work; {remedy}", UserWarning, stacklevel=3)
 
     @property
-    def _shared(self):
-        """Returns the names of weights that several operators of the model read."""
-        readers = Counter(name for node in self.model.graph.node for name in set(node.input))
-        places = [found.ravel() for name, found in self._places.items() if readers[name] > 1]
-        ends = np.cumsum([array.size for array in self._read().values()])
-        numbers = np.unique(np.searchsorted(ends, np.concatenate([np.zeros(0, np.int64), *places]), "right"))
-        return [name for number, name in enumerate(self._read()) if number in numbers]
-
-    @property
     def _refusal(self):
-        shared = [] if self.missing else self._shared
-        if shared:
+        if self._repeated:
             return (
-                f"{self.title}: trained weights cannot be stored in it: several of its operators share {', '.join(shared[:3])}"
-                f"{' ...' if shared[3:] else ''}, and the core trains weights for each; give each a layer of its own"
+                f"{self.title}: trained weights cannot be stored in it: several of its operators share{_listed(self._repeated)}, "
+                "and the core trains weights for each; give each a layer of its own"
             )
-        names = f" {', '.join(self.missing[:3])}{' ...' if self.missing[3:] else ''}" if self.missing else ""
+        names = _listed(self.missing)
         return (
             f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-            "with BatchNormalization, or attention heads whose width is no power of 4; remove or fuse such layers, or train "
-            "a file: save the model, and load it"
+            "with BatchNormalization, or a constant that is added to results of a layer; remove or fuse such layers, or "
+            "train a file: save the model, and load it"
         )
 
-    def store(self, model):
-        """Stores the weights of a trained onnx.ModelProto in the object."""
+    def store(self, model, scales):
+        """Stores the weights of a trained onnx.ModelProto in the object.
+
+        Parameters
+        ----------
+        model : onnx.ModelProto
+            The model of this object, or one stored before, with other values.
+        scales : dict
+            Factors from the values to weights for the constant factors of the model before: {initializer: array}. An entry of
+            None is a constant factor, which the object keeps.
+        """
         weights = self._read()
         flat = _flat(weights)
+        for name in (name for name, scale in scales.items() if scale is None):
+            self._places.pop(name, None)
         for one in model.graph.initializer:
             if one.name in self._places:
-                flat[self._places[one.name]] = numpy_helper.to_array(one)
-        parts = np.split(flat, np.cumsum([array.size for array in weights.values()])[:-1])
+                self._scales[one.name] *= scales.get(one.name, 1)
+                flat[self._places[one.name]] = numpy_helper.to_array(one) * self._scales[one.name]
+        parts = _parts(flat, weights)
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
 
 
 def _flat(weights):
     """Returns the values of all weights in one array. It is empty if there are none."""
     return np.concatenate([np.zeros(0, np.float16), *(array.ravel() for array in weights.values())])
+
+
+def _ends(weights):
+    return np.cumsum([array.size for array in weights.values()], dtype=np.int64)
+
+
+def _parts(flat, weights):
+    """Returns the parts of a flat array with the values of all weights, one for each weight."""
+    return np.split(flat, _ends(weights)[:-1])
+
+
+def _listed(names):
+    return f" {', '.join(names[:3])}{' ...' if names[3:] else ''}" if names else ""
 
 
 def dropout_rate(title, layers):

@@ -77,6 +77,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
         lambda values: _write(module, values),
         lambda: _exported(module, inputs, title),
         dropout_rate(title, list(_layers(module))),
+        {name for name, _ in module.named_buffers()},
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")
@@ -126,7 +127,7 @@ def _write(module, values):
 
     with torch.no_grad():
         for name, one in _weights(module):
-            one.copy_(torch.from_numpy(np.ascontiguousarray(values[name])))
+            one.copy_(torch.from_numpy(np.array(values[name], order="C")))
 
 
 def _layers(module):

@@ -129,7 +129,7 @@ class TrainableModel:
             source.check()
         if dropout is None:
             dropout = source.dropout if source else 0.0
-        trained, history = fit(
+        trained, scales, history = fit(
             self.network,
             x,
             y,
@@ -152,13 +152,13 @@ class TrainableModel:
             seed=seed,
             initialized=initialize,
             verbose=verbose,
-            check_form=source.check if source else lambda own_form: None,
+            check_form=source.check if source else lambda scales: None,
         )
         file, network = TemporaryFile(trained, self.network.name), self.network
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(load_network(file.path, keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
         if source:
-            source.store(trained)
+            source.store(trained, scales)
         return history
 
     def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), core=None, batch=None):

@@ -104,6 +104,36 @@ def test_torch_with_added_layers(torch, rng):
         np.testing.assert_allclose(model.predict(x, "onnx"), net.eval()(torch.tensor(x)).numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_torch_language_model(torch, rng, is_tied):
+    """The module keeps the factors of attention, which PyTorch splits into two roots, its mask, and a factor that it learns."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.places = nn.Embedding(7, 8), nn.Parameter(torch.randn(5, 8))
+            self.layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=True)
+            self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 7, bias=False)
+            if is_tied:
+                self.last.weight, self.factor = self.table.weight, 1
+            else:
+                self.factor = nn.Parameter(torch.tensor(0.3))
+            self.register_buffer("mask", torch.triu(torch.full((5, 5), float("-inf")), 1))
+
+        def forward(self, x):
+            x = self.layer(self.table(x) + self.places, src_mask=self.mask, is_causal=True)
+            return self.last(self.norm(x) * self.factor)
+
+    net, ids = Net().eval(), rng.integers(0, 7, (32, 5))
+    model = tpu.from_torch(net, torch.zeros(1, 5, dtype=torch.int64))
+    for _ in range(2):
+        done = model.fit(ids, np.roll(ids, -1, 1), batch_size=4, dropout=0, check_steps=1, on="model", core=CORE)
+        assert done.core["mismatched_bits"] == 0
+        with torch.no_grad():
+            np.testing.assert_allclose(model.predict(ids, "onnx"), net(torch.tensor(ids)).numpy(), atol=1e-4)
+
+
 def test_torch_with_shared_weights_is_refused(torch, rng):
     nn, shared = torch.nn, torch.nn.Linear(8, 8)
     model = tpu.from_torch(nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32))

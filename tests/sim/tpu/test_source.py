@@ -15,7 +15,8 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.tpu.exports import export_error
 from amaranth_tpu.sim.tpu.source import Source, dropout_rate
 from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
-from onnx_models import Builder
+from language_models import language_model
+from onnx_models import Builder, reference
 from training_runs import CLASSES, INPUTS, clusters
 
 
@@ -61,6 +62,38 @@ class Framework:
         return np.maximum(x @ own["a/kernel"] + own["a/bias"], 0) @ own["b/kernel"] + own["b/bias"]
 
 
+class Letters:
+    """A small GPT with heads of width 6. Its exporter writes the table of embeddings a second time, transposed, for the logits.
+    The mask of attention is a buffer, and the factor of attention a constant."""
+
+    def __init__(self, rng, folder):
+        self.folder, self._model = folder, language_model(rng, width=12).model()
+        arrays = {one.name: numpy_helper.to_array(one) for one in self._model.graph.initializer}
+        self.weights = {name: array for name, array in arrays.items() if array.dtype == np.float32 and array.size > 1}
+        self.buffers = [name for name, array in arrays.items() if np.isinf(array).any()]
+
+    def write(self, values):
+        self.weights = {name: values[name].copy() for name in self.weights}
+
+    def export(self):
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        for one in model.graph.initializer:
+            if one.name in self.weights:
+                one.CopyFrom(numpy_helper.from_array(self.weights[one.name], one.name))
+        (tied,) = (node for node in model.graph.node if node.op_type == "Transpose" and node.input[0] == "table")
+        model.graph.initializer.append(numpy_helper.from_array(self.weights["table"].T.copy(), tied.output[0]))
+        model.graph.node.remove(tied)
+        return model
+
+    def source(self):
+        return Source("Letters", lambda: dict(self.weights), self.write, self.export, 0.0, self.buffers)
+
+    def logits(self, ids):
+        (self.folder / "own.onnx").write_bytes(self.export().SerializeToString())
+        return reference(self.folder / "own.onnx", ids)
+
+
 def model_of(source):
     file = TemporaryFile(source.model, "net")
     return tpu.Model(load_network(file.path), file=file, source=source)
@@ -83,6 +116,38 @@ def test_weights_go_back(rng, tmp_path):
     np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
     model.fit(x, y)
     np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
+
+
+def test_constants_buffers_and_tied_weights(rng, tmp_path):
+    """The object keeps its constant factors and its masks, and its weights are scaled for them. A weight that the file has twice,
+    once transposed, is one weight."""
+    net, ids = Letters(rng, tmp_path), rng.integers(0, 6, (48, 5))
+    assert len(net.buffers) == 1
+    model, before = model_of(net.source()), dict(net.weights)
+    for _ in range(2):
+        model.fit(ids, np.roll(ids, -1, 1), batch_size=8, learning_rate=0.01)
+        np.testing.assert_allclose(model.predict(ids, "onnx"), net.logits(ids), rtol=1e-4, atol=1e-5)
+    changed = [name for name in before if (net.weights[name] != before[name]).any()]
+    assert set(net.weights) - set(changed) >= set(net.buffers) and "table" in changed and "places" in changed
+
+
+def test_a_constant_in_place_of_a_weight_is_refused(rng, tmp_path):
+    """A constant that is added to a bias cannot be trained, because the object has no weight that holds their sum."""
+    b, (x, y) = Builder(["batch", INPUTS]), clusters(rng, 64)
+    b("Gemm", b.constant(rng.normal(size=(INPUTS, CLASSES)).astype(np.float32), "w"), b.constant(np.ones(CLASSES, "f4"), "b"))
+    b("Add", np.arange(CLASSES, dtype=np.float32))
+    model = onnx.load(b.save(tmp_path))
+    weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer if one.name in ("w", "b")}
+
+    def export():
+        for one in model.graph.initializer:
+            if one.name in weights:
+                one.CopyFrom(numpy_helper.from_array(weights[one.name], one.name))
+        return model
+
+    source = Source("Net", lambda: dict(weights), weights.update, export, 0.0)
+    with pytest.raises(tpu.ModelError, match="its weights are not the core's one to one, .* or a constant that is added"):
+        model_of(source).fit(x, y)
 
 
 def test_combined_weights_are_refused_before_training(rng, tmp_path):
