@@ -43,7 +43,7 @@ class HostMemory:
         found, dtype = {}, "<f4" if self.batched.wide else bfloat16
         for name in (*(gather.tensor.name for gather in self.batched.gathers), self.output):
             layout, (region, first) = self.host.layouts[name], self.host.regions[name]
-            size = layout.size * (2 if region is Region.OUTPUT and self.batched.wide else 1)
+            size = layout.size * self.batched.vectors(name)
             found[name] = host_tensor(region, first, size, layout.pack, partial(layout.unpack, dtype=dtype))
         return found
 

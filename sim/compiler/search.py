@@ -254,10 +254,8 @@ def _choice(batched, config, overlaps, variant=0):
     """Returns one tiling of the network, a :class:`Choice`. `overlaps` are the runs whose samples are not along x; the other
     stages are tiled with `variant`, see :func:`.plan_run`. Raises NothingFits."""
     host, runs = lay_out(batched, config.n), list(overlaps)
-    for run in batched.runs():
-        if batched.is_along_x(run[0]):
-            space = config.unified_buffer_depth - host.zeros
-            runs.append(plan_run(batched, run, config, host.layouts, space, variant))
+    space = config.unified_buffer_depth - host.zeros
+    runs += [plan_run(batched, run, config, host.layouts, space, variant) for run in batched.runs(along_x=True)]
     homes = {name for run in runs for name in run.homes}
     return Choice(batched, lay_out(batched, config.n, homes), tuple(sorted(runs, key=lambda run: run.stages[0])))
 
@@ -389,11 +387,10 @@ def _overlaps(batched, host, config, depth, share=1):
     accumulator rows per stage, and the first 1 / `share` of the unified buffer. Raises NothingFits."""
     end, runs = config.unified_buffer_depth // share, []
     space, fits = end - host.zeros, partial(fit_together, batched, config, host.zeros, end)
-    for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x):
-        if not along_x:
-            plans = [(number, plan_stage(batched, number, config, host.layouts, space, depth)) for number in numbers]
-            for group in groups_of(plans, fits):
-                runs.append(RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)))
+    for numbers in batched.runs(along_x=False):
+        plans = [(number, plan_stage(batched, number, config, host.layouts, space, depth)) for number in numbers]
+        for group in groups_of(plans, fits):
+            runs.append(RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)))
     return tuple(runs)
 
 

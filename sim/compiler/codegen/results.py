@@ -24,14 +24,13 @@ class Results:
     ----------
     emitter : Emitter
     stage : Stage
-    wide : bool
-        True if results are binary32. A position then has two vectors.
+    size : int
+        Number of vectors per position of the results: 2 for binary32, 1 for bfloat16.
     """
 
-    def __init__(self, emitter, stage, wide):
-        self.emitter, self.stage, self.n = emitter, stage, emitter.n
-        self.size = 2 if wide else 1  # vectors per position
-        self.format, self.function = Format.BINARY32 if wide else Format.BFLOAT16, stage.function
+    def __init__(self, emitter, stage, size):
+        self.emitter, self.stage, self.n, self.size, self.function = emitter, stage, emitter.n, size, stage.function
+        self.format = Format.BINARY32 if size == 2 else Format.BFLOAT16
 
     def activate(self, rectangle, column, acc, result, factor):
         """Applies the activation function to one column tile of a job's sums, which start at accumulator row `acc`, and writes it

@@ -1,7 +1,5 @@
 """Code generation for one stage: its jobs, the loads of their operands, and their sums."""
 
-import numpy as np
-
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Opcode
 
@@ -48,7 +46,7 @@ class StageCode:
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
         self.zeroed, self.forms = set(), {}
         self.shared, self.shares = {}, False
-        self.results = Results(emitter, self.stage, batched.is_wide(self.stage))
+        self.results = Results(emitter, self.stage, batched.vectors(self.stage.output))
         self.passes, self.lists = count_passes(self.stage, self.n), {}
 
     def share(self, shared, shares):
@@ -79,7 +77,7 @@ class StageCode:
         first, last : bool
             For samples along x: True for the first and for the last job of the program.
         """
-        stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.stage.output in self.homes
+        stage, sums, home = self.stage, rectangle.volume, self.stage.output in self.homes
         whole = stage.softmax or not self.layout.along_x
         if home:
             result = self._home(stage.output, rectangle)
@@ -145,15 +143,13 @@ class StageCode:
 
     def cycles(self, rectangles):
         """Returns the array cycles of the jobs for these rectangles."""
-        return (
-            self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
-        )
+        return self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, rectangle.volume) for rectangle in rectangles)
 
     def work(self, rectangles):
         """Returns the cycles of these jobs on the array or, if softmax takes longer, on the activation unit."""
         if not self.stage.softmax:
             return self.cycles(rectangles)
-        rows = sum(int(np.prod(rectangle.sums)) for rectangle in rectangles)
+        rows = sum(rectangle.volume for rectangle in rectangles)
         fields = {"rows": rows, "tiles": self.layout.tiles, **self.results.fields(self.layout.tiles - 1)}
         return max(self.cycles(rectangles), result_cycles(self.emitter.config, Opcode.SOFTMAX, fields)[0])
 

@@ -4,6 +4,7 @@ ranges are (first, end)."""
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from math import prod
 
 from .affine import INDICES, Axis, affine_map
 from .layout import Layout
@@ -31,6 +32,11 @@ class Rectangle:
     def sums(self):
         """Returns the numbers `(samples, rows, columns)` of the sums."""
         return tuple(end - first for first, end in (self.samples, self.sum_rows, self.sum_columns))
+
+    @property
+    def volume(self):
+        """Returns the number of sums."""
+        return prod(self.sums)
 
     def samples_of(self, layout):
         """Returns the range along the sample axis of an operand with this layout: chunks if the operand has samples along x, else

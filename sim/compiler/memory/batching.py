@@ -6,6 +6,7 @@ samples that passes through a run together.
 """
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from ...ir.graph import Graph, Tensor
 
@@ -48,8 +49,9 @@ class Batched:
         """Returns True if the graph's output is binary32."""
         return any(map(self.graph.is_wide, self.graph.stages))
 
-    def is_wide(self, stage):
-        return stage.output == self.graph.output and self.wide
+    def vectors(self, name):
+        """Returns the number of vectors per position of a tensor: 2 if its values are binary32, else 1."""
+        return 2 if name == self.graph.output and self.wide else 1
 
     def is_along_x(self, number):
         return self.stages[number].output in self.along_x
@@ -59,14 +61,12 @@ class Batched:
         samples otherwise."""
         return self.chunks if name in self.along_x else self.batch
 
-    def runs(self):
-        """Yields ranges of stage indices. Neighbouring stages with samples along x are in one range; each other stage is a range
-        by itself."""
-        first = 0
-        for number in range(1, len(self.stages) + 1):
-            if number == len(self.stages) or not (self.is_along_x(first) and self.is_along_x(number)):
-                yield range(first, number)
-                first = number
+    def runs(self, along_x):
+        """Yields the ranges of neighbouring stages that are along x, if `along_x` is True; otherwise of the other stages."""
+        for found, stages in groupby(range(len(self.stages)), self.is_along_x):
+            numbers = [*stages]
+            if found == along_x:
+                yield range(numbers[0], numbers[-1] + 1)
 
 
 def reads(stage):

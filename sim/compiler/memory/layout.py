@@ -311,7 +311,7 @@ def lay_out(batched, n, homes=()):
             )
         if name not in homes:
             regions[name] = region, sizes[region]
-            sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)
+            sizes[region] += layout.size * batched.vectors(name)
             if name in views:
                 regions[views[name].name] = regions[name]
     return HostLayout(layouts, regions, sizes, n)

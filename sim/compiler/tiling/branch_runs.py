@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain
 
 from .branches import equal_branches
 from .chunk_tiling import RunPlan
@@ -20,8 +20,8 @@ def side_by_side(batched, host, config):
     that is faster. For both, the runs have the largest jobs with which the stages of a branch fit into memory at the same time,
     and smaller ones."""
     found = []
-    stretches = [[*numbers] for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x) if not along_x]
-    for stages, count in (one for numbers in stretches for one in equal_branches(batched, numbers, host.layouts)):
+    branches = (equal_branches(batched, numbers, host.layouts) for numbers in batched.runs(along_x=False))
+    for stages, count in chain.from_iterable(branches):
         for planned in (replace(batched, batch=1), batched):
             sizes = 0
             with suppress(NothingFits):

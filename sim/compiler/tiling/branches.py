@@ -61,16 +61,20 @@ def _independent(batched, stages, count):
 def _sources(batched, number, own):
     """Returns, for each operand of a stage, the index in `own` of the stage that writes it; None if another stage writes it."""
     stage = batched.stages[number]
-    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.times]
     index = {batched.stages[other].output: other - own.start for other in own}
-    return [index.get(name) for name in names]
+    return [index.get(name) for name in _operands(stage)]
+
+
+def _operands(stage):
+    """Returns the names of a stage's operands in order, or None in their place."""
+    return [*(name for term in stage.terms for name in (term.source, term.data)), stage.times]
 
 
 def _form(batched, number, layouts):
     """Returns a description of a stage without names and weights: stages of the same form may share a tiling. A stage that cannot
     be in a branch has a form of its own."""
     stage = batched.stages[number]
-    names = [name for term in stage.terms for name in (term.source, term.data)] + [stage.times, stage.output]
+    names = *_operands(stage), stage.output
     alike = [name and replace(layouts[name], tensor=replace(layouts[name].tensor, name="-")) for name in names]
     if stage.reflow or any(layout and layout.order != ROWS for layout in alike):
         return number

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
 from ...ir.tiles import tiles_of
+from ..memory.batching import reads
 from ..timing.model import turnaround
 from .overlap import APART
 from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles
@@ -102,9 +103,8 @@ def _kept(batched, run):
     for number in run:
         life.setdefault(batched.stages[number].output, [number, number])
     for number, stage in enumerate(batched.stages):
-        for name in (*(term.source for term in stage.terms), stage.times):
-            if name in life:
-                life[name] = [life[name][0], number] if number in run else [0, len(batched.stages)]
+        for name in reads(stage) & life.keys():
+            life[name] = [life[name][0], number] if number in run else [0, len(batched.stages)]
     life.pop(batched.graph.output, None)
     return {name: tuple(stages) for name, stages in life.items() if stages[1] in run}
 

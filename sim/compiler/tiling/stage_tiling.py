@@ -48,12 +48,6 @@ def _first_of_each_size(ranges):
     return list(sizes.values())
 
 
-def _volume(rectangle):
-    """Returns the number of sums in a rectangle."""
-    (first, end), (top, bottom), (left, right) = rectangle.samples, rectangle.sum_rows, rectangle.sum_columns
-    return (end - first) * (bottom - top) * (right - left)
-
-
 def _sums_of(stage, axis, first, end):
     if not stage.pool:
         return first, end
@@ -319,11 +313,11 @@ class Job:
         samples = batched.rows if batched.is_along_x(number) else trial.samples
         few = replace(batched, batch=min(batched.batch, samples))
         self.rectangles, self.count = trial.of_different_sizes(self.stage, few)
-        self.largest = max(self.rectangles, key=_volume)
-        self.sums = prod(self.largest.sums)
+        self.largest = max(self.rectangles, key=lambda one: one.volume)
+        self.sums = self.largest.volume
         self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
-        self.width = 2 if batched.is_wide(self.stage) else 1
+        self.width = batched.vectors(self.stage.output)
         stays = not batched.is_along_x(number) and self.stage.output in homes
         self.made = 0 if stays else trial.result(self.stage, self.largest, layouts).size
 

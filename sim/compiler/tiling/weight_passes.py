@@ -40,6 +40,7 @@ def _tiles_with_weights(term, n):
     return there
 
 
+@lru_cache(maxsize=256)
 def count_passes(stage, n):
     """Returns the number of passes of all column tiles of a stage, for one rectangle of results."""
     return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))

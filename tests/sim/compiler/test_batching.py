@@ -69,7 +69,8 @@ def test_runs_are_neighbours_with_flat_results(rng):
     )
     graph = Graph("g", tensors, "x", "y", stages)
     batched = lay_along_x(graph, graph, 7, 3)
-    assert [list(run) for run in batched.runs()] == [[0, 1], [2], [3, 4]]
+    assert [list(run) for run in batched.runs(along_x=True)] == [[0, 1], [3, 4]]
+    assert [list(run) for run in batched.runs(along_x=False)] == [[2]]
     assert batched.chunks == 3 and batched.tensors["a"].shape == (1, 3, 3) and batched.tensors["h"].shape == (2, 2, 3)
 
 

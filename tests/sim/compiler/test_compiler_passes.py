@@ -127,7 +127,7 @@ def test_jobs_of_each_size_stand_for_all_jobs(rng):
             for shape in tiling._shapes(stage, 3, layouts):
                 plan = tiling.StagePlan(*shape[:3], (), (), 0, 1, tiles=shape[3:])
                 job, every = tiling.Job(batched, number, layouts, plan), plan.rectangles(stage, replace(batched, batch=shape[0]))
-                assert job.count == len(every) and job.largest == max(every, key=tiling._volume)
+                assert job.count == len(every) and job.largest == max(every, key=lambda one: one.volume)
                 for blocks in tiling.blocks_of(stage, layouts):
                     assert job.operands(blocks) == max(max(job.sizes(blocks, one)) for one in every)
 
