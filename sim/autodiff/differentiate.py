@@ -13,7 +13,7 @@ from .refusals import check_trainable, refusal
 __all__ = ["differentiate"]
 
 
-def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
+def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     """Returns the training graph of a network, with its parameters.
 
     The trained parameters are the weights of all terms that are not fixed and not results of other stages, the biases of all
@@ -27,6 +27,9 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
     loss : sim.ir.training.Loss
     counted : bool
         The host writes a factor for the loss of each position.
+    apart : callable or None
+        Returns the graph with other weights, which are equal only where two layers share them, or None. Default: equal weights
+        are shared.
 
     Returns
     -------
@@ -37,13 +40,14 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
     sim.ir.errors.ModelError
         If the network cannot be trained. The message is one line that names the operator and its node.
     """
-    graph = with_embeddings(_logits(graph) if loss is Loss.CROSS_ENTROPY else graph)
+    graph = _prepared(graph, loss)
     check_trainable(graph, loss)
     parameters, tied = [], set()
     for number, stage in enumerate(graph.stages):
         for one in _parameters(number, stage, bool(parameters)):
             if (number, one.term) not in tied:
-                if any(_are_shared(one, other) for other in parameters):
+                alike = [other for other in parameters if _are_alike(one, other)]
+                if alike and _are_shared(one, alike, apart() if apart else None, loss):
                     raise refusal(stage, "shared")
                 ties = () if one.term is None else tied_terms(graph, number, one.term)
                 parameters.append(replace(one, tied=ties))
@@ -53,10 +57,26 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False):
     return TrainingGraph(graph, tuple(parameters), loss=loss, counted=counted)
 
 
-def _are_shared(one, other):
+def _are_alike(one, other):
     """Returns True if two parameters have equal weights, which are not just initial values such as 0."""
     alike = one.term is not None and one.initial.shape == other.initial.shape and np.array_equal(one.initial, other.initial)
     return alike and len(np.unique(one.initial)) > 2
+
+
+def _are_shared(one, others, graph, loss):
+    """Returns True if a parameter equals one of the others in a graph with other weights, too, or if there is no such graph."""
+    if graph is None:
+        return True
+    stages = _prepared(graph, loss).stages
+    try:
+        weights, *rest = (stages[place.stage].terms[place.term].weights for place in (one, *others))
+    except IndexError:
+        return True
+    return any(np.array_equal(weights, other) for other in rest)
+
+
+def _prepared(graph, loss):
+    return with_embeddings(_logits(graph) if loss is Loss.CROSS_ENTROPY else graph)
 
 
 def _logits(graph):

@@ -6,7 +6,7 @@ from onnx import numpy_helper
 
 __all__ = ["added_biases"]
 
-_MOVES = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"}  # operators that only move values
+_KEPT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"}  # operators that keep values
 _BIASES = {"Conv": 2, "Gemm": 2}  # operator: the index of its input with the bias
 
 
@@ -25,7 +25,7 @@ class _Sums:
         self._sizes = {one.name: numpy_helper.to_array(one).size for one in graph.initializer}
         self._readers = Counter(name for node in graph.node for name in node.input)
         self._readers.update(one.name for one in graph.output)
-        self._constants = {}  # name of a tensor -> initializers that are terms of its sums
+        self._constants = {name: [name] for name in self._sizes}  # name of a tensor -> initializers that are terms of its sums
         self.added = []
         for node in graph.node:
             self._constants[node.output[0]] = self._of(node)
@@ -37,13 +37,11 @@ class _Sums:
             return more
         if node.op_type == "Concat":
             return [name for operand in node.input for name in self._operand(operand)]
-        if node.op_type in _MOVES:
+        if node.op_type in _KEPT:
             return self._operand(node.input[0])
         place = _BIASES.get(node.op_type)
-        return [name for name in node.input[place : place + 1] if name in self._sizes] if place else []
+        return [name for bias in node.input[place : place + 1] for name in self._operand(bias)] if place else []
 
     def _operand(self, name):
         """Returns the terms of an operand. A result with several readers is a sum of its own."""
-        if name in self._sizes:
-            return [name]
-        return self._constants.get(name, []) if self._readers[name] == 1 else []
+        return self._constants.get(name, []) if self._readers[name] == 1 or name in self._sizes else []

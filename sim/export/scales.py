@@ -14,6 +14,7 @@ __all__ = ["FLOATS", "parameter_values", "with_powers"]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _ALIKE = 0.02  # relative difference of factors, above the rounding to bfloat16
+_APART = 0.1  # of a power of four from a number, as a logarithm to the base 4
 _CLEAR = 0.1  # largest difference of a measured exponent from a multiple of 1/2
 
 
@@ -24,8 +25,8 @@ def parameter_values(graph, parameters):
 
 
 def with_powers(model, read, parameters):
-    """Replaces single numbers in a model that only multiply parameters. Each becomes the nearest power of four, whose root is a
-    power of two, too. Returns `(model, ratios, names)`.
+    """Replaces single numbers in a model that only multiply parameters. Each becomes a power of four, whose root is a power of
+    two, too. The power is far enough from the number to show in the rounded parameters. Returns `(model, ratios, names)`.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def with_powers(model, read, parameters):
     changed.CopyFrom(model)
     before = read(changed)
     for tensor, value in _numbers(changed):
-        array, power = numpy_helper.to_array(tensor), 4.0 ** round(math.log2(value) / 2)
+        array, power = numpy_helper.to_array(tensor), 4.0 ** math.floor(math.log2(value) / 2 - _APART)
         tensor.CopyFrom(numpy_helper.from_array(np.full_like(array, power), tensor.name))
         after = read(changed)
         if after is not None and _only_parameters_differ(before, after, parameters):

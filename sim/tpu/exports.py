@@ -3,6 +3,8 @@
 import contextlib
 import io
 import logging
+import os
+import sys
 import warnings
 
 from ..data.printable import printable
@@ -15,15 +17,41 @@ _LONGEST = 200
 
 @contextlib.contextmanager
 def silent():
-    """Suppresses warnings, log records and printed text during a `with` block."""
+    """Suppresses warnings, log records and printed text during a `with` block, also text of C++ code."""
     disabled, text = logging.root.manager.disable, io.StringIO()
     try:
         logging.disable(logging.CRITICAL)
-        with warnings.catch_warnings(), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        with (
+            warnings.catch_warnings(),
+            _closed(1),
+            _closed(2),
+            contextlib.redirect_stdout(text),
+            contextlib.redirect_stderr(text),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(disabled)
+
+
+@contextlib.contextmanager
+def _closed(number):
+    """Connects a file descriptor to the null device during a `with` block."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    try:
+        saved = os.dup(number)
+    except OSError:  # it is closed already
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), number)
+        yield
+    finally:
+        os.dup2(saved, number)
+        os.close(saved)
 
 
 def export_error(title, error, framework, call):

@@ -32,8 +32,8 @@ class Source:
         Returns the object as onnx.ModelProto.
     dropout : float or ModelError
         Dropout rate for training, or the error that explains why there is none.
-    buffers : collection of str
-        Names of weights that the framework does not train, such as masks. They may be missing in the model.
+    fixed : collection of str
+        Names of weights that the framework does not train, such as masks and frozen layers. They may be missing in the model.
 
     Attributes
     ----------
@@ -42,19 +42,20 @@ class Source:
         Names of weights that are not in the model one to one. They are combined with others, or not used.
     """
 
-    def __init__(self, title, read, write, export, dropout, buffers=()):
+    def __init__(self, title, read, write, export, dropout, fixed=()):
         self.title, self._read, self._write, self._dropout = title, read, write, dropout
         weights = read()
         self._places, self._counts, self.model = {}, {name: np.zeros(array.size) for name, array in weights.items()}, None
         if sum(array.size for array in weights.values()) <= _MOST:
             self.model = self._numbered(weights, export)
-            changed = {name for name in buffers if name in weights and (self._counts[name] != 1).any()}
+            changed = {name for name in fixed if name in weights and (self._counts[name] != 1).any()}
             if changed:
                 self.model = self._numbered({name: one for name, one in weights.items() if name not in changed}, export)
         self.missing = tuple(name for name, counts in self._counts.items() if (counts != 1).any())
         self._repeated = [name for name, counts in self._counts.items() if (counts > 1).any()] if self.missing else self._shared()
         if self.missing:
             self._places, self.model = {}, export()
+        self._fixed = fixed
         self._scales = {name: np.ones(places.shape) for name, places in self._places.items()}
 
     def _numbered(self, weights, export):
@@ -90,8 +91,11 @@ class Source:
         return model
 
     def _shared(self):
-        """Returns the names of weights that several operators of the model read."""
+        """Returns the names of weights that several operators of the model read. Tables of embeddings are not among them."""
         readers = Counter(name for node in self.model.graph.node for name in set(node.input))
+        for node in self.model.graph.node:
+            if node.op_type == "Gather":
+                del readers[node.input[0]]
         found = np.zeros(len(_flat(self._read())), bool)
         for name, places in self._places.items():
             found[places] |= readers[name] > 1
@@ -107,8 +111,27 @@ class Source:
     def check(self, scales=()):
         """Raises ModelError if trained weights cannot be stored in the object. `scales` are those of :meth:`store`; None if
         values of the model are not the core's weights one to one."""
-        if self.missing or scales is None or any(scales[name] is not None for name in set(scales) - set(self._places)):
+        if (
+            self.missing
+            or self._repeated
+            or scales is None
+            or any(scales[name] is not None for name in set(scales) - set(self._places))
+        ):
             raise ModelError(self._refusal)
+        fixed = self._fixed_in(scales)
+        if fixed:
+            raise ModelError(
+                f"{self.title}: its weights{_listed(fixed)} are frozen or buffers, and the core trains all weights; make them "
+                "parameters with requires_grad=True (PyTorch) or trainable=True (Keras)"
+            )
+
+    def _fixed_in(self, names):
+        """Returns the names of fixed weights in the initializers `names`."""
+        weights = self._read()
+        used = np.zeros(sum(array.size for array in weights.values()), bool)
+        for name in set(names) & set(self._places):
+            used[self._places[name]] = True
+        return [name for name, part in zip(weights, _parts(used, weights)) if name in self._fixed and part.any()]
 
     def warn(self, remedy):
         """Warns if trained weights cannot be stored in the object. `remedy` says how to avoid the warning."""

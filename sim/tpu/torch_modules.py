@@ -77,7 +77,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
         lambda values: _write(module, values),
         lambda: _exported(module, inputs, title),
         dropout_rate(title, list(_layers(module))),
-        {name for name, _ in module.named_buffers()},
+        {name for name, one in _weights(module) if not one.requires_grad},
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")

@@ -7,6 +7,7 @@ import onnx
 from ..autodiff.differentiate import differentiate
 from ..compiler.training.step import compile_step
 from ..data.printable import printable
+from ..export.other_weights import with_other_weights
 from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
@@ -35,7 +36,7 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
         raise ModelError(
             f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
         )
-    return differentiate(graph, loss)
+    return differentiate(graph, loss, apart=lambda: with_other_weights(graph))
 
 
 def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, seed, dropout=0.0, **settings):

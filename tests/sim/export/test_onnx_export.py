@@ -10,7 +10,6 @@ from onnx import TensorProto, numpy_helper
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.export.plain import plain_model
-from amaranth_tpu.sim.export.sources import find_weights
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import Function
@@ -20,6 +19,7 @@ from amaranth_tpu.sim.golden.training import TrainingState, bound_graph
 from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.trainer.new_training import trainable_network
 from language_models import language_model
 from mixed_models import vision_transformer
 from onnx_models import Builder, reference, weights
@@ -127,18 +127,24 @@ def test_folded_normalization_needs_a_plain_model(rng, tmp_path):
     check(path, graph, rng)
 
 
-def test_shared_weights_need_a_plain_model(rng, tmp_path):
-    """Weights shared by two layers are trained separately, so a plain model is exported."""
-    build = Builder(["batch", 6])
-    shared = build.constant(weights(rng, 6, 6), "shared")
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_copied_weights_are_not_shared_weights(rng, tmp_path, is_shared):
+    """Weights shared by two layers cannot be trained. A copy of a layer, as in a new encoder of several equal layers, has weights
+    of its own in the file."""
+    build, values = Builder(["batch", 6]), weights(rng, 6, 6)
+    shared = build.constant(values, "shared")
     build("MatMul", shared)
     build("Relu")
-    build("MatMul", shared)
-    network = differentiate(load_network(build.save(tmp_path)))
-    assert find_weights(network.graph.origin.path, network.parameters) is None
-    own, path, graph = rewritten(network.graph.origin.path, rng, tmp_path)
-    assert not own
-    check(path, graph, rng)
+    build("MatMul", shared if is_shared else build.constant(values, "copy"))
+    graph = load_network(build.save(tmp_path))
+    if is_shared:
+        with pytest.raises(ModelError, match="MatMul_2': uses the weights of an operator before it"):
+            trainable_network(graph)
+        return
+    network = trainable_network(graph)
+    model, own = ModelWriter(network.graph, network.parameters).model(learnt(network, rng))
+    first, second = (numpy_helper.to_array(one) for one in model.graph.initializer)
+    assert own and (first != second).any()
 
 
 def test_residual_sums_and_averages(rng, tmp_path):
@@ -260,6 +266,7 @@ def test_biases_of_added_layers(rng, tmp_path, stride, blocks):
         main = build.last
         shortcut = [inner, weights(rng, 3, 3 if number else 2, 1, 1), build.constant(weights(rng, 3), f"short{number}")]
         build.node("Conv", shortcut, strides=[stride] * 2)
+        build("Cast", to=TensorProto.FLOAT)  # as in models of Keras
         build.node("Add", [main, build.last])
         build("Relu")
     build("GlobalAveragePool")

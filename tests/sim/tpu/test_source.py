@@ -1,5 +1,6 @@
 """Tests of weights on their way from a framework's object to an ONNX model and back, with an object of this test."""
 
+import os
 import sys
 import warnings
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from onnx import numpy_helper
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
-from amaranth_tpu.sim.tpu.exports import export_error
+from amaranth_tpu.sim.tpu.exports import export_error, silent
 from amaranth_tpu.sim.tpu.source import Source, dropout_rate
 from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
 from language_models import language_model
@@ -22,10 +23,11 @@ from training_runs import CLASSES, INPUTS, clusters
 
 class Framework:
     """An object with the weights of two dense layers of the same size. Its exporter transposes weights, renames them, and merges
-    initializers with equal values, as PyTorch's does. With `norm`, it folds a factor into the second layer."""
+    initializers with equal values, as PyTorch's does. With `norm`, it folds a factor into the second layer. Samples are first
+    multiplied by `scale`."""
 
-    def __init__(self, rng, folder, norm=False, fails=False):
-        self.folder, self.norm, self.fails = folder, norm, fails
+    def __init__(self, rng, folder, norm=False, fails=False, scale=1.0):
+        self.folder, self.norm, self.fails, self.scale = folder, norm, fails, np.float32(scale)
         self.weights = {
             "a/kernel": rng.normal(0, 0.5, (INPUTS, CLASSES)).astype(np.float32),
             "a/bias": np.zeros(CLASSES, np.float32),
@@ -42,6 +44,8 @@ class Framework:
         if self.fails:
             raise ModelError("cannot be exported")
         b, own = Builder(["batch", INPUTS]), self.weights
+        if self.scale != 1:
+            b("Mul", np.array(self.scale))
         b("Gemm", np.ascontiguousarray(own["a/kernel"].T), own["a/bias"], transB=1)
         b("Relu")
         b("Gemm", own["b/kernel"] * own.get("b/factor", np.float32(1)), own["b/bias"])
@@ -54,12 +58,12 @@ class Framework:
                 model.graph.initializer.remove(one)
         return model
 
-    def source(self, dropout=0.0):
-        return Source("Net", lambda: dict(self.weights), self.write, self.export, dropout)
+    def source(self, dropout=0.0, fixed=()):
+        return Source("Net", lambda: dict(self.weights), self.write, self.export, dropout, fixed)
 
     def logits(self, x):
         own = self.weights
-        return np.maximum(x @ own["a/kernel"] + own["a/bias"], 0) @ own["b/kernel"] + own["b/bias"]
+        return np.maximum(self.scale * x @ own["a/kernel"] + own["a/bias"], 0) @ own["b/kernel"] + own["b/bias"]
 
 
 class Letters:
@@ -129,6 +133,33 @@ def test_constants_buffers_and_tied_weights(rng, tmp_path):
         np.testing.assert_allclose(model.predict(ids, "onnx"), net.logits(ids), rtol=1e-4, atol=1e-5)
     changed = [name for name in before if (net.weights[name] != before[name]).any()]
     assert set(net.weights) - set(changed) >= set(net.buffers) and "table" in changed and "places" in changed
+
+
+@pytest.mark.parametrize("scale", [1 / 255, 1 / 3, 4.02, 1.001])
+def test_samples_that_are_scaled(rng, tmp_path, scale):
+    """A constant factor of the samples becomes a power of two in the trained model. The object keeps its factor and has scaled
+    weights, also if the factor is almost a power of two."""
+    net, (x, y) = Framework(rng, tmp_path, scale=scale), clusters(rng, 64)
+    model = model_of(net.source())
+    for _ in range(2):
+        model.fit(x / scale, y, learning_rate=0.01)
+        np.testing.assert_allclose(model.predict(x / scale, "onnx"), net.logits(x / scale), rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_weights_are_refused(rng, tmp_path):
+    net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
+    with pytest.raises(tpu.ModelError, match="Net: its weights a/kernel, a/bias are frozen or buffers, and the core trains all"):
+        model_of(net.source(fixed=["a/kernel", "a/bias"])).fit(x, y)
+
+
+def test_exports_are_silent(capfd):
+    """Text from C++ code, which goes past `sys.stdout`, is suppressed too. Afterwards text is written again."""
+    with silent():
+        os.write(1, b"graph")
+        os.write(2, b"graph")
+        print("graph")
+    os.write(1, b"after")
+    assert capfd.readouterr() == ("after", "")
 
 
 def test_a_constant_in_place_of_a_weight_is_refused(rng, tmp_path):
