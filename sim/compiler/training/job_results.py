@@ -5,6 +5,8 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 from ..codegen.results import function_code
 from .pooling_jobs import write_pooled
 
+_SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
+
 __all__ = ["key_of", "write_results", "write_update"]
 
 
@@ -24,7 +26,10 @@ def write_results(code, results):
     for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
         some = [one for one in group if not one.has_own_size]
         sizes = [result.rows(rows) for result in some]
-        for c in range(code.columns if some else 0):
+        together = _together(code, some)
+        for c in range(0, code.columns if together > 1 else 0, together):
+            _write_short(code, some[0], c, min(together, code.columns - c))
+        for c in range(code.columns if some and together == 1 else 0):
             emitter.load_table(some[0].function)
             place = code.take(sum(sizes))
             written = {}
@@ -40,6 +45,26 @@ def write_results(code, results):
     for result in results:
         if result.softmax:
             _softmax(code, result)
+
+
+def _together(code, results):
+    """Returns the number of column tiles with few rows whose only result one ACTIVATE writes, or 1."""
+    result, *others = results or [None]
+    if result is None or others or result.beside or result.matrix.wide or result.function.is_table:
+        return 1
+    lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
+    return max(1, min(_SHORT, code.emitter.results.size) // code.rows) if len(lanes) == 1 else 1
+
+
+def _write_short(code, result, column, count):
+    """Writes the results of `count` column tiles by one ACTIVATE, and stores them."""
+    place, rows = code.take(count * code.rows), code.rows
+    fields = {"function": function_code(result.function), "format": Format.BFLOAT16, "acc": code.acc + column * rows}
+    fields |= {"rows": count * rows, "lanes": result.matrix.lanes(code.column + column), "buffer": place}
+    code.emitter.emit(Opcode.ACTIVATE, fields)
+    for c in range(count):
+        _keep(code, result, column + c, place + c * rows)
+        _store(code, result, column + c, place + c * rows)
 
 
 def write_update(code, update):

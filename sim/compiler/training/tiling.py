@@ -147,7 +147,7 @@ def plan_sum(sums, emitter, most_rows=None):
     job fits."""
     shape, unit, config = sums.shape, _unit(sums), emitter.config
     whole = any(one.softmax for one in sums.results)
-    parts = emitter.parts if shape.form == "samples" and is_array_busier([sums], config) else 1
+    parts = emitter.parts if any(one.has_lines for one in sums.products) and is_array_busier([sums], config) else 1
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
     biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size

@@ -57,7 +57,9 @@ class _WindowCode:
         if not code.started and code.sums.start_rows not in ("zeros", "one"):
             code._nothing()
         begun, columns = code.started, range(code.columns)
-        if product.kind == "window" and product.weights.form == "turned":
+        if product.kind == "gather" and not begun and self._loops():
+            self._gather(self._loops())
+        elif product.kind == "window" and product.weights.form == "turned":
             yield from self._pass([self._tiles(position, k) for position, k in self._inputs()], self._inputs(), 0, begun)
         else:
             for c in columns:
@@ -104,6 +106,27 @@ class _WindowCode:
         return Tile(weights.region, emitter.offset(weights, 0, 0 if weights.form == "number" else number * n))
 
     # Passes
+
+    def _gather(self, loops):
+        """Emits the passes over the windows of each column tile, which are one kernel position of a tile of the source. All passes
+        read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on the chip
+        together, and its operands are two loops."""
+        code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
+        fits = tiles * rows <= self.emitter.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
+        together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
+        down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        column = 0
+        while column < code.columns:
+            first = self._tile_of(column)
+            count = min(together, tiles - first, code.columns - column)
+            images, (position,) = self._images(range(first, first + count)), self._positions(column)
+            place, last = images[first] + down + self.window.offset(position), images[first] + (count - 1) * rows
+            count = count if images[first + count - 1] == last and len(images) == count else 1
+            whole = merged_loops([(count, rows), *loops]) if count > 1 else loops
+            if not column:
+                self.emitter.bring([self._diagonal(position, column)])
+            code._matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
+            column += count
 
     def _pass(self, tiles, inputs, column, begun):
         """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the
