@@ -108,9 +108,9 @@ class _WindowCode:
     # Passes
 
     def _gather(self, loops):
-        """Emits the passes over the windows of each column tile, which are one kernel position of a tile of the source. All passes
-        read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on the chip
-        together, and its operands are two loops."""
+        """Emits the passes over the windows of each column tile, which are one kernel position of a tile of the source. All
+        passes read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on
+        the chip together, and its operands are two loops."""
         code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
         fits = tiles * rows <= self.emitter.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
         together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
