@@ -15,7 +15,7 @@ from .memory.bias_image import BiasImage
 from .memory.host_tensors import host_tensor
 from .memory.layout import ZEROS
 from .program import Cost, Program, check_regions, cost_of
-from .tiling.weight_passes import count_passes, passes_of
+from .tiling.weight_passes import count_passes, loaded_tiles, passes_of
 from .timing.model import MATMUL
 
 __all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "assembled"]
@@ -69,11 +69,18 @@ class HostMemory:
         return BiasImage(self.batched.stages, self.n).rows().astype("<f4").tobytes()
 
     def weights(self, number, column, count):
-        """Returns the weight tiles of `count` column tiles of stage `number`, starting at `column`: uint16, [pass, column tile,
-        column, row]."""
+        """Returns the weight tiles that the array loads for `count` column tiles of stage `number`, starting at `column`: uint16,
+        [tile, column, row]. They are ordered by pass, then by column tile."""
         stage, n = self.batched.stages[number], self.n
+        tiles = self._tiles(stage, column, count)
+        loads = np.array(loaded_tiles(stage, n, column, count))
+        return tiles[np.arange(count) < loads[:, None]]
+
+    def _tiles(self, stage, column, count):
+        """Returns the weight tiles of all passes: uint16, [pass, column tile, column, row]."""
+        n = self.n
         if count > 1 and not stage.is_uniform:
-            return np.concatenate([self.weights(number, column + c, 1) for c in range(count)], axis=1)
+            return np.concatenate([self._tiles(stage, column + c, 1) for c in range(count)], axis=1)
         dense = [dense_weights(term, column, count, n) for term in stage.terms]
         passes = passes_of(stage, n, column)
         return (
@@ -100,14 +107,16 @@ def dense_weights(term, column, count, n):
 def array_cycles(batched, ops, n):
     """Returns, for each stage, the cycles in which the array accepts its rows, or waits while a tile of weights shifts in. If the
     result has samples along x, the cycles are for the whole batch as one chunk; otherwise they follow the tiling in `ops`."""
-    cycles = [0] * len(batched.stages)
+    cycles, loaded, batch = [0] * len(batched.stages), [0] * len(batched.stages), batched.batch
     for op in ops:
         if op.unit == MATMUL:
-            cycles[op.stage] += op.passes * max(op.rows, n)
-    return [
-        max(batched.batch, n) * count_passes(stage, n) if batched.is_along_x(number) else cycles[number]
-        for number, stage in enumerate(batched.stages)
-    ]
+            cycles[op.stage] += op.array_cycles(n)
+            loaded[op.stage] += 0 if op.keep else op.passes
+    for number, stage in enumerate(batched.stages):
+        if batched.is_along_x(number):
+            tiles = loaded[number] // batched.chunks
+            cycles[number] = tiles * max(batch, n) + (count_passes(stage, n) - tiles) * batch
+    return cycles
 
 
 def _tile_bytes(config):

@@ -95,7 +95,7 @@ def cost_of(ops, config, cycles, compute_cycles=None, least_beats=0):
     instructions say."""
     matmuls, beats = [op for op in ops if op.opcode is Opcode.MATMUL], config.beats_per_vector
     if compute_cycles is None:
-        compute_cycles = sum(op.passes * max(op.rows, config.n) for op in matmuls)
+        compute_cycles = sum(op.array_cycles(config.n) for op in matmuls)
     read = host_vectors(ops, "r", config.n) * beats + (len(ops) + 1) * config.instruction_bytes // config.bus_bytes
     written = host_vectors(ops, "w", config.n) * beats
     return Cost(cycles, sum(op.passes for op in matmuls), compute_cycles, read, written, least_beats)

@@ -62,6 +62,10 @@ class Op:
             self.tiles0, self.keep = fields["tiles0"], fields["keep"]
             self.acc, self.acc_stride = fields["acc"], fields["tiles0_acc_stride"]
 
+    def array_cycles(self, n):
+        """Returns the cycles in which the array accepts the rows of a MATMUL, or waits while a tile of weights shifts in."""
+        return self.passes * (self.rows if self.keep else max(self.rows, n))
+
 
 class LastUse:
     """A table of the last accesses to each row of a memory. For each unit and row it has the index of the unit's last reading and

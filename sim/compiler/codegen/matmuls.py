@@ -1,5 +1,8 @@
 """Emission of the MATMUL instructions of a group of column tiles."""
 
+from itertools import accumulate, groupby
+from operator import itemgetter
+
 from amaranth_tpu.hw.spec.isa import Opcode
 
 __all__ = ["Group"]
@@ -53,21 +56,25 @@ class Group:
         Source of weights that are values of a tensor. `fit(passes, count)` returns the number of `passes` that one MATMUL may
         have; `bring(tiles)` emits the LOAD_WEIGHTS of the next tiles. None if the weights are constants: their LOAD_WEIGHTS are
         inserted later.
-    across : int
-        Distance between the operands of two adjacent column tiles, in rows of the unified buffer. 0 if all column tiles read the
-        same operands.
+    loads : sequence of int or None
+        Number of weight tiles that the array loads for each pass; see :func:`.loaded_tiles`. Default: one for each column tile.
     """
 
-    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias_rows=None, tiles=None, across=0):
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias_rows=None, tiles=None, loads=None):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
         self.bias_rows = bias_rows
         self.bias = None if bias_rows else emitter.bias(column, count)
-        self.tiles, self.across = tiles, across
+        self.tiles, self.across = tiles, 0
+        self.loads = loads or [count] * passes
+        self.before = [0, *accumulate(self.loads)]  # tiles loaded before each pass
 
-    def add(self, places, rows):
+    def add(self, places, rows, across=0):
         """Emits passes whose operands start at the addresses `places`. `rows` are the two loops over the rows of a pass, (count,
-        stride) each. It is a generator: it yields False at points where jobs of other stages may be inserted."""
+        stride) each. `across` is the distance between the operands of two adjacent column tiles, in rows of the unified buffer;
+        0 if all column tiles read the same operands. It is a generator: it yields False at points where jobs of other stages may
+        be inserted."""
+        self.across = across
         while places:
             together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
             yield from self._add(places[:together], rows)
@@ -79,11 +86,19 @@ class Group:
         if self.done == 0 and ahead:
             self._emit((ahead[0], 1, 0, 1, 0), rows, start=1)
             ahead = ahead[1:]
-        for loops in self._loops(ahead):
-            yield False
-            self._emit(loops, rows)
+        for some in self._stretches(ahead):
+            for loops in self._loops(some):
+                if self.loads[self.done]:  # else the array must keep its tile
+                    yield False
+                self._emit(loops, rows)
         for place in places[whole:]:
             self._in_parts(place, rows)
+
+    def _stretches(self, places):
+        """Splits passes into consecutive lists: passes that load all of their tiles, passes that load none, or a single pass."""
+        for loads, some in groupby(zip(self.loads[self.done :], places), itemgetter(0)):
+            stretch = [place for _, place in some]
+            yield from [stretch] if loads in (0, self.count) else ([place] for place in stretch)
 
     def _loops(self, places):
         """Yields loops over passes, as :func:`_loops` does. With several column tiles, a MATMUL's inner loop is over the column
@@ -107,16 +122,18 @@ class Group:
                     1,
                     self.acc + c * self.sums + begin,
                     start,
-                    keep=int(begin > 0),
+                    keep=int(begin > 0 or c >= self.loads[self.done]),
                 )
         self.done += 1
 
     def _emit(self, loops, rows, start=0):
+        loads, columns = self.loads[self.done], [(0, self.count)]
         if start and self.bias_rows:
-            for c in range(self.count):
-                self._matmul(loops, rows, c, 1, self.acc + c * self.sums, start)
-        else:
-            self._matmul(loops, rows, 0, self.count, self.acc, start)
+            columns = [(c, 1) for c in range(self.count)]
+        elif 0 < loads < self.count:
+            columns = [(0, loads), (loads, self.count - loads)]
+        for c, count in columns:
+            self._matmul(loops, rows, c, count, self.acc + c * self.sums, start, keep=int(c >= loads))
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):
@@ -128,7 +145,7 @@ class Group:
         fields = {
             "start": start,
             "keep": keep,
-            "buffer": first,
+            "buffer": first + c * self.across,
             "rows0": rows0,
             "rows0_stride": rows0_stride,
             "rows1": rows1,
@@ -147,5 +164,5 @@ class Group:
         if self.tiles and taken:
             self.tiles.bring(taken)
         put_in = taken and not self.tiles
-        tiles = (self.emitter.stage, self.column, self.count, self.done * self.count + c, taken) if put_in else None
-        self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)
+        tiles = (self.emitter.stage, self.column, self.count, self.before[self.done] + c, taken) if put_in else None
+        self.emitter.emit(Opcode.MATMUL, fields, tiles, self.before[-1])

@@ -6,7 +6,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from ..memory.areas import Placed, whole_area
 from ..memory.data_tiles import ends_with_zeros
 from ..tiling.stage_tiling import reads_transposed
-from ..tiling.weight_passes import count_passes, passes_of
+from ..tiling.weight_passes import count_passes, loaded_tiles, passes_of, tile_steps
 from ..timing.model import turnaround
 from .matmuls import Group
 from .results import Results
@@ -269,22 +269,24 @@ class StageCode:
         tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
         count = len(passes) + ends_with_zeros(self.stage, self.n)
         whole = self._whole(count, sums, parts)
-        across = int(reads_transposed(self.stage, self.layouts))
-        rows = None
+        steps, rows = tile_steps(self.stage, self.n) if columns[1] > 1 else {}, None
         if self.stage.has_bias_rows:
             rows = [self.emitter.bias_rows(columns[0] + c, rectangle) for c in range(columns[1])]
-        group = Group(
-            self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, bias_rows=rows, tiles=tiles, across=across
-        )
+        loads = None if tiles else loaded_tiles(self.stage, self.n, *columns)
+        first, together = columns
+        group = Group(self.emitter, first, together, acc, sums, count, parts, whole, bias_rows=rows, tiles=tiles, loads=loads)
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)
             for part in block:
                 term = self.stage.terms[part[0]]
                 operand = operands[term.source]
+                step = steps.get(part[0], 0)
                 for some in _cut(self._passes(columns[0], part), self._ends(term.source, columns[0], cuts)):
-                    self._load(term.source, operand, some[-1][3] + 1)
-                    yield from group.add(*self._operands(term, rectangle, some, operand))
+                    self._load(term.source, operand, some[-1][3] + 1 + step * (columns[1] - 1))
+                    across = operand.at(0, 0, some[0][3] + step, 0) - operand.at(0, 0, some[0][3], 0)
+                    places, loops = self._operands(term, rectangle, some, operand)
+                    yield from group.add(places, loops, across)
         if group.done < count:
             yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
         assert group.done == count

@@ -12,8 +12,8 @@ from ...ir.tiles import tiles_of
 from ..memory.batching import reads
 from ..timing.model import turnaround
 from .overlap import APART
-from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles
-from .weight_passes import passes_of
+from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, can_alternate, group_cycles
+from .weight_passes import loaded_tiles, passes_of
 
 __all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
 
@@ -192,7 +192,8 @@ def plan_run(batched, run, config, layouts, space, variant):
     room, plans = space - rows - staging, []
     for one in stages:
         blocks = one.choose(room)
-        groups = _groups(one.stage, config, batched.rows, len(blocks) > 1, variant)
+        alternate = not one.stage.softmax and can_alternate(one.stage, blocks, layouts)
+        groups = _groups(one.stage, config, batched.rows, len(blocks) > 1, variant) if alternate else (1,) * one.tiles
         plans.append(StagePlan(1, 1, batched.rows, groups, blocks, 0, 1))
     homes = {name: (place, 1) for name, place in homes.items()}
     return RunPlan(run, tuple(plans), staging, homes, rows, tail=min(4, max(1, batched.rows // 8)))
@@ -202,10 +203,9 @@ def _groups(stage, config, rows, streamed, variant):
     """Returns the numbers of column tiles in each group of a stage. If operands are read again for each group (`streamed`), the
     groups are as large as possible. `variant` is an index in `_CAPS`."""
     columns, slots = tiles_of(stage.channels, config.n), config.accumulator_depth // rows
-    if stage.softmax or not stage.is_uniform:
-        return even_groups(columns, 1)
+    shortest = config.n if all(loaded_tiles(stage, config.n, 0, 1)) else 2  # cycles of a pass over one row
     most = max(1, min(slots // 2 if slots > 1 else 1, config.bias_depth // 2, 65535))
-    least = min(most, -(-turnaround(config) // max(rows, config.n)))
+    least = min(most, -(-turnaround(config) // max(rows, shortest)))
     cap, share = _CAPS[variant]
     return _taper(columns, most, most, 1) if streamed else _taper(columns, max(least, min(cap, most)), least, share)
 

@@ -13,9 +13,19 @@ from ..memory.bias_image import most_sums
 from ..memory.layout import PLANES
 from ..program import too_small
 from ..timing.model import turnaround
-from .weight_passes import count_passes
+from .weight_passes import count_passes, tile_steps
 
-__all__ = ["StagePlan", "Job", "NothingFits", "reads_transposed", "blocks_of", "even_groups", "group_cycles", "plan_stage"]
+__all__ = [
+    "StagePlan",
+    "Job",
+    "NothingFits",
+    "reads_transposed",
+    "can_alternate",
+    "blocks_of",
+    "even_groups",
+    "group_cycles",
+    "plan_stage",
+]
 
 
 _PLACES = 4  # sets of accumulator rows for such a group
@@ -347,12 +357,22 @@ def group_cycles(config, count, rows):
     return max(count * max(rows, config.n), turnaround(config))
 
 
-def _together(job, config, depth):
+def can_alternate(stage, blocks, layouts):
+    """Returns True if the passes of several column tiles can alternate: these read the same channel tiles in every block, or
+    their operands are all in memory, at equal distances."""
+    if stage.is_uniform:
+        return True
+    whole = all(piece[3:] == (0, layouts[stage.terms[piece[0]].source].tiles) for block in blocks for piece in block)
+    split = any("tile" in layouts[term.source].splits for term in stage.terms)
+    return whole and not split and tile_steps(stage, layouts[stage.output].n) is not None
+
+
+def _together(job, config, depth, blocks=()):
     """Returns the number of column tiles whose passes alternate: enough to hide the latency of the accumulators, if there is
     memory."""
     if reads_transposed(job.stage, job.layouts) and config.pooling:
         return max(1, min(job.tiles, _TRANSPOSED, config.accumulator_depth // _PLACES // job.sums, config.bias_depth // 2))
-    if job.stage.softmax or not job.stage.is_uniform:
+    if job.stage.softmax or not can_alternate(job.stage, blocks, job.layouts):
         return 1
     wanted = -(-turnaround(config) // job.sums)
     if job.stage.has_bias_rows:
@@ -384,7 +404,7 @@ def _groups(job, n, together):
 def _plan(job, config, blocks, operands, slots, depth):
     """Returns `(approximate cycles, StagePlan)`. `operands` is the size of the largest of the `blocks`, `slots` the number of
     staging areas for results. If `slots` is 0, there is no memory for overlap: array and bus cycles add up."""
-    together = _together(job, config, depth)
+    together = _together(job, config, depth, blocks)
     cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
     if not slots or job.held * together > depth // 2 and jobs > 1:
         cost += less

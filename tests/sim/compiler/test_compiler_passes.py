@@ -249,9 +249,9 @@ def test_weights_of_depthwise_groups_do_not_mix(rng):
     weights = random_values(rng, (2, 2, 1, 6))
     tensors = {"x": Tensor("x", 6, 5, 5), "y": Tensor("y", 6, 4, 4)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", weights, groups=6),), (4, 4)),))
-    tiles = compile_network(graph, Config(n=4), 1).memory.weights(0, 0, 1)  # [pass, column tile, column, row]
-    expected = np.full((4, 1, 4, 4), 0x8000, "<u2")
+    tiles = compile_network(graph, Config(n=4), 1).memory.weights(0, 0, 1)  # [tile, column, row]
+    expected = np.full((4, 4, 4), 0x8000, "<u2")
     for one in range(4):
         for channel in range(4):
-            expected[one, 0, channel, channel] = weights.view("<u2")[one // 2, one % 2, 0, channel]
+            expected[one, channel, channel] = weights.view("<u2")[one // 2, one % 2, 0, channel]
     assert np.array_equal(tiles, expected)
