@@ -88,7 +88,7 @@ class Area:
 
     @property
     def _margin(self):
-        return self.left if self.columns is None else 0
+        return self.left * self.layout.column if self.columns is None else 0
 
     @cached_property
     def place(self):
@@ -182,7 +182,7 @@ class Area:
         (sample, _), layout, groups = self.samples, self.layout, self.layout.groups
         size = self.size // len(groups)
         above = [(size * index, self.place(sample, 0, tile, 0)) for index, tile in enumerate(groups)]
-        ends = [(self.place(*at), self.place(*at) + layout.beside) for at in layout.ends(sample)]
+        ends = [(self.place(*at), self.place(*at) + count) for at, count in layout.ends(sample)]
         below = [(self.place(sample, layout.tensor.height, tile, 0), size * index) for index, tile in enumerate(groups, 1)]
         return [(first, end - first) for first, end in (*above, *ends, *below) if first < end]
 
@@ -190,7 +190,7 @@ class Area:
 def whole_area(layout, samples):
     """Returns the area of whole samples, which includes the margins before and after each sample."""
     top, left = divmod(layout.lead, layout.row)
-    return Area(layout, samples, (-top, layout.tensor.height + layout.below), (0, layout.tiles), None, left)
+    return Area(layout, samples, (-top, layout.tensor.height + layout.below), (0, layout.tiles), None, left // layout.column)
 
 
 @dataclass

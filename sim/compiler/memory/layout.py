@@ -12,6 +12,7 @@ Tensors that are read transposed are stored in planes, `[sample][tile][y][x]`, s
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -79,9 +80,11 @@ class Layout:
     @property
     def groups(self):
         """Returns the first tile of each group of tiles. The rows of a group are stored together, in front of the next group."""
-        after_y = self.order[self.order.index("y") :]
-        together = (self.axis("tile").size if "tile" in self.splits else self.tiles) if "tile" in after_y else 1
-        return range(0, self.tiles, together)
+        return range(0, self.tiles, self._together("y"))
+
+    def _together(self, name):
+        """Returns the number of tiles that are stored together at each index `name`."""
+        return prod(axis.size for axis in self.axes[self.order.index(name) :] if axis.name == "tile")
 
     @property
     def batch(self):
@@ -112,6 +115,11 @@ class Layout:
         return self.axis("y").stride
 
     @property
+    def column(self):
+        """Returns the distance from a column x to the next column, in positions."""
+        return self.axis("x").stride
+
+    @property
     def sample(self):
         """Returns the distance from a sample to the next sample, in positions."""
         return self.axis("sample").stride
@@ -127,16 +135,16 @@ class Layout:
         return affine_map(self.axes, self.lead)
 
     def ends(self, sample):
-        """Returns the indices (sample, y, tile, x) of the first margin column after each row of a sample."""
-        rows = range(self.tensor.height if self.beside else 0)
-        return [(sample, y, tile, self.tensor.width) for y in rows for tile in range(self.tiles)]
+        """Returns the margins after the rows of a sample, as a list of (indices of the first vector, number of vectors)."""
+        rows, count = range(self.tensor.height if self.beside else 0), self.beside * self.column
+        return [((sample, y, tile, self.tensor.width), count) for y in rows for tile in range(0, self.tiles, self._together("x"))]
 
     def margins(self, sample, beside):
         """Returns the zeros of a sample in host memory, as a list of (position, count): for sample 0 the zeros before it, then
         the rows below, and the columns after its rows if `beside` is True."""
         lead = [(0, self.lead)] if sample == 0 else []
         below = [(self.position(sample, self.tensor.height, tile), self.below * self.row) for tile in self.groups]
-        return lead + below + [(self.position(*at), self.beside) for at in self.ends(sample) if beside]
+        return lead + below + [(self.position(*at), count) for at, count in self.ends(sample) if beside]
 
     def repacked(self, **changes):
         """Returns the layout with changed arguments of :func:`packed`. No index of the layout may be split."""
@@ -223,7 +231,7 @@ def layout_of(tensor, n, batch, terms, along_x=False):
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
     layout = packed(tensor, n, batch, below=below, beside=beside, along_x=along_x)
-    return replace(layout, lead=top * layout.row + left)
+    return replace(layout, lead=top * layout.row + left * layout.column)
 
 
 @dataclass(frozen=True)

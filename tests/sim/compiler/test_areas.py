@@ -38,13 +38,27 @@ def test_every_vector_is_transferred_to_its_place(order, tiles, columns):
         _check(Area(layout, (0, 2), rows, tiles, columns, left))
 
 
+def _in_pairs(*axes, lead):
+    """Returns a layout of two pairs of tiles."""
+    return Layout(Tensor("t", 13, 4, 5), 4, (Axis("sample", 3, 144), *axes), lead)
+
+
+#: Two tiles of a row are adjacent, or two tiles of a position.
+PAIRS = {
+    "sample, pair, y, tile, x": _in_pairs(
+        Axis("tile", 2, 72), Axis("y", 4, 12, 2), Axis("tile", 2, 6), Axis("x", 5, 1, 1), lead=13
+    ),
+    "sample, y, pair, x, tile": _in_pairs(
+        Axis("y", 4, 24, 2), Axis("tile", 2, 12), Axis("x", 5, 2, 1), Axis("tile", 2, 1), lead=26
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("tiles", [(0, 4), (2, 4), (0, 2)])
 @pytest.mark.parametrize("columns", [None, (0, 5), (1, 3)])
-def test_vectors_of_pairs_of_tiles_are_transferred_to_their_places(tiles, columns):
-    """Two tiles of a row are adjacent: `[sample][pair][y][tile][x]`."""
-    axes = Axis("sample", 3, 144), Axis("tile", 2, 72), Axis("y", 4, 12, 2), Axis("tile", 2, 6), Axis("x", 5, 1, 1)
-    layout = Layout(Tensor("t", 13, 4, 5), 4, axes, lead=13)
-    assert [*layout.groups] == [0, 2]
+def test_vectors_of_pairs_of_tiles_are_transferred_to_their_places(name, tiles, columns):
+    layout = PAIRS[name]
     for rows, left in product([(0, 4), (-1, 2)], (0, 1)):
         _check(Area(layout, (0, 2), rows, tiles, columns, left))
 
@@ -71,18 +85,27 @@ def _covered(ranges):
     return [place for first, count in ranges for place in range(first, first + count)]
 
 
-@pytest.mark.parametrize("order", [ROWS, PLANES])
-@pytest.mark.parametrize("margins", [{}, {"lead": 13} | _MARGINS, {"below": 2, "lead": 12}, {"beside": 3}])
-def test_margins_are_all_positions_without_values(order, margins):
-    """The margins of all samples in host memory, and around the values of a whole sample in the buffer."""
-    layout = packed(Tensor("t", 7, 4, 5), 4, 3, order, **margins)
-    vectors = [*product(range(3), range(4), range(2), range(5))]
+def _check_margins(layout):
+    """Checks the margins of all samples in host memory, and around the values of a whole sample in the buffer."""
+    vectors = [*product(range(3), range(4), range(layout.tiles), range(5))]
     zeros = [one for sample in range(3) for one in layout.margins(sample, beside=True)]
     assert sorted([*_covered(zeros), *(layout.position(*at) for at in vectors)]) == [*range(layout.size)]
-    assert sum(count for _, count in layout.margins(1, beside=False)) == layout.below * 2 * layout.pitch
+    assert sum(count for _, count in layout.margins(1, beside=False)) == layout.below * layout.tiles * layout.pitch
     area = whole_area(layout, (1, 2))
     values = [area.place(*at) for at in vectors if at[0] == 1]
     assert sorted([*_covered(area.margins()), *values]) == [*range(area.size)]
+    assert whole_area(layout, (0, 1)).transfers()[0][0] == 0, "the zeros before the first sample are part of it"
+
+
+@pytest.mark.parametrize("order", [ROWS, PLANES])
+@pytest.mark.parametrize("margins", [{}, {"lead": 13} | _MARGINS, {"below": 2, "lead": 12}, {"beside": 3}])
+def test_margins_are_all_positions_without_values(order, margins):
+    _check_margins(packed(Tensor("t", 7, 4, 5), 4, 3, order, **margins))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_margins_of_pairs_of_tiles_are_all_positions_without_values(name):
+    _check_margins(PAIRS[name])
 
 
 def test_inner_transfers_leave_out_the_margin_rows():
