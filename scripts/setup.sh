@@ -23,6 +23,9 @@ quietly() {
     say "setup: $title: $((SECONDS - started)) s"
 }
 
+# setuptools cannot install a project below such a folder, and Python makes no environment there.
+case $PWD in *[\$:]*) fail "the path $PWD contains \$ or :, which Python's installer does not support; move the project" ;; esac
+
 # One at a time: a second one waits for the first, and then finds the work done.
 if [ -z "${TPU_SETUP_LOCKED:-}" ] && command -v flock >/dev/null; then
     status=0

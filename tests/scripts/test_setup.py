@@ -140,6 +140,14 @@ def test_an_installation_that_was_interrupted(project):
     assert project.installed() == ALL and not (project.folder / ".venv" / "installing").exists()
 
 
+@pytest.mark.parametrize("name", ["a$b", "a:b"])
+def test_a_path_that_python_does_not_support(project, name):
+    moved = project.folder.rename(project.folder.with_name(name))
+    process = project.start(moved)
+    assert process.communicate(timeout=60)[1].startswith(f"setup: the path {moved} contains $ or :, which Python's installer")
+    assert process.returncode == 1 and project.installed() == []
+
+
 def test_failed_installation_is_repeated(project):
     """After a failed installation, the next call installs again."""
     process = project.start(PIP_FAILS="1")
