@@ -167,8 +167,8 @@ def fused(step, tensor):
 
 @operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
-    """Handles an Einsum that is a matrix product with a constant matrix, such as bk,kn->bn. The matrix may be the first or the
-    second operand."""
+    """Handles an Einsum that is a matrix product with constant weights, such as bk,kn->bn, or btk,khd->bthd for the heads of an
+    attention. The weights may be the first or the second operand."""
     equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
     left, arrow, result = equation.partition("->")
     if not arrow:  # Default of ONNX: letters that occur once, in alphabetical order.
@@ -176,17 +176,26 @@ def einsum(step, tensor):
     terms = dict(zip(map(id, step.arguments), left.split(",")))
     weights = next((value for value in step.arguments if value is not tensor), np.empty(0))
     values, matrix = terms[id(tensor)], terms.get(id(weights), "")
-    inner, outer = values[-1:], result[-1:]
-    fits = (
-        "." not in left
-        and left.count(",") == 1
-        and len(values) == len({*values}) == len(tensor.dims)
-        and result == values[:-1] + outer
+    kept, inner, outer = (
+        "".join(letter for letter in letters if (letter in others) == common)
+        for letters, others, common in ((values, matrix, False), (values, matrix, True), (matrix, values, False))
     )
-    if not fits or outer in values or matrix not in (inner + outer, outer + inner):
+    fits = "." not in left and left.count(",") == 1 and isinstance(weights, np.ndarray) and inner and outer
+    fits = fits and all(len(term) == len({*term}) for term in (values, matrix, result)) and sorted(result) == sorted(kept + outer)
+    if not fits or tensor.batch is not None and values[tensor.batch] in inner:
         raise ModelError(
-            f"{step.title}: its equation {printable(equation, 60)} is not a product of a tensor's last axis with a constant "
-            "matrix, as in bk,kn->bn or btk,kn->btn; use Transpose and MatMul"
+            f"{step.title}: its equation {printable(equation, 60)} is not a product of a tensor with constant weights, as in "
+            "bk,kn->bn or btk,khd->bthd; use Transpose and MatMul"
         )
-    weights = weights if matrix == inner + outer else weights.T
-    return linear(replace(step, arguments=[tensor, weights]), tensor)
+    weights = weights.transpose([matrix.index(letter) for letter in inner + outer])
+    sizes = weights.shape[len(inner) :]
+    tensor = _in_order(tensor, values, kept + inner)
+    tensor = tensor.permuted(tensor.sample.reshape(*tensor.dims[: len(kept)], -1))
+    found = linear(replace(step, arguments=[tensor, weights.reshape(tensor.dims[-1], -1)]), tensor)
+    return _in_order(found.permuted(found.sample.reshape(*found.dims[:-1], *sizes)), kept + outer, result)
+
+
+def _in_order(tensor, letters, order):
+    """Returns a tensor whose axes are called `letters` with its axes in another order."""
+    axes = [letters.index(letter) for letter in order]
+    return tensor.permuted(tensor.sample.transpose(axes), None if tensor.batch is None else axes.index(tensor.batch))

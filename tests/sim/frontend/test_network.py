@@ -6,6 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
@@ -196,6 +197,27 @@ def test_einsum_is_a_dense_layer(rng, tmp_path):
     b("Einsum", integers(rng, 5, 7, limit=1), equation="bc , xc -> bx")
     b("Einsum", integers(rng, 3, 5, limit=1), ..., equation="oi,bi->bo")
     check(b.save(tmp_path), integers(rng, 5, 12), layers=3)
+
+
+@pytest.mark.parametrize(
+    "equation, shape, sizes",
+    [
+        ("abc,cde->abde", (5, 6), (6, 2, 3)),  # heads of an attention in Keras
+        ("abcd,cde->abe", (5, 2, 3), (2, 3, 4)),  # their projection
+        ("ecd,abcd->aeb", (5, 2, 3), (4, 2, 3)),
+        ("bik,knm->bmni", (3, 4), (4, 2, 5)),
+        ("bki,kn->bin", (3, 4), (3, 5)),
+    ],
+)
+def test_einsum_of_several_axes(rng, tmp_path, equation, shape, sizes):
+    """An Einsum with constant weights may sum over several axes, have several axes in place of one, and permute its result."""
+    weights, b = integers(rng, *sizes, limit=1), Builder(["batch", *shape])
+    operands = (weights, ...) if equation.startswith("ecd") else (..., weights)
+    b("Einsum", *operands, equation=equation)
+    x = integers(rng, 3, *shape)
+    path = b.save(tmp_path)
+    wanted = reference(path, x)
+    np.testing.assert_array_equal(tpu.load(path).predict(x), wanted)
 
 
 def test_onnxruntime_optimised(rng, tmp_path):
