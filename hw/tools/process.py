@@ -125,7 +125,7 @@ def execute(command, *, cwd, env, log, timeout, watch=None):
     """Runs a command and returns its exit status. Its output is written to the open file `log`.
 
     When the command or this process ends, the whole process group of the command is ended. Raises TimeoutError after `timeout`
-    seconds. `watch` is called every 0.1 s.
+    seconds. `watch` is called every 0.1 s; when it returns True, the command has made progress, and the time limit starts again.
     """
     name = Path(command[0]).name
     if shutil.which("setpriv"):  # ends the command even if this process is killed
@@ -133,16 +133,16 @@ def execute(command, *, cwd, env, log, timeout, watch=None):
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )
-    deadline = time.monotonic() + timeout
+    deadline, since = time.monotonic() + timeout, ""
     try:
         while True:
             try:
                 return process.wait(0.1 if watch else max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{name} did not end within {timeout:.0f} s") from None
-                if watch:
-                    watch()
+                    raise TimeoutError(f"{name} did not end within {timeout:.0f} s{since}") from None
+                if watch and watch():
+                    deadline, since = time.monotonic() + timeout, " of its last progress"
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

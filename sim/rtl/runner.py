@@ -326,7 +326,7 @@ class Simulation:
         seed : int
             cocotb's random seed. Default: random; the message of a failure names it.
         timeout : float
-            Time limit of the bench, in seconds.
+            Time limit of the bench, in seconds. It starts again when the bench calls :func:`sim.rtl.bench_side.tick`.
         progress : callable
             Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
         directory : path
@@ -366,14 +366,22 @@ class Simulation:
         """Runs the simulator. Returns `(problem, trace)`: the text of the problem, empty after success, and the path of the trace
         or None."""
 
+        seen = ""
+
         def watch():
+            """Reports progress. Returns True if the bench has made progress since the last call."""
+            nonlocal seen
+            before = seen
             with contextlib.suppress(OSError, ValueError):
-                done, total = (run / "progress").read_text().split()
-                progress(int(done), int(total))
+                seen = (run / "progress").read_text()
+                done, total = seen.split()
+                if progress:
+                    progress(int(done), int(total))
+            return seen != before
 
         runner = cocotb_runners()[self.simulator]()
         runner.time_limit, runner.log_path = timeout, run / "run.log"
-        runner.watch = watch if progress else None
+        runner.watch = watch
         runner.trace_name = f"waves.{self.trace_kind}" if self.waves else None
         trace = run / (runner.trace_name or "waves")
         words = [f"+{name}={_relative(value, run)}" for name, value in plusargs.items()]

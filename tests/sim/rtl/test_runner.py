@@ -353,6 +353,14 @@ def test_folder_with_any_letters(monkeypatch, tmp_path, simulator, waves):
     assert not waves or Path(result["waves"]).read_text().startswith("$")
 
 
+def test_progress_restarts_the_limit():
+    """A bench that makes progress may take longer than its time limit, which then counts from the last progress."""
+    seen, started = [], time.monotonic()
+    with pytest.raises(runner.SimulationError, match="did not end within 4 s of its last progress"):
+        core("icarus").run("bench_endless", testcase="ticking", timeout=4, progress=lambda *done: seen.append(done))
+    assert seen == [(number, 5) for number in range(1, 6)] and time.monotonic() - started > 5 + 4
+
+
 def test_children_end_with_the_limit(tmp_path):
     """At the time limit, the simulator's child processes are ended too."""
     command = [
