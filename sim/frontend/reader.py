@@ -42,6 +42,7 @@ from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .validity.model import check_header, check_names, check_text
 from .validity.nodes import check_nodes
 from .validity.ranges import check_ranges
+from .wrapped_indices import without_wrapping
 
 __all__ = ["read_model", "read_network"]
 
@@ -79,6 +80,7 @@ def read_model(model, path, keep_softmax=False, shapes=None):
         model = sort_nodes(model)
         _check_operators(model.graph)
         check_nodes(model.graph, opsets)
+        model = without_wrapping(model)
         with np.errstate(all="ignore"):
             return _network(model, path, keep_softmax, shapes or {})
     except ModelError as error:

@@ -71,6 +71,28 @@ def distances_to_bias(rng, after=("Softmax",)):
     return b
 
 
+def wrapping(rng, rows, above=0):
+    """Embeds token ids as Keras does, which adds the number of rows to ids below `above`."""
+    b = inputs(Builder([]), ids=(TensorProto.INT64, ("n", POSITIONS)))
+    below = b.node("Less", ["ids", np.array(above)])
+    b.node("Where", [below, b.node("Add", ["ids", np.array(rows)]), "ids"])
+    b.node("Gather", [weights(rng, ROWS, DEPTH), b.last], name="odd")
+    return b
+
+
+def test_wrapped_ids(rng, tmp_path):
+    """A model may add the number of rows to negative ids, as models of Keras do, because Gather counts them from the end too."""
+    b = wrapping(rng, ROWS)
+    b("MatMul", weights(rng, DEPTH, 4))
+    model, x = tpu.load(b.save(tmp_path)), ids(rng)
+    x[0, 0], x[1, 1] = -1, -ROWS
+    close(model.predict(x), wanted(tmp_path / "model.onnx", {"ids": x})[0])
+    for rows, above in ((ROWS - 1, 0), (ROWS, 1)):
+        b = wrapping(rng, rows, above)
+        b("MatMul", weights(rng, DEPTH, 4))
+        refused(b.save(tmp_path), "operator Add", "works on integers")
+
+
 def test_minus_infinity_of_a_table_masks_positions(rng, tmp_path):
     b = distances_to_bias(rng)
     b.node("MatMul", [b.last, weights(rng, POSITIONS, 4)])
