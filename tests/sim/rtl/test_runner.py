@@ -358,7 +358,7 @@ def test_progress_restarts_the_limit():
     seen, started = [], time.monotonic()
     with pytest.raises(runner.SimulationError, match="did not end within 4 s of its last progress"):
         core("icarus").run("bench_endless", testcase="ticking", timeout=4, progress=lambda *done: seen.append(done))
-    assert seen == [(number, 5) for number in range(1, 6)] and time.monotonic() - started > 5 + 4
+    assert list(dict.fromkeys(seen)) == [(number, 5) for number in range(1, 6)] and time.monotonic() - started > 5 + 4
 
 
 def test_children_end_with_the_limit(tmp_path):
