@@ -93,8 +93,8 @@ class Results:
         """Emits SOFTMAX over the channels of all column tiles. Each column tile has `sums` accumulator rows, starting at `acc`.
         One instruction handles one row of positions, or all positions if one column tile holds all channels."""
         samples, rows, columns = rectangle.sums
-        tiles, parts, pitch = tiles_of(self.stage.channels, self.n), samples * rows, result.area.pitch
-        if tiles == 1 and (pitch == columns or parts == 1):
+        tiles, parts, area = tiles_of(self.stage.channels, self.n), samples * rows, result.area
+        if tiles == 1 and (area.row == columns or parts == 1):
             parts, columns = 1, parts * columns
         for part in range(parts):
             self.emitter.emit(
@@ -107,7 +107,7 @@ class Results:
                     "buffer": self._at(rectangle, 0, result, *divmod(part, rows)),
                     "tiles": tiles,
                     "acc_stride": sums,
-                    "buffer_stride": pitch * self.size,
+                    "buffer_stride": area.plane * self.size,
                 },
             )
 
@@ -130,7 +130,7 @@ class Results:
         (column, count), (sample, _), rows, c = group, rectangle.samples, rectangle.sums[2], 0
         while c < count:
             together = 1
-            if len(parts) == 1 and not single and not self.stage.times and rows == area.pitch:
+            if len(parts) == 1 and not single and not self.stage.times and rows == area.plane:
                 full = self.stage.channels // self.n - column - c
                 most = staging.size // 2 // (rows * self.size) if home is None else count
                 together = max(1, min(count - c, full, most))

@@ -59,17 +59,13 @@ class Area:
     columns: tuple[int, int] | None
     left: int
 
-    @property
-    def pitch(self):
-        return self.layout.pitch if self.columns is None else self.columns[1] - self.columns[0]
-
     @cached_property
     def _form(self):
         """Returns `(axes, firsts, outside, count)`: the area's axes, from the outermost to the innermost, and the first index of
         each. For all indices of the first `outside` axes, `count` positions are contiguous in host memory: at most all rows y of
         a tile or of all tiles. Rows y are one axis of the area, even if the layout splits them."""
         layout, axes, firsts, step, count = self.layout, [], [], 1, None
-        ranges = {"sample": self.samples, "y": self.rows, "tile": self.tiles, "x": self.columns or (0, self.pitch)}
+        ranges = {"sample": self.samples, "y": self.rows, "tile": self.tiles, "x": self.columns or (0, layout.pitch)}
         for axis in reversed(layout.axes):
             name, (first, end) = axis.name, ranges[axis.name]
             inside = [one.name for one in axes]
@@ -103,6 +99,11 @@ class Area:
     def row(self):
         """Returns the distance between two rows y, in positions."""
         return self._stride("y")
+
+    @property
+    def plane(self):
+        """Returns the distance between two tiles, in positions; if tiles are split, of the inner axis."""
+        return self._stride("tile")
 
     @property
     def column(self):
@@ -139,7 +140,7 @@ class Area:
         loads = []
         for tiles in zip(edges, edges[1:]):
             part = replace(self, tiles=tiles) if cuts else self
-            skip = (tiles[0] - self.tiles[0]) * self.pitch
+            skip = (tiles[0] - self.tiles[0]) * self.plane
             loads.append((tiles[0], [(host, skip + place, count) for host, place, count in part.transfers()]))
         return loads
 

@@ -35,7 +35,10 @@ def _check(area):
 def test_every_vector_is_transferred_to_its_place(order, tiles, columns):
     layout = packed(Tensor("t", 11, 4, 5), 4, 3, order, **_MARGINS, lead=9)
     for rows, left in product([(0, 4), (-1, 2), (2, 6)], (0, 1)):
-        _check(Area(layout, (0, 2), rows, tiles, columns, left))
+        area = Area(layout, (0, 2), rows, tiles, columns, left)
+        _check(area)
+        first, *others = (area.place(*at) for at in ((0, 0, 1, 1), (1, 0, 1, 1), (0, 1, 1, 1), (0, 0, 2, 1), (0, 0, 1, 2)))
+        assert [place - first for place in others] == [area.sample, area.row, area.plane, area.column]
 
 
 def _in_pairs(*axes, lead):
