@@ -49,12 +49,17 @@ def fit(
     seed,
     verbose,
     check_form,
+    learning_rate,
+    dropout,
     **hyperparameters,
 ):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
     the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`. Before the training, `check_form` is
     called with `scales`, or with None if no file can hold the weights; it may raise an error."""
     callbacks, loss = Callbacks(callbacks), loss_of(loss)
+    rates = {"learning_rate": learning_rate, "dropout": dropout}
+    for name, value in (rates | {"validation_split": validation_split}).items():
+        _check_number(name, value)
     trained = trainable_network(network, loss)
     try:
         writer = ModelWriter(trained.graph, trained.parameters)
@@ -68,7 +73,7 @@ def fit(
     early = callbacks.early_stopping
     if early and measured is None:
         raise ArgumentError("EarlyStopping needs `validation_split` or `validation_data`")
-    plan = _plan(network, early, seed=seed, **hyperparameters)
+    plan = _plan(network, early, seed=seed, **rates, **hyperparameters)
     state = initial_state(trained, plan.optimizer, initialize(trained, seed) if initialized else None)
     training = Training(trained, plan, samples, measured, state, fastest_sums())
     with ProgressLine(verbose) as line:
@@ -143,6 +148,12 @@ def _whole(name, value, least=1):
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ArgumentError(f"`{name}` must be an integer of at least {least}, not {shown(value)}")
     return int(value)
+
+
+def _check_number(name, value):
+    """Raises ArgumentError if an argument is neither None nor a number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating))):
+        raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
 
 
 def _compared(training, check_steps, on, core):

@@ -46,7 +46,8 @@ class Source:
         self.title, self._read, self._write, self._dropout = title, read, write, dropout
         weights = read()
         self._places, self._counts, self.model = {}, {name: np.zeros(array.size) for name, array in weights.items()}, None
-        if sum(array.size for array in weights.values()) <= _MOST:
+        self._types = sorted({str(array.dtype) for array in weights.values()} - {"float32"})
+        if not self._types and sum(array.size for array in weights.values()) <= _MOST:
             self.model = self._numbered(weights, export)
             changed = {name for name in fixed if name in weights and (self._counts[name] != 1).any()}
             if changed:
@@ -140,6 +141,11 @@ class Source:
 
     @property
     def _refusal(self):
+        if self._types:
+            return (
+                f"{self.title}: trained weights cannot be stored in it: its weights are {', '.join(self._types)}; convert it to "
+                "float32 first, as by module.float() in PyTorch"
+            )
         if self._repeated:
             return (
                 f"{self.title}: trained weights cannot be stored in it: several of its operators share{_listed(self._repeated)}, "

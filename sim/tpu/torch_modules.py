@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -73,7 +74,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
     inputs = tuple(map(_two_samples, example if isinstance(example, tuple) else (example,)))
     source = Source(
         title,
-        lambda: {name: one.detach().cpu().numpy().copy() for name, one in _weights(module)},
+        lambda: {name: _array(one) for name, one in _weights(module)},
         lambda values: _write(module, values),
         lambda: _exported(module, inputs, title),
         dropout_rate(title, list(_layers(module))),
@@ -120,6 +121,16 @@ def _weights(module):
     for name, one in [*module.named_parameters(), *module.named_buffers()]:
         if one.is_floating_point():
             yield name, one
+
+
+def _array(tensor):
+    """Returns a copy of a tensor. Types that numpy does not have become the one of ml_dtypes, or float32."""
+    tensor = tensor.detach().cpu()
+    try:
+        return tensor.numpy().copy()
+    except TypeError:
+        kind = getattr(ml_dtypes, str(tensor.dtype).partition(".")[2], np.float32)
+        return tensor.float().numpy().astype(kind)
 
 
 def _write(module, values):

@@ -111,8 +111,8 @@ def _parsed(text, kind, parts):
 def parse_schedule(text):
     """Parses a schedule such as `steps:2,4:0.1`. Returns a :class:`RateSchedule`. Raises ValueError, with a message of one line,
     for other forms."""
-    first, plus, rest = text.strip().partition("+")
     try:
+        first, plus, rest = text.strip().partition("+")
         warmup = 0
         if plus:
             word, warmup = first.split(":")
@@ -121,6 +121,6 @@ def parse_schedule(text):
         kind, *parts = (rest if plus else first).split(":")
         if schedule := _parsed(text, kind, parts):
             return replace(schedule, warmup=warmup)
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         pass
     raise ValueError(f"{text!r} is not a schedule; write {FORMS.replace('`', '')}")

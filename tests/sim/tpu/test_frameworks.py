@@ -134,6 +134,17 @@ def test_torch_language_model(torch, rng, is_tied):
             np.testing.assert_allclose(model.predict(ids, "onnx"), net(torch.tensor(ids)).numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["float64", "bfloat16"])
+def test_torch_modules_of_other_types(torch, rng, kind):
+    dtype, (x, y) = getattr(torch, kind), samples(rng, 8)
+    net = torch.nn.Linear(8, 4).to(dtype).eval()
+    model = tpu.from_torch(net, torch.zeros(1, 8, dtype=dtype))
+    with torch.no_grad():
+        np.testing.assert_allclose(model.predict(x), net(torch.tensor(x, dtype=dtype)).float().numpy(), atol=0.1)
+    with pytest.raises(tpu.ModelError, match=f"its weights are {kind}; convert it to float32 first"):
+        model.fit(x, y)
+
+
 def test_torch_with_shared_weights_is_refused(torch, rng):
     nn, shared = torch.nn, torch.nn.Linear(8, 8)
     model = tpu.from_torch(nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32))

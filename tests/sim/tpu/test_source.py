@@ -146,6 +146,15 @@ def test_samples_that_are_scaled(rng, tmp_path, scale):
         np.testing.assert_allclose(model.predict(x / scale, "onnx"), net.logits(x / scale), rtol=1e-4, atol=1e-5)
 
 
+def test_other_types_are_refused(rng, tmp_path):
+    """Weights that are not float32 run, and the refusal of `fit` names their type."""
+    net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
+    source = Source("Net", lambda: {name: one.astype("f8") for name, one in net.weights.items()}, net.write, net.export, 0.0)
+    with pytest.raises(tpu.ModelError, match="its weights are float64; convert it to float32 first, as by module.float()"):
+        model_of(source).fit(x, y)
+    np.testing.assert_allclose(model_of(source).predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
+
+
 def test_frozen_weights_are_refused(rng, tmp_path):
     net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
     with pytest.raises(tpu.ModelError, match="Net: its weights a/kernel, a/bias are frozen or buffers, and the core trains all"):
