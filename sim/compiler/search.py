@@ -38,6 +38,7 @@ _GAIN = 0.99  # a candidate with smaller jobs is preferred only if it takes at m
 _CANDIDATES = 8
 _WAITING = 0.005  # share of cycles in which the array waits, below which the search stops
 _SHARE = 4  # if other runs have fewer passes than this multiple of the runs with samples along x, all are simulated together
+_REFINED = 2  # choices that are refined
 _REFINING_PASSES = 20_000  # budget of passes for each of the refinements
 _LONG = 20_000  # instructions from which a fast search orders them by estimated start times, in half of the time
 
@@ -399,8 +400,9 @@ def _overlaps(batched, host, config, depth, share=1):
 
 def _best(choices, config, trials):
     """Returns the fastest of the most promising choices, and its schedule. Only the runs in which choices differ are simulated.
-    Parameters of the program's start and end are then refined, unless the array rarely waits."""
-    choice, budget = choices[0], _SIMULATED_PASSES
+    Parameters of the program's start and end are then refined for the fastest choice, and for the fastest one before it, unless
+    the array rarely waits."""
+    choice, budget, fastest = choices[0], _SIMULATED_PASSES, []
     best: Schedule | None = None
     for trial in trials.of(choices[:_CANDIDATES]):
         runs, passes = trial.compared
@@ -409,16 +411,29 @@ def _best(choices, config, trials):
             made = Candidate(trial, runs, config).scheduled(trial.eager, best and best.cycles)
             if made:
                 choice, best = trial, made
-    for changes in REFINEMENTS if best and best.waiting >= _WAITING else ():
-        start, tried, candidate = choice, [(choice.runs, choice.eager)], None
+                fastest.append(trial)
+    for start in fastest[: -_REFINED - 1 : -1] if best and best.waiting >= _WAITING else ():
+        refined = _refined(start, best, config, trials)
+        choice, best = refined or (choice, best)
+    return choice, best
+
+
+def _refined(start, best, config, trials):
+    """Refines the parameters of the program's start and end, one after the other, for the choice `start`. Returns the fastest
+    choice and its schedule, or None if no schedule takes fewer cycles than the schedule `best`."""
+    found = None
+    for changes in REFINEMENTS:
+        tried, candidate = [(start.runs, start.eager)], None
+        unchanged = start
         for change in trials.of(changes[: _REFINING_PASSES // start.compared[1]]):
-            trial = start.changed(**change)
+            trial = unchanged.changed(**change)
             if (trial.runs, trial.eager) in tried:
                 continue
             if candidate is None or trial.runs != tried[-1][0]:
                 candidate = Candidate(trial, trial.compared[0], config)
             tried.append((trial.runs, trial.eager))
-            made = candidate.scheduled(trial.eager, best and best.cycles)
+            made = candidate.scheduled(trial.eager, best.cycles)
             if made:
-                choice, best = trial, made
-    return choice, best
+                start, best = trial, made
+                found = start, best
+    return found
