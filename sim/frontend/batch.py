@@ -90,6 +90,8 @@ def fold_open_constants(step, folder):
 
     if operator in ("ConstantOfShape", "Expand") and isinstance(arguments[-1], Sizes):
         return [_repeated(step, folded)]
+    if operator == "Slice" and isinstance(arguments[0], Repeated):
+        return [_sliced(step, folded)]
     if any(isinstance(value, Repeated) for value in arguments):
         raise _refused(step)
     if operator in ("Shape", "Size"):
@@ -193,6 +195,19 @@ def _repeated(step, folded):
     if values.shape[batch] != 1:
         raise _refused(step)
     return Repeated(values, batch)
+
+
+def _sliced(step, folded):
+    """Evaluates a Slice of a :class:`Repeated` along other axes than the batch, such as the state of one recurrent layer."""
+    repeated, *rest = step.arguments
+    if not all(value is None or isinstance(value, np.ndarray) for value in rest):
+        raise _refused(step)
+    axes = step.integers("axes", 3)
+    if axes is None:
+        axes = range(len(step.integers("starts", 1)))
+    if repeated.batch in [axis % repeated.values.ndim for axis in axes]:
+        raise _refused(step)
+    return Repeated(folded([repeated.values, *rest])[0], repeated.batch)
 
 
 def checked(step):

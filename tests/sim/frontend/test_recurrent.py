@@ -100,6 +100,23 @@ def test_initial_states(rng, tmp_path):
     agrees(rng, b.save(tmp_path), STEPS, INPUTS)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_states_of_several_layers(rng, tmp_path, is_cut):
+    """PyTorch slices the states of its layers from zeros for all layers and an open batch. A slice of the batch is refused."""
+    b = Builder(["n", STEPS, INPUTS], opset=14)
+    count = b.node("Slice", [b.node("Shape", ["x"]), *map(np.array, ([0], [1]))])
+    zeros = b.node("Expand", [np.array(0, np.float32), b.node("Concat", [np.array([2]), count, np.array([HIDDEN])], axis=0)])
+    cut = [np.array([1]), np.array([2]), *([np.array([1])] if is_cut else [])]
+    state = b.node("Slice", [zeros, *cut], name="odd")
+    turned = b.node("Transpose", ["x"], perm=[1, 0, 2])
+    b.node("LSTM", [turned, *parameters(rng, "LSTM"), "", state, state], hidden_size=HIDDEN)
+    b("Transpose", perm=[2, 0, 1, 3])
+    if is_cut:
+        refused(b.save(tmp_path), "operator Slice, node 'odd'", "computes a value from the open batch size")
+    else:
+        agrees(rng, b.save(tmp_path), STEPS, INPUTS)
+
+
 def test_refused(rng, tmp_path):
     def check(operator, *words, shape=("n", STEPS, INPUTS), states=(), inputs=None, **attributes):
         b = layer(rng, operator, shape=shape, states=states, inputs=inputs, **attributes)
