@@ -14,7 +14,7 @@ BOARDS = {
     for board in (
         Board("ulx3s-12f", ulx3s.ULX3S_12F_Platform, "ulx3s-25f", clock_mhz=100, memory=1 << 15, **_ULX3S),
         Board("ulx3s-25f", ulx3s.ULX3S_25F_Platform, "ulx3s-25f", clock_mhz=100, memory=1 << 15, **_ULX3S),
-        Board("ulx3s-45f", ulx3s.ULX3S_45F_Platform, "ulx3s-45f", clock_mhz=95, memory=1 << 17, **_ULX3S),
+        Board("ulx3s-45f", ulx3s.ULX3S_45F_Platform, "ulx3s-45f", clock_mhz=110, memory=1 << 17, **_ULX3S),
         Board("ulx3s-85f", ulx3s.ULX3S_85F_Platform, "ulx3s-85f", clock_mhz=90, memory=1 << 18, **_ULX3S),
     )
 }
