@@ -19,6 +19,7 @@ NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
     "rows in a vector": (8, 6, 4, 8, [(1, 1), (1, 1)]),
     "a last row that is not full": (8, 7, 3, 8, [(1, 1), (1, 1)]),
+    "a last row that is not full, without padding": (8, 7, 4, 8, [(1, 0)]),
     "strides": (8, 8, 8, 8, [(1, 1), (2, 1), (1, 1), (2, 0)]),
     "one vector": (16, 4, 4, 16, [(2, 1), (1, 1)]),
     "no padding": (4, 6, 4, 4, [(1, 0)]),

@@ -98,10 +98,14 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 
 def execute(program, config, samples, random):
-    """Returns a program's results on the instruction-level model, with noise in memory whose contents are undefined."""
+    """Returns a program's results on the instruction-level model, with noise, often NaN, in memory whose contents are
+    undefined."""
+
+    def bits(shape):
+        return np.where(random.random(shape) < 0.2, 0xFFFF, random.integers(0, 1 << 16, shape)).astype("<u2")
 
     def noise(size):
-        return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
+        return bytearray(bits(-(-size // 2)).tobytes())[:size]
 
     regions = {
         Region.MODEL: bytearray(program.model),
@@ -110,7 +114,7 @@ def execute(program, config, samples, random):
         Region.SCRATCH: noise(program.sizes[Region.SCRATCH]),
     }
     machine = Machine(config, regions)
-    machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
+    machine.buffer[:] = bits(machine.buffer.shape)
     machine.run()
     return program.unpack_output(regions[Region.OUTPUT])[: len(samples)]
 

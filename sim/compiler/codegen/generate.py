@@ -7,7 +7,7 @@ chunk starts. The stages of other runs are interleaved. This order defines the v
 :mod:`sim.compiler.codegen.scheduling` then reorders the instructions so that their execution overlaps.
 """
 
-from itertools import groupby
+from itertools import groupby, product
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
@@ -162,16 +162,17 @@ class Overlap:
             next(self.table_loads, None)
 
     def _zero_missing(self, code, rectangle):
-        """Stores zeros over the positions at the end of each sample that the output tensor lacks and its layout has."""
-        layout, tensor = code.layout, self.batched.tensors[code.stage.output]
-        height, width = layout.tensor.shape[:2]
-        missing = height * width - tensor.height * tensor.width
-        if missing and rectangle.rows[1] == code.stage.result_size[0]:
-            for sample in range(*rectangle.samples):
-                for tile in range(layout.tiles):
-                    self.emitter.move(
-                        Opcode.STORE, code.stage.output, layout.position(sample, height - 1, tile, width - missing), 0, missing
-                    )
+        """Stores zeros over the positions at the end of each sample that have no values."""
+        layout, (height, width) = code.layout, code.layout.tensor.shape[:2]
+        if layout.missing and rectangle.rows[1] == code.stage.result_size[0]:
+            for sample, tile in product(range(*rectangle.samples), range(layout.tiles)):
+                position = layout.position(sample, height - 1, tile, width - layout.missing)
+                self._store_zeros(code.stage.output, position, layout.missing)
+
+    def _store_zeros(self, name, position, count):
+        zeros = self.host.zeros
+        for first in range(0, count, zeros or 1):
+            self.emitter.move(Opcode.STORE, name, position + first, 0, min(zeros, count - first))
 
     def _zero_margins(self, code, samples):
         """Stores the zero margins of some samples of an output tensor in SCRATCH. Does nothing for samples whose margins are
@@ -188,10 +189,8 @@ class Overlap:
                 for other in (other for codes in self.codes for other in codes)
                 if other.stage.output == name
             ]
-            zeros = self.host.zeros
             for position, count in layout.margins(sample, beside=min(widths) < layout.tensor.width):
-                for first in range(0, count, zeros or 1):
-                    self.emitter.move(Opcode.STORE, name, position + first, 0, min(zeros, count - first))
+                self._store_zeros(name, position, count)
 
 
 def _by_code(jobs):

@@ -51,6 +51,8 @@ class Layout:
         Zeros before the first sample.
     along_x : bool
         True if samples are stored along x. The sample axis then has chunks; see :mod:`sim.compiler.memory.batching`.
+    missing : int
+        Number of positions at the end of a sample's last row that hold zeros, as a view stores several rows as one.
     """
 
     tensor: Tensor
@@ -58,6 +60,7 @@ class Layout:
     axes: tuple[Axis, ...]
     lead: int = 0
     along_x: bool = False
+    missing: int = 0
 
     @cached_property
     def order(self):
@@ -258,7 +261,7 @@ class HostLayout:
         """Returns the number of zero vectors at the start of the unified buffer, from which margins in host memory are
         written."""
         written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
-        return min(ZEROS, max(max(one.lead, *(axis.margin * axis.stride for axis in one.axes)) for one in written))
+        return min(ZEROS, max(max(one.lead, one.missing, *(axis.margin * axis.stride for axis in one.axes)) for one in written))
 
 
 def in_lanes(planes, tensor, blocks=1, step=0, before=0):
@@ -280,13 +283,15 @@ def _viewed(tensor, base, terms):
     if tensor.width > 1:
         planes = viewed.repacked(order=PLANES)
         return planes, in_lanes(planes, source)
+    positions = source.height * source.width
     source = replace(source, height=-(-source.height // view.rows), width=source.width * view.rows)
     blocks = tensor.height // source.height
     beside = max(view.before, (blocks - 1) * view.step + base.n - source.width)  # up to the end of the last block
     top, pitch = -(-(viewed.lead // viewed.row) // blocks), source.width + beside
     below = -(-viewed.below // blocks)
     planes = base.repacked(tensor=source, order=PLANES, beside=beside, below=below, lead=top * pitch + view.before)
-    return in_lanes(planes, tensor, blocks, view.step, view.before), planes
+    missing = source.height * source.width - positions
+    return in_lanes(planes, tensor, blocks, view.step, view.before), replace(planes, missing=missing)
 
 
 def lay_out(batched, n, homes=()):

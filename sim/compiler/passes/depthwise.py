@@ -81,8 +81,9 @@ class _Band:
 
     @cached_property
     def reach(self):
-        """Returns the indices of the first and the last source vector in the windows of the first result vector."""
-        rows = [row // self.rows for row, _ in self._seen.values()]
+        """Returns the indices of the first and the last source vector in the windows of the first result vector. Windows that
+        see only padding read the first vector."""
+        rows = [row // self.rows for row, _ in self._seen.values()] or [0]
         return min(rows), max(rows)
 
     @property

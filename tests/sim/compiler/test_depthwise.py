@@ -1,6 +1,7 @@
 """Tests that depthwise convolutions mapped with positions in the lanes give the same bits in fewer passes, through transposing
 loads."""
 
+import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
@@ -9,11 +10,12 @@ from amaranth_tpu.sim.bundle.host_model import host_model
 from amaranth_tpu.sim.compiler import compile as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from depthwise_networks import NETWORKS, network, turn_all
 from graphs import check, random_values
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
-FAST = ("one vector", "no padding", "rows in blocks")
+FAST = ("one vector", "no padding", "rows in blocks", "a last row that is not full, without padding")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
@@ -27,6 +29,18 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
     loads = [op for op in program.ops if op.fields.get("transpose")]
     assert loads and all(op.fields["rows"] % n == 0 for op in loads)
     assert host_model(graph, program).needs.features & REGISTER["features"].pack(**FEATURES | {"transpose": 1})
+
+
+def test_windows_that_see_only_padding(rng, monkeypatch):
+    """A depthwise kernel whose two rows are above and below an image of one row reads no value, and gives the bias."""
+    depthwise = Term("t0", random_values(rng, (2, 1, 1, 4)), dilation=(2, 1), padding=(1, 0), groups=4)
+    first, *others = (Term(source, random_values(rng, (1, 1, inputs, 4))) for source, inputs in (("x", 2), ("t1", 4), ("t2", 4)))
+    terms = enumerate([first, depthwise, *others])
+    stages = [Stage(f"t{i}", f"t{i}", (term,), (1, 4), rng.normal(size=4).astype(np.float32)) for i, term in terms]
+    tensors = {name: Tensor(name, channels, 1, 4) for name, channels in (("x", 2), *((one.name, 4) for one in stages))}
+    graph = Graph("g", tensors, "x", "t3", tuple(stages))
+    turn_all(monkeypatch, graph, 4, 3)
+    check(graph, Config(n=4, transpose=True), 3, rng, samples=3)
 
 
 @pytest.mark.slow
