@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...ir.tiles import tiles_of
 from .convolutions import is_window
-from .matrices import Geometry, Matrix
+from .matrices import Geometry, Matrix, stretches
 
 __all__ = ["Copy", "GradientCopies", "Layout", "copies_for", "copies_of", "gradient_copies"]
 
@@ -46,32 +48,17 @@ class Layout:
     def ranges(self, tensor, first, count):
         """Yields `(block, first row of the copy, first row of the tensor, rows)` of the rows that a copy has of `count` rows of a
         tensor from row `first` on. `tensor` is the tensor's geometry."""
-        for block, corner in enumerate(self.corners):
-            last = None
-            for place, row, rows in self._lines(tensor, corner, first, count):
-                if last and (last[0] + last[2], last[1] + last[2]) == (place, row):
-                    last = last[0], last[1], last[2] + rows
-                    continue
-                if last:
-                    yield block, *last
-                last = place, row, rows
-            if last:
-                yield block, *last
-
-    def _lines(self, tensor, corner, first, count):
-        """Yields `(first row of a block, first row of the tensor, rows)` line by line."""
-        geometry, width, end = self.geometry, tensor.width, min(first + count, tensor.batch * tensor.period)
-        lines = geometry.positions // geometry.width
-        for sample in range(first // tensor.period, -(-end // tensor.period)):
-            base = sample * tensor.period
-            low, high = max(first - base, 0), min(end - base, tensor.positions)
-            for y in range(low // width, -(-high // width)):
-                line, rest = divmod(y - corner[0], self.step)
-                left = max(low - y * width, corner[1], 0)
-                right = min(high - y * width, width, corner[1] + geometry.width)
-                if not rest and 0 <= line < lines and left < right:
-                    place = sample * geometry.period + line * geometry.width + left - corner[1]
-                    yield place, base + y * width + left, right - left
+        geometry, rows = self.geometry, np.arange(first, first + count)
+        rows = rows[tensor.is_row(rows)]
+        sample, position = np.divmod(rows, tensor.period)
+        y, x = np.divmod(position, tensor.width)
+        for block, (top, left) in enumerate(self.corners):
+            line, rest = np.divmod(y - top, self.step)
+            column = x - left
+            there = (rest == 0) & (line >= 0) & (line * geometry.width < geometry.positions)
+            there &= (column >= 0) & (column < geometry.width)
+            places = sample * geometry.period + line * geometry.width + column
+            yield from ((block, *one) for one in stretches(places[there], rows[there]))
 
 
 @dataclass(frozen=True)

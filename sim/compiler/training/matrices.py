@@ -5,6 +5,7 @@ and lower 16 bits. n consecutive rows of a tile are a weight tile. The rows of a
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ...ir.tiles import tiles_of
 from ..memory.host_tensors import halves_of, whole_of
 
-__all__ = ["FORMS", "Geometry", "Matrix", "matrix_values", "tensor_values"]
+__all__ = ["FORMS", "Geometry", "Matrix", "matrix_values", "stretches", "tensor_values"]
 
 #: Ways to arrange a tensor (height, width, channels) as a matrix.
 FORMS = {
@@ -53,6 +54,18 @@ class Geometry:
     def rows(self):
         """Rows of all samples, in whole tiles."""
         return -(-self.batch * self.period // self.n) * self.n
+
+    def is_row(self, rows):
+        """Returns an array: True for the rows that are no padding."""
+        return (rows % self.period < self.positions) & (rows < self.batch * self.period)
+
+
+def stretches(*places):
+    """Yields `(first of each array, count)` of the stretches in which all arrays of numbers count up by 1."""
+    ends = np.flatnonzero(np.any([np.diff(one) != 1 for one in places], axis=0)) + 1
+    for first, end in pairwise([0, *ends.tolist(), len(places[0])]):
+        if first < end:
+            yield *(int(one[first]) for one in places), end - first
 
 
 @dataclass(frozen=True)
@@ -148,21 +161,12 @@ class Matrix:
         return min(self.geometry.n, self.channels - tile % (self.tiles // self.blocks) * self.geometry.n)
 
     def stored(self, first, count):
-        """Returns the ranges `(first row, rows)` without padding, of `count` rows starting at `first`."""
-        if self.form != "samples":
-            return [(first, count)]
-        geometry, found = self.geometry, []
-        if self.grouped:
-            starts = range(first, min(first + count, geometry.batch), geometry.n)
-            return [(start, min(geometry.n, starts.stop - start)) for start in starts]
-        end = min(first + count, geometry.batch * geometry.period)
-        if geometry.period == geometry.positions:
-            return [(first, end - first)] if end > first else []
-        for sample in range(first // geometry.period, -(-end // geometry.period)):
-            low, high = max(first, sample * geometry.period), min(end, sample * geometry.period + geometry.positions)
-            if low < high:
-                found.append((low, high - low))
-        return found
+        """Yields the ranges `(first row, rows)` without padding, of `count` rows starting at `first`. The vectors of a range are
+        consecutive."""
+        rows = np.arange(first, first + count)
+        if self.form == "samples":
+            rows = rows[self.geometry.is_row(rows)]
+        return ((row, count) for row, _, count in stretches(rows, self.place(0, rows)))
 
     def pack(self, values):
         """Returns the bytes of the matrix with the values of a tensor, (height, width, channels) or, for samples, (batch, height,

@@ -6,6 +6,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from .matrices import stretches
 from .tile_emitter import Tile
 from .windows import merged_loops, segments_of
 
@@ -222,18 +223,9 @@ class _WindowCode:
         period = source.geometry.period
         images = [self.window.image(first, lines) for _, first, lines in self.shown]
         images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
-        runs = _runs(np.concatenate(images))
-        zeros = [(first, count) for first, row, count in runs if row < 0]
+        rows = np.concatenate(images)
+        zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)
         for first, count in zeros if len(zeros) <= 2 else [(0, self.ends[-1])]:
             emitter.load_zeros(place + first, count)
-        for first, row, count in runs:
-            if row >= 0:
-                emitter.load(source, tile, row, count, place + first)
-
-
-def _runs(rows):
-    """Returns `(first place, first row, count)` of the runs of consecutive rows; the row of zeros is -1."""
-    steps = np.diff(rows)
-    ends = np.flatnonzero(np.where(rows[1:] < 0, rows[:-1] >= 0, steps != 1) | (rows[:-1] < 0) & (rows[1:] >= 0)) + 1
-    starts = [0, *ends.tolist()]
-    return [(first, int(rows[first]), end - first) for first, end in zip(starts, [*starts[1:], len(rows)])]
+        for first, row, count in stretches(there, rows[there]):
+            emitter.load(source, tile, row, count, place + first)
