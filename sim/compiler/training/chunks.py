@@ -3,18 +3,13 @@ other jobs of the last chunk precede it, and no gradient of a parameter is compl
 
 from dataclasses import replace
 
-from amaranth_tpu.hw.cycles import result_cycles
-from amaranth_tpu.hw.spec.isa import Opcode
-
 from .sums import Expansion, MatrixSum
 
-__all__ = ["chunked", "divisions", "in_time"]
+__all__ = ["chunked", "divisions"]
 
 _LEAST = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
 _FEW = 48  # samples, up to which the last chunk may be smaller
 _SIZES = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # of the chunks, and of the last chunk, in units of n or `_LEAST`
-_WAIT = 160  # cycles that the array waits for a job of earlier samples
-_LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
 
 
 def divisions(sums, n):
@@ -41,49 +36,9 @@ def chunked(sums, n, starts, begins_early=True):
     for one in sums:
         if not isinstance(one, MatrixSum):
             parts.append(one)
-        elif one.shape.form == "samples":
+        elif one.has_samples:
             ends = [*starts[1:], one.shape.rows]
             parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)]
         else:
             parts.append(replace(one, early=starts[-1] // n if begins_early else 0))
     return parts
-
-
-def in_time(items, dependencies, config):
-    """Returns `(number of a sum, job, cycles that the array waits before it)` in an order in which the array waits little. The
-    next job is always the one that can start first. Of several such jobs, the first samples come first.
-
-    Parameters
-    ----------
-    items : list of (MatrixSum, list of job)
-        In an order in which they can be computed.
-    dependencies : list of set of int
-        For each sum, the numbers of the sums that must precede.
-    """
-    clock, ends, order, left = 0, {}, [], {number: list(jobs) for number, (_, jobs) in enumerate(items)}
-
-    def key(number):
-        start = max([clock, *(ends[other] for other in dependencies[number])])
-        return max(0, start - clock - _WAIT), items[number][0].rows.start, number
-
-    while left:
-        number = min((one for one in left if dependencies[one] <= ends.keys()), key=key)
-        job, (one, _) = left[number].pop(0), items[number]
-        start = max([clock, *(ends[other] for other in dependencies[number])])
-        order.append((number, job, start - clock))
-        clock = start + _array_cycles(one, job, config)
-        if not left[number]:
-            del left[number]
-            ends[number] = clock + _LATENCY + _result_cycles(one, job, config)
-    return order
-
-
-def _array_cycles(one, job, config):
-    _, rows, _, columns = job
-    return sum(product.inputs for product in one.products) * columns * max(rows, config.n)
-
-
-def _result_cycles(one, job, config):
-    _, rows, _, columns = job
-    softmax = {"rows": rows, "tiles": columns, "lanes": one.shape.lanes(one.shape.tiles - 1)}
-    return sum(result_cycles(config, Opcode.SOFTMAX, softmax)[0] for result in one.results if result.softmax)

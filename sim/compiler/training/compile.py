@@ -16,8 +16,6 @@
 
 from dataclasses import dataclass
 
-from amaranth_tpu.hw.spec.isa import Region
-
 from ..codegen.scheduling import completes, ordered
 from ..program import CompileError, check_ring, check_unit
 from ..timing.model import simulate
@@ -35,7 +33,7 @@ from .products import with_products_apart
 from .program import make_step_program
 from .ring import ReduceScatter
 from .stacking import stacked
-from .sums import Expansion, MatrixSum
+from .sums import MatrixSum
 from .tiling import can_join, exchanged_rows, operand_rows, plan_sum
 from .update_lanes import use_update_lanes, with_fastest_updates
 from .writing import JobWriter
@@ -119,20 +117,19 @@ class _Search:
     -------
     best : _Best or None
     constants : Constants
-        Of the last attempt. All attempts have the same.
     """
 
     def __init__(self, lowered, config, cores):
         self.lowered, self.config, self.cores = lowered, config, cores
-        self.best, self.constants, self.emitted = None, None, 0
+        self.best, self.constants, self.emitted = None, Constants(lowered), 0
 
     def attempt(self, starts, begins_early):
         """Times the instructions of a division of the batch, and keeps them if they are the fastest. The parameters are as in
         :func:`_emitted`."""
         if self.best and self.emitted > _MOST_SIMULATED:
             return
-        emitter, has_begun = _emitted(self.lowered, self.config, self.cores, starts, begins_early)
-        ops, self.constants = without_dead_stores(emitter.ops, self.lowered, self.config), emitter.constants
+        emitter, has_begun = _emitted(self.constants, self.config, self.cores, starts, begins_early)
+        ops = without_dead_stores(emitter.ops, self.lowered, self.config)
         self.emitted += len(ops)
         if not self.best or self.emitted <= _MOST_SIMULATED:
             self._keep_fastest(ops, starts, has_begun)
@@ -157,21 +154,11 @@ def _check(step, config, cores):
     check_ring(config, cores)
 
 
-def _emitted(lowered, config, cores, starts, begins_early):
+def _emitted(constants, config, cores, starts, begins_early):
     """Returns the emitter with all instructions of a step, and True if sums of a gradient begin before those of the last samples
     are known. They do only if `begins_early`. `starts` has the first row of each chunk of the batch."""
-    sums = [one for one in lowered.sums if isinstance(one, MatrixSum)]
-    functions = {result.function.key: result.function for one in sums for result in one.results if result.function.is_table}
-    numbers = {
-        product.weights.name: product.weights
-        for one in sums
-        for product in one.products
-        if product.kind == "diagonal" and product.weights.form == "number" and product.weights is not lowered.one
-    }
-    expands = any(isinstance(one, Expansion) for one in lowered.sums)
-    upper = expands or any(one.start is not None and not one.start.wide for one in sums)
-    constants = Constants(lowered, functions.values(), numbers.values(), upper)
-    emitter = MatrixEmitter(config, lowered.sizes[Region.SCRATCH], constants, cores)
+    lowered = constants.lowered
+    emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
     split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, starts, begins_early)
     emitter.parts = _PARTS if is_paced(split) else 1
@@ -186,11 +173,10 @@ def _prepare_exchanges(lowered, emitter):
     exchanges = {one.gradient: one for one in lowered.sums if isinstance(one, ReduceScatter)}
     if not exchanges:
         return
-    gradients = [one for one in lowered.sums if isinstance(one, MatrixSum) and not exchanges.keys().isdisjoint(one.writes)]
-    pairs = [(one, exchanges[one.writes[0]]) for one in gradients]
+    pairs = [(one, exchanges[one.writes[0]]) for one in lowered.sums if one.results and one.writes[0] in exchanges]
     largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, emitter))
     exchanged, count = exchanged_rows(largest, emitter), max(1, emitter.sums.size // largest.gradient.rows)
-    emitter.divide_for_exchange([operand_rows(one) for one in gradients], exchanged, min(count, largest.gradient.tiles))
+    emitter.divide_for_exchange([operand_rows(one) for one, _ in pairs], exchanged, min(count, largest.gradient.tiles))
     emitter.gatherer = Gatherer(emitter, lowered.gathers)
     for one, exchange in pairs:
         exchange.joined = 2 * one.shape.rows <= emitter.sums.size and can_join(one, exchange, emitter)

@@ -5,6 +5,7 @@ import numpy as np
 from ...golden.arithmetic import bfloat16
 from ...golden.function_tables import table_of
 from ..memory.layout import ZEROS
+from .sums import Expansion
 
 __all__ = ["Constants"]
 
@@ -20,15 +21,13 @@ class Constants:
     Parameters
     ----------
     lowered : Lowered
-    functions : sequence of Function, Derivative or InverseRoot
-        Functions by table.
-    resident : sequence of Matrix
-        Factor tiles that stay on the chip.
-    has_upper_rows : bool
-        True if sums start from rows of bfloat16.
 
     Members
     -------
+    functions : tuple of Function, Derivative or InverseRoot
+        Functions by table.
+    has_upper_rows : bool
+        True if sums start from rows of bfloat16.
     tables : dict
         {`key` of a function: first vector of its table}.
     first : int
@@ -37,9 +36,13 @@ class Constants:
         First vectors of a tile of -0 and of the identity.
     """
 
-    def __init__(self, lowered, functions, resident, has_upper_rows):
-        self.n, self.lowered, self.has_upper_rows = lowered.geometry.n, lowered, has_upper_rows
-        self.functions, self._resident = tuple(functions), {matrix.name: matrix for matrix in resident}
+    def __init__(self, lowered):
+        self.n, self.lowered, sums = lowered.geometry.n, lowered, lowered.sums
+        functions = [result.function for one in sums for result in one.results if result.function.is_table]
+        self.functions = tuple({function.key: function for function in functions}.values())
+        self.has_upper_rows = any(isinstance(one, Expansion) or one.start and not one.start.wide for one in sums)
+        factors = [product.weights for one in sums for product in one.products if product.is_scale]
+        self._resident = {matrix.name: matrix for matrix in factors if matrix is not lowered.one}  # factor tiles on the chip
         zeros = -(-ZEROS // self.n) * self.n
         self._tiles = {name: zeros + place * self.n for place, name in enumerate(_fixed(self.n))}
         self.nothing, self.identity = self._tiles["nothing"], self._tiles["identity"]

@@ -76,7 +76,7 @@ def patches_of(lowered, term, size):
         made = Matrix(*key, geometry.rows, source.channels, geometry, Region.SCRATCH, 0, blocks=window.positions)
         made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
         product = Product("gather", source, lowered.one, window=window)
-        lowered.sums.append(MatrixSum(made.name, None, [Phase((product,), [Result(made)])], made))
+        lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))
     return lowered.matrices[key]
 
 
@@ -100,5 +100,5 @@ def scattered(lowered, stage):
     made = replace(made, blocks=term.kernel[0] * term.kernel[1], grouped=True)
     made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
     product = Product("matrix", rows, lowered.matrix(term.weights, "turned"), by_rows=True)
-    lowered.sums.append(MatrixSum(made.name, None, [Phase((product,), [Result(made)])], made))
+    lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))
     return Product("scatter", made, lowered.one)

@@ -52,8 +52,6 @@ class MatrixEmitter(TileEmitter):
     Parameters
     ----------
     config : Config
-    scratch : int
-        Size of region SCRATCH, in vectors.
     constants : Constants
     cores : int
 
@@ -75,8 +73,8 @@ class MatrixEmitter(TileEmitter):
         Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
     """
 
-    def __init__(self, config, scratch, constants, cores=1):
-        super().__init__(config, scratch, constants)
+    def __init__(self, config, constants, cores=1):
+        super().__init__(config, constants.lowered.sizes[Region.SCRATCH], constants)
         self.cores, self.kept, self._rows, self.gatherer = cores, {}, {}, None
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         depth, n = config.unified_buffer_depth, self.n

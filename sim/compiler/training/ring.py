@@ -17,6 +17,7 @@ from ..codegen.ring_exchange import emit_ring
 from ..program import CompileError, too_small
 from .forms import NotMatrices
 from .matrices import Matrix
+from .sums import Work
 
 __all__ = [
     "AllReduce",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 @dataclass
-class AllReduce:
+class AllReduce(Work):
     """The sum of a gradient over all cores.
 
     Parameters
@@ -44,6 +45,7 @@ class AllReduce:
 
     gradient: Matrix
     outputs: int | None
+    is_update = True
 
     @property
     def name(self):
@@ -102,7 +104,7 @@ def _exchange(emitter, matrix, tile, starts, count):
 
 
 @dataclass
-class ReduceScatter:
+class ReduceScatter(Work):
     """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs.
 
     Parameters
@@ -116,6 +118,7 @@ class ReduceScatter:
     gradient: Matrix
     total: Matrix
     joined: bool = False
+    is_update = True
 
     @property
     def name(self):

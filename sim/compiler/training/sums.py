@@ -7,7 +7,7 @@ from ...ir.graph import Pool
 from .matrices import Matrix
 from .windows import Window
 
-__all__ = ["Product", "Result", "Update", "Phase", "MatrixSum", "Expansion"]
+__all__ = ["Product", "Result", "Update", "Phase", "Work", "MatrixSum", "Expansion"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Product:
     by_rows: bool = False
     own: bool = False
     window: Window | None = None
+
+    @property
+    def is_scale(self):
+        """Returns True if the source is multiplied by one number."""
+        return self.kind == "diagonal" and self.weights.form == "number"
 
     @property
     def has_lines(self):
@@ -126,20 +131,45 @@ class Phase:
     update: Update | None = None
 
 
+class Work:
+    """What a step computes in one job or several: sums, or an exchange between the cores of a ring.
+
+    Members
+    -------
+    reads, writes : list of Matrix
+    span : (int, int) or None
+        First row, and number of rows, of a part of the sums. None: all rows.
+    steps : int
+        Steps of a job. A step ends with results that precede other products.
+    has_samples : bool
+        The sums have rows of samples.
+    is_update : bool
+        It belongs to the update of a parameter.
+    """
+
+    products = results = ()
+    start = span = None
+    early, steps = 0, 1
+    has_samples = is_update = is_image = False
+
+    @property
+    def table(self):
+        """Returns the key of the function by table of the results, or None."""
+        return next((result.function.key for result in self.results if result.function.is_table), None)
+
+
 @dataclass
-class MatrixSum:
+class MatrixSum(Work):
     """Sums, and all their results.
 
     Parameters
     ----------
     name : str
-    start : Matrix or None
-        Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
     phases : list of Phase
     shape : Matrix
         Has the rows and channels of the sums.
-    span : (int, int) or None
-        First row, and number of rows, of a part of the sums. None: all rows.
+    start : Matrix or None
+        Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
     early : int
         Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
     is_image : bool
@@ -147,9 +177,9 @@ class MatrixSum:
     """
 
     name: str
-    start: Matrix | None
     phases: list
     shape: Matrix
+    start: Matrix | None = None
     span: tuple | None = None
     early: int = 0
     is_image: bool = False
@@ -185,8 +215,15 @@ class MatrixSum:
         return [matrix for phase in self.phases if phase.update for matrix in (phase.update.master, phase.update.momentum)]
 
     @property
+    def has_samples(self):
+        return self.shape.form == "samples"
+
+    @property
+    def is_update(self):
+        return not (self.has_samples or self.is_image)
+
+    @property
     def steps(self):
-        """Returns the number of steps of a job. A step ends with results that precede other products."""
         return 1 + sum(bool(phase.results) for phase in self.phases[:-1])
 
     def split(self):
@@ -211,7 +248,7 @@ class MatrixSum:
 
 
 @dataclass
-class Expansion:
+class Expansion(Work):
     """Writes a vector of factors as diagonals of tiles."""
 
     vector: Matrix

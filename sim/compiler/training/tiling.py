@@ -5,7 +5,7 @@ from itertools import product
 from math import ceil, lcm
 
 from ..program import CompileError, too_small
-from .pacing import is_array_busier
+from .estimates import is_array_busier
 from .ring import ReduceScatter
 
 __all__ = ["LEAST_ROWS", "SumPlan", "can_join", "exchanged_rows", "operand_rows", "plan_run", "plan_sum"]

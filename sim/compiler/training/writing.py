@@ -5,8 +5,8 @@ from itertools import zip_longest
 
 from ..program import CompileError
 from .jobs import PIECE, SumCode, expand
-from .ordering import is_update, runs_of, weaves
 from .ring import AllReduce, Bucket, ReduceScatter, reduce_all, reduce_scatter
+from .runs import runs_of, weaves
 from .sums import Expansion, MatrixSum
 from .tiling import LEAST_ROWS, plan_run
 
@@ -19,7 +19,7 @@ class JobWriter:
     Parameters
     ----------
     emitter : MatrixEmitter
-    sums : list of MatrixSum, Expansion or AllReduce
+    sums : list of Work
 
     Members
     -------
@@ -29,17 +29,16 @@ class JobWriter:
 
     def __init__(self, emitter, sums):
         self.emitter, self.divides = emitter, not weaves(sums)
-        updates = [one for one in sums if isinstance(one, MatrixSum) and is_update([one])]
-        tiles = max((product.inputs for one in updates for product in one.products), default=0)
+        tiles = max((product.inputs for one in sums if one.is_update for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
         self.in_pieces, self.within = False, set()
         self.exchanges, self.buckets = _exchanges(sums), {}
-        self.updates = {id(one) for run in runs_of(sums) if is_update(run) for one in run}
+        self.updates = {id(one) for run in runs_of(sums) if run[0].is_update for one in run}
 
     def jobs(self, run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
-        if self.divides and is_update(run):
+        if self.divides and run[0].is_update:
             self.emitter.divide(self.rows)
             self.divides = False
         if not isinstance(run[0], (MatrixSum, ReduceScatter)):
