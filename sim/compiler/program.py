@@ -218,7 +218,7 @@ class Program:
     def pack_input(self, *arrays, **options):
         """Returns the contents of region INPUT. For a network: from bfloat16 samples of shape (up to `batch`, input size). For a
         training step: from samples, targets, masks of dropout, and the counted positions; see
-        :meth:`sim.compiler.training.step_inputs.StepMemory.inputs`."""
+        :meth:`sim.compiler.training.step_state.StepMemory.inputs`."""
         return self.pack(Region.INPUT, self.memory.inputs(*arrays, **options))
 
     def unpack_output(self, data):

@@ -1,52 +1,29 @@
-"""The emitter of a training step: moves of matrices, weight tiles on demand, and copies of operands on the chip."""
+"""The emitter of a training step: moves of matrices, weight tiles on demand, copies of operands on the chip, and updates."""
 
-from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region, UpdatePart
 
 from ...golden.function_tables import table_of
+from ..codegen.emitter import Emitter
 from ..codegen.instructions import Ring
 from ..memory.layout import ZEROS
 from ..program import CompileError, too_small
-from .tile_emitter import Tile, TileEmitter, runs_of
+from .stores import Store, Tile, runs_of
 
-__all__ = ["MatrixEmitter", "Store"]
+__all__ = ["MatrixEmitter"]
 
 _SHARES = 4  # one of this many parts of the unified buffer holds results
 _UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
-
-
+_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
+_UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
+_AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
 _PASSES = {f"tiles{loop}{suffix}": int(not suffix) for loop in (0, 1) for suffix in ("", "_stride", "_acc_stride")}
 _ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
 
 
-class Store:
-    """A circular buffer of the unified buffer that remembers its contents.
-
-    Parameters
-    ----------
-    base, size : int
-    kept : dict
-        `{key: (first row, rows)}` of all such buffers.
-    """
-
-    def __init__(self, base, size, kept):
-        self.ring, self.size, self.kept = Ring(base, size), size, kept
-
-    def take(self, count):
-        """Allocates `count` rows and returns the first. The previous contents are forgotten."""
-        place = self.ring.take(count)
-        for key in [key for key, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
-            del self.kept[key]
-        return place
-
-    def has(self, key):
-        """Returns True if the vectors are in this buffer, and not in another one."""
-        return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
-
-
-class MatrixEmitter(TileEmitter):
+class MatrixEmitter(Emitter):
     """Emits the instructions of a training step.
 
     Parameters
@@ -57,6 +34,10 @@ class MatrixEmitter(TileEmitter):
 
     Members
     -------
+    zero_rows : int
+        Number of bias rows, starting at row 0, that are zero.
+    update_ring : Ring
+        Rows of the update memory.
     kept : dict
         Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
     operands, results, passing : Store
@@ -65,7 +46,7 @@ class MatrixEmitter(TileEmitter):
         Rows of the accumulators.
     exchanges : Store
         Vectors that the cores of a ring exchange.
-    gatherer : sim.compiler.training.gather.Gatherer or None
+    gatherer : sim.compiler.training.ring.Gatherer or None
     parts : int
         A job of samples has at most one of so many parts of the rows for sums that it could have otherwise, if the array is
         busier with it than the vector port.
@@ -74,8 +55,10 @@ class MatrixEmitter(TileEmitter):
     """
 
     def __init__(self, config, constants, cores=1):
-        super().__init__(config, constants.lowered.sizes[Region.SCRATCH], constants)
-        self.cores, self.kept, self._rows, self.gatherer = cores, {}, {}, None
+        super().__init__(config, constants.lowered.sizes[Region.SCRATCH])
+        self.constants, self.cores, self.kept, self._rows, self.gatherer = constants, cores, {}, {}, None
+        self.zero_rows, self._bringing = min(16, config.bias_depth // 8, config.weight_fifo_depth), None
+        self.update_ring = Ring(0, config.update_depth)
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         depth, n = config.unified_buffer_depth, self.n
         left = config.bias_depth - self.zero_rows
@@ -182,6 +165,11 @@ class MatrixEmitter(TileEmitter):
 
     # Transfers
 
+    def transfer(self, opcode, region, vector, rows, **fields):
+        super().transfer(opcode, region, vector, rows, **fields)
+        if opcode in (Opcode.STORE, Opcode.STORE_UPDATE):
+            self._bringing = None
+
     def offset(self, matrix, tile, row=0, half=0):
         """Returns the vector of a matrix in its region. Constants follow the fixed constants, such as the identity."""
         vector, constants = matrix.place(tile, row, half), self.constants
@@ -271,9 +259,31 @@ class MatrixEmitter(TileEmitter):
         return max(size, min(len(tiles), self.config.weight_fifo_depth // 2))
 
     def bring(self, tiles):
+        """Emits as few LOAD_WEIGHTS as possible for the tiles that the next MATMUL reads."""
         if self.gatherer:
             self.gatherer.reach(tiles)
-        super().bring(tiles)
+        for one, size in runs_of(tiles, self.n):
+            if not self._bring_more(one, size):
+                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
+                self._bringing = self.ops[-1]
+
+    def _bring_more(self, tile, size):
+        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
+        the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
+        op = self._bringing  # None: more tiles may not be added to the last LOAD_WEIGHTS
+        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
+            return False
+        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
+        if (op.fields["region"], end) != (tile.region, tile.vector):
+            return False
+        if tile.region is Region.SCRATCH:
+            number = self.issued[op.unit]
+            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
+                return False
+        op.rows += size
+        op.fields["rows"] = op.rows
+        return True
 
     def tile(self, matrix, inputs, outputs, by_rows, row=0):
         """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from
@@ -300,3 +310,18 @@ class MatrixEmitter(TileEmitter):
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})
+
+    def update(self, acc, rows, master, momentum):
+        """Emits UPDATEs of `rows` rows of a parameter, whose gradient is the sums starting at `acc`. In region SCRATCH, `master`
+        has the first vectors of the upper and lower halves of W, and `momentum` is the first vector of V. V is loaded after W."""
+        most = max(1, min(_UPDATE_ROWS, self.bias_ring.size // (2 * _AT_ONCE)))
+        planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
+        for first in range(0, rows, most):
+            count = min(most, rows - first)
+            bias, place = self.take_bias(2 * count), self.update_ring.take(count)
+            for half, plane, after in zip((Half.UPPER, Half.LOWER, Half.UPPER), planes.values(), (0, 0, count)):
+                self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + first, count, bias=bias + after, half=half)
+            fields = {"rows": count, "update": place, "acc": acc + first, "bias": bias}
+            self.emit(Opcode.UPDATE, fields | {"momentum": 0, "rate": 0})  # the host writes the factors
+            for part, plane in planes.items():
+                self.transfer(Opcode.STORE_UPDATE, Region.SCRATCH, plane + first, count, part=part, update=place)

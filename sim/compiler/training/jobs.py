@@ -3,9 +3,9 @@
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..timing.model import MATMUL, turnaround
-from .job_results import key_of, write_results, write_update
+from .results import key_of, write_results, write_update
 from .scatter_jobs import scatter
-from .tile_emitter import Tile
+from .stores import Tile
 from .window_jobs import add_windows
 
 __all__ = ["PIECE", "SumCode", "expand"]
@@ -57,7 +57,7 @@ class SumCode:
                 if product is last:
                     self._join()
             if (phase.results or phase.update) and not self.started:
-                self._nothing()
+                self.begin_with_nothing()
             write_results(self, phase.results)
             if phase.update:
                 write_update(self, phase.update)
@@ -90,19 +90,19 @@ class SumCode:
         first = emitter.bias_rows(start, [(column + c, row, rows) for c in range(self.columns)])
         return [first + c * rows for c in range(self.columns)]
 
-    def _begin(self, places, loops, tiles, first, size):
-        """Emits the first pass of all column tiles over `size` rows, starting at row `first` of the job. `tiles` has a weight
-        tile for each column tile. `places` is the first operand, `loops` the two loops over the rows."""
+    def begin(self, place, loops, tiles, first, size, column=0):
+        """Emits the first pass over `size` rows, starting at row `first` of the job. `tiles` has a weight tile for each column
+        tile from `column` on. `place` is the first operand, `loops` the two loops over the rows."""
         kind, emitter = self.sums.start_rows, self.emitter
         if kind == "zeros" or kind == "one":
             emitter.bring(tiles)
-            self._matmul(places, loops, first, tiles0=len(tiles), start=1, bias=self.biases[0])
+            self.matmul(place, loops, first, column, tiles0=len(tiles), start=1, bias=self.biases[column])
             return
-        (outer, outer_stride), (inner, inner_stride) = loops
-        for c, tile in enumerate(tiles):
+        (outer, _), (inner, inner_stride) = loops
+        for c, tile in enumerate(tiles, column):
             if kind == "rows":
                 emitter.bring([tile])
-                self._matmul(places, loops, first, c, start=1, bias=self.biases[c] + first, bias_rows=1)
+                self.matmul(place, loops, first, c, start=1, bias=self.biases[c] + first, bias_rows=1)
                 continue
             assert outer == 1, "rows of transposed operands start from zeros"
             period = self.geometry.period
@@ -111,23 +111,23 @@ class SumCode:
                     emitter.bring([tile])
                 rows = (1, 0), (min(period, size - sample), inner_stride)
                 fields = {"start": 1, "bias": self.biases[c], "bias_rows": 1, "keep": int(sample > 0)}
-                self._matmul(places + sample * inner_stride, rows, first + sample, c, **fields)
+                self.matmul(place + sample * inner_stride, rows, first + sample, c, **fields)
 
-    def _nothing(self):
+    def begin_with_nothing(self):
         """Emits a pass that leaves the initial sums unchanged."""
         nothing = Tile(Region.MODEL, self.emitter.constants.nothing)
-        self._begin(0, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
+        self.begin(0, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
         self.started = True
 
     # Products
 
-    def _matmul(self, place, loops, first, column=0, **fields):
+    def matmul(self, place, loops, first, column=0, **fields):
         """Emits a MATMUL whose sums start at row `first` of a column tile, or of consecutive column tiles."""
         if fields.get("tiles0", 1) > 1:
             fields.setdefault("tiles0_acc_stride", self.rows)
         self.emitter.matmul(self.acc + column * self.rows + first, place, loops, **fields)
 
-    def _add(self, places, loops, tiles, first, column=0):
+    def add(self, places, loops, tiles, first, column=0):
         """Emits passes over the operands at `places`, for each input tile. `tiles` has the weight tiles of each input tile."""
         while places:
             count = len(tiles[0])
@@ -135,7 +135,7 @@ class SumCode:
             together = max(1, min(_steps(places), self.emitter.fit(flat) // count))
             self.emitter.bring(flat[: together * count])
             stride = places[1] - places[0] if together > 1 else 0
-            self._matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
+            self.matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
             places, tiles = places[together:], tiles[together:]
 
     def _matrix(self, product):
@@ -166,14 +166,14 @@ class SumCode:
                 ]
                 first_row = row - self.row
                 if not self.started:
-                    self._begin(places[0], loops, tiles[0], first_row, size)
+                    self.begin(places[0], loops, tiles[0], first_row, size)
                     places, tiles = places[1:], tiles[1:]
                 if product.by_rows and 2 * max(size, self.n) >= turnaround(emitter.config):
                     for c in range(self.columns):  # the tiles of an output are contiguous
-                        self._add(places, loops, [some[c : c + 1] for some in tiles], first_row, c)
+                        self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, c)
                         yield PIECE
                 else:
-                    self._add(places, loops, tiles, first_row)
+                    self.add(places, loops, tiles, first_row)
                     yield PIECE
         self.started = True
 
@@ -228,7 +228,7 @@ class SumCode:
                 start = {"start": 1, "bias": self.biases[c]}
                 if self.started:
                     loop, start = "tiles0", {}
-                self._matmul(resident, [(1, 0), (n, 1)], 0, c, **{loop: self.rows // n, f"{loop}_acc_stride": n}, **start)
+                self.matmul(resident, [(1, 0), (n, 1)], 0, c, **{loop: self.rows // n, f"{loop}_acc_stride": n}, **start)
             self.started = True
             return
         begun = self.started
@@ -238,17 +238,10 @@ class SumCode:
             tile = Tile(weights.region, emitter.offset(weights, 0, number * n))
             if begun:
                 emitter.bring([tile])
-                self._matmul(place, [(1, 0), (self.rows, 1)], 0, c)
+                self.matmul(place, [(1, 0), (self.rows, 1)], 0, c)
             else:
-                self._begin_one(place, tile, c)
+                self.begin(place, [(1, 0), (self.rows, 1)], [tile], 0, self.rows, c)
         self.started = True
-
-    def _begin_one(self, place, tile, column):
-        """Emits the first pass of one column tile."""
-        kept = self.acc, self.biases
-        self.acc, self.biases = self.acc + column * self.rows, self.biases[column:]
-        self._begin(place, [(1, 0), (self.rows, 1)], [tile], 0, self.rows)
-        self.acc, self.biases = kept
 
     def _total(self, product):
         """Adds the sums of the rows of a matrix. Its tile t of channels is row t of the sums."""

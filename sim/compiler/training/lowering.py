@@ -5,18 +5,19 @@ from dataclasses import replace
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ...functions.functions import NONE
+from ...ir.step import StepStage
 from ...ir.tiles import tiles_of
 from .convolutions import is_window, patches_of, window_product
 from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
-from .gather import gathers_of
 from .grouping import Grouping
 from .matrices import Geometry, Matrix
-from .ring import divided_tensors
+from .ring import divided_tensors, gathers_of
 from .sums import Expansion, Product, Result
 from .ungrouping import ungrouped
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Lowered", "lower", "with_products_apart"]
 
 
 class Lowered:
@@ -223,6 +224,22 @@ def _is_number(term, source, weights, output):
     """Returns True if a term multiplies a tensor of one channel by one number."""
     plain = not (term.transposed or weights.samples) and weights.shape == (1, 1, 1)
     return plain and source.channels == output.channels == 1 and source.shape == output.shape
+
+
+def with_products_apart(step):
+    """Divides each stage with a function and a product, such as a ReLU with dropout, into two stages, because MULTIPLY applies no
+    function. Returns a :class:`sim.ir.step.StepGraph`. Raises NotMatrices if a stage selects as well."""
+    tensors, stages = dict(step.tensors), []
+    for stage in step.stages:
+        if stage.select and (stage.times or stage.pool or stage.function != NONE):
+            raise NotMatrices(f"{stage.output}: a selection with a function, pooling or a product can't be compiled")
+        if stage.times and (stage.function != NONE or stage.softmax or stage.pool):
+            name = f"{stage.output}, before the product"
+            tensors[name] = tensors[stage.output]
+            stages.append(replace(stage, output=name, times=None))
+            stage = StepStage(stage.output, start=name, size=stage.result_size, times=stage.times)
+        stages.append(stage)
+    return replace(step, tensors=tensors, stages=stages)
 
 
 def lower(folded, n, batch, given):

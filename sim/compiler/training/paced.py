@@ -1,8 +1,8 @@
 """The order of the jobs of a step of convolutions.
 
-A job can start when the samples that it reads are computed. So a layer works on a sample while the layers before it work on later
-samples. Estimates of array, activation unit and accumulators decide which job is next. Between the jobs of samples, there are jobs
-of windows that only updates read, and jobs of updates.
+A job can start when the samples that it reads are computed. So a layer works on a sample while the layers before it work on
+later samples. Estimates of array, activation unit and accumulators decide which job is next. Between the jobs of samples, there
+are jobs of windows that only updates read, and jobs of updates.
 """
 
 from collections import deque
@@ -139,8 +139,8 @@ class _Pace:
         yield from self._pieces(self.pipeline)
 
     def _together(self, heavy, others):
-        """Yields the jobs of updates that fill the array, piece by piece. Between the pieces, yields those of other updates, which
-        leave the array idle: those of a pipeline, and of `others`."""
+        """Yields the jobs of updates that fill the array, piece by piece. Between the pieces, yields the jobs of other updates,
+        which leave the array idle: those in the pipeline, and those of `others`."""
         writer, config, main = self.writer, self.config, Pipeline(heavy, self.config)
         writer.begin_pieces(heavy)
         main.add(self._jobs(heavy))

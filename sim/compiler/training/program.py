@@ -14,7 +14,6 @@ from ..image import assembled
 from ..memory.host_tensors import HostTensor, host_tensor
 from ..program import factor
 from .ungrouping import packed, unpacked
-from .useful_macs import useful_macs
 
 __all__ = ["make_step_program"]
 
@@ -37,7 +36,7 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
     batch = lowered.geometry.batch
     sizes = {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
-    others = {"batch": batch, "cores": cores, "useful_macs": batch * useful_macs(step), "memory": lowered, "tensors": tensors}
+    others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(step), "memory": lowered, "tensors": tensors}
     return assembled(ops, cycles, constants.pack(), sizes, config, **others)
 
 
@@ -105,3 +104,28 @@ def _divided(lowered, matrix, whole, cores):
 
 def _factor(matrix, value):
     return matrix.pack(np.full((1, 1, 1), value, bfloat16))
+
+
+def _useful_macs(step):
+    """Returns the multiplications that a :class:`sim.ir.step.StepGraph` needs for one sample: products with parameters, products
+    of two results, and gradients. Positions around a tensor count, as is usual. Factors, constants and sums of biases do not."""
+    terms = {(stage.sums, place): (stage, term) for stage in step.stages for place, term in enumerate(stage.terms)}
+    return sum(_of_term(step, stage, term) for stage, term in terms.values())
+
+
+def _of_term(step, stage, term):
+    source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
+    if {term.source, term.weights} & step.constants.keys() or step.is_diagonal(term, (*stage.size, output.channels)):
+        return 0
+    positions = source.height * source.width
+    if not output.samples:
+        return _positions(weights) * _positions(output) * output.channels if weights.samples else 0
+    if weights.samples:
+        sums = positions if term.transposed else stage.size[0] * stage.size[1]
+        return sums * source.channels * output.channels
+    # The gradient of a convolution's source has more positions than the gradient that it reads, where it reads zeros.
+    return min(positions, stage.size[0] * stage.size[1]) * _positions(weights) * weights.channels
+
+
+def _positions(tensor):
+    return tensor.height * tensor.width

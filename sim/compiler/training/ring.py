@@ -1,34 +1,44 @@
-"""Sums of gradients over the cores of a ring.
+"""Exchanges between the cores of a ring: sums of gradients, and weights whose masters are divided among the cores.
 
 ALL_REDUCE: each core stores the gradient of its own samples in region SCRATCH, and the sum over all cores replaces it. Then every
 core updates all parameters. REDUCE_SCATTER: each core gets the sum of its own segment of the outputs, and updates this segment
-(:mod:`sim.compiler.training.gather`).
+and keeps its master. In a step, ALL_GATHER gives all cores the upper halves of all masters: the image of the
+weights. Each tile is gathered shortly before it is first read, while the array is busy and the port of the unified buffer and the
+ring are idle.
 
-Each output of weights belongs to the segment of one core, and each segment has its own order of
-sums. Biases and gains have the order of segment 0, so the other segments of their exchange contain no data.
+Each output of weights belongs to the segment of one core, and each segment has its own order of sums. Biases and gains have the
+order of segment 0, so the other segments of their exchange contain no data.
 """
 
+from bisect import bisect
 from dataclasses import dataclass
 
-from amaranth_tpu.hw.spec.isa import Opcode, RingMode
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
 
 from ...autodiff.rings import segment_outputs
 from ..codegen.ring_exchange import emit_ring
 from ..program import CompileError, too_small
 from .forms import NotMatrices
-from .matrices import Matrix
+from .matrices import Matrix, stretches
 from .sums import Work
 
 __all__ = [
+    "AllGather",
     "AllReduce",
     "Bucket",
+    "Gatherer",
     "ReduceScatter",
     "all_reduce",
     "divided_tensors",
+    "gathers_of",
     "reduce_all",
     "reduce_scatter",
     "reduce_scatter_of",
 ]
+
+_TOGETHER = 4  # tiles that are gathered at a time
 
 
 @dataclass
@@ -89,18 +99,15 @@ def _exchange(emitter, matrix, tile, starts, count):
     are padding, and are neither loaded nor stored."""
     whole = matrix.tiles * matrix.rows if len(starts) == 1 else matrix.rows
     place = emitter.operands.take(2 * count * emitter.cores)
-    ranges = []  # first row, rows, and first row in the buffer
-    for segment, row in enumerate(starts):
-        rows, buffer = min(count, whole - row), place + 2 * segment * count
-        if ranges and ranges[-1][0] + ranges[-1][1] == row:
-            ranges[-1][1] += max(rows, 0)
-        elif rows > 0:
-            ranges.append([row, rows, buffer])
-    for row, rows, buffer in ranges:
-        emitter.transfer(Opcode.LOAD, matrix.region, emitter.offset(matrix, tile, row), 2 * rows, buffer=buffer)
+    rows = np.array(starts)[:, None] + np.arange(count)
+    ranges = [*stretches(rows[rows < whole], np.flatnonzero(rows < whole))]
+    for row, number, size in ranges:
+        vector = emitter.offset(matrix, tile, row)
+        emitter.transfer(Opcode.LOAD, matrix.region, vector, 2 * size, buffer=place + 2 * number)
     emit_ring(emitter, RingMode.ALL_REDUCE, place, place, 2 * count, 2 * count)
-    for row, rows, buffer in ranges:
-        emitter.transfer(Opcode.STORE, matrix.region, emitter.offset(matrix, tile, row), 2 * rows, buffer=buffer)
+    for row, number, size in ranges:
+        vector = emitter.offset(matrix, tile, row)
+        emitter.transfer(Opcode.STORE, matrix.region, vector, 2 * size, buffer=place + 2 * number)
 
 
 @dataclass
@@ -220,3 +227,101 @@ def reduce_scatter(emitter, exchange, job, bucket):
             ring.next = following
         bucket = loaded
     bucket.reduce()
+
+
+@dataclass(frozen=True)
+class AllGather:
+    """The gathering of weights.
+
+    Parameters
+    ----------
+    segment : Matrix
+        The master of a core's segment, with a row for each output.
+    image : Matrix
+        The upper halves of all segments.
+    reader : str
+        Name of the first sum that reads the image.
+    """
+
+    segment: Matrix
+    image: Matrix
+    reader: str
+
+
+def gathers_of(stages, matrix, sums):
+    """Returns the :class:`AllGather` of the stages that gather weights, in the order in which `sums` read the weights. `matrix`
+    returns the matrix of a tensor."""
+    found = []
+    for stage in stages:
+        segment, image = matrix(stage.start), matrix(stage.output)
+        number = next(number for number, one in enumerate(sums) if image in one.reads)
+        found.append((number, AllGather(segment, image, sums[number].name)))
+    return [one for _, one in sorted(found, key=lambda entry: entry[0])]
+
+
+class Gatherer:
+    """The code generator that gathers images of weights, tile by tile.
+
+    Parameters
+    ----------
+    emitter : MatrixEmitter
+    gathers : list of AllGather
+        In the order in which the images are read.
+    """
+
+    def __init__(self, emitter, gathers):
+        self.emitter, self._tiles, self._images = emitter, [], {}
+        self._gathered = self._read = 0  # numbers of tiles gathered, and tiles read
+        for one in gathers:
+            self._images[one.image.vector] = one, len(self._tiles)
+            self._tiles += [(one, tile) for tile in range(one.image.tiles)]
+        self._vectors = sorted(self._images)
+        largest = max(gathers, key=lambda one: one.segment.rows)
+        if (emitter.cores + 1) * largest.segment.rows > emitter.exchanges.size:
+            needed = emitter.config.unified_buffer_depth * (emitter.cores + 1) * largest.segment.rows // emitter.exchanges.size
+            raise CompileError(too_small(emitter.config, "unified_buffer_depth", needed, largest.image.name))
+
+    def is_first(self, sums):
+        """Returns True if weights are gathered for a sum, or for the first chunk of the sum."""
+        return sums.rows.start == 0 and any(sums.name == one.reader for one, _ in self._images.values())
+
+    def _place(self, tile):
+        """Returns `(number of the gathered tile, vector)` of a weight tile. Returns None if it is no part of an image."""
+        index = bisect(self._vectors, tile.vector) - 1
+        if tile.region is not Region.SCRATCH or index < 0:
+            return None
+        one, first = self._images[self._vectors[index]]
+        place, vector = divmod(tile.vector - one.image.vector, one.image.rows)
+        return (first + place, vector) if place < one.image.tiles else None
+
+    def reach(self, tiles):
+        """Gathers the tiles that contain these weight tiles, and some tiles after them."""
+        wanted = [place[0] for place in map(self._place, tiles) if place and place[0] >= self._read]
+        if wanted:
+            self._read = max(wanted) + 1
+            self._gather_up_to(self._read + _TOGETHER - 1)
+
+    def finish(self):
+        """Gathers all tiles that are left, which no sum reads, before masters change."""
+        self._gather_up_to(len(self._tiles))
+
+    def _gather_up_to(self, end):
+        while self._gathered < min(end, len(self._tiles)):
+            self._gather(*self._tiles[self._gathered])
+            self._gathered += 1
+
+    def together(self, tile):
+        """Returns the number of weight tiles, from `tile` on, that were gathered together. Returns None if later ones have been
+        read."""
+        place = self._place(tile)
+        if place is None or place[0] < self._read - 1:
+            return None
+        return (self._tiles[place[0]][0].image.rows - place[1]) // self.emitter.n
+
+    def _gather(self, one, tile):
+        emitter, segment, image, rows = self.emitter, one.segment, one.image, one.segment.rows
+        place = emitter.exchanges.take((emitter.cores + 1) * rows)
+        emitter.transfer(Opcode.LOAD, segment.region, segment.place(tile), rows, buffer=place)
+        emit_ring(emitter, RingMode.ALL_GATHER, place, place + rows, rows, rows)
+        stored = min(emitter.cores * rows, image.rows)
+        emitter.transfer(Opcode.STORE, image.region, image.place(tile), stored, buffer=place + rows)

@@ -3,7 +3,7 @@
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
-from .tile_emitter import Tile
+from .stores import Tile
 from .windows import segments_of
 
 __all__ = ["scatter"]
@@ -26,7 +26,7 @@ def scatter(code, product):
         number = 0
         for part in parts:
             for place, loops, row in _passes(code, product.source, column, *part):
-                code._matmul(place, loops, row, column, start=1, keep=int(number > 0))
+                code.matmul(place, loops, row, column, start=1, keep=int(number > 0))
                 number += 1
     code.started = True
 

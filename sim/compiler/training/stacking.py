@@ -63,14 +63,10 @@ def _matched(step, chains, source):
         return None
     if ones is None or ones.shape != (1, 1, 1) or ones != 1:
         return None
-    names = {first.output: other.output}
+    names = {one.output: same.output for one, same in zip(*chains)}
     for one, same in zip(updates, others):
-        for mine, its in [(one.output, same.output), (one.start, same.start), *zip(_sources(one), _sources(same))]:
-            if mine != its and names.setdefault(mine, its) != its:
-                return None
-        if _renamed(one, names, same.size) != same:
-            return None
-    return names
+        names |= {mine: its for mine, its in [(one.start, same.start), *zip(_sources(one), _sources(same))] if mine != its}
+    return names if all(_renamed(one, names, same.size) == same for one, same in zip(updates, others)) else None
 
 
 def _sources(stage):

@@ -9,11 +9,10 @@ from dataclasses import replace
 from ...golden.training import step_graph
 from ...ir.optimizers import Adam
 from ..program import CompileError, check_unit
-from .compile import compile_graph
 from .cropping import cropped
 from .forms import NotMatrices
-from .step_inputs import StepMemory
-from .step_state import MASTER
+from .search import compile_graph
+from .step_state import MASTER, StepMemory
 
 __all__ = ["CORE_REFUSALS", "compile_step"]
 

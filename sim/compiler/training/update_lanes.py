@@ -1,25 +1,10 @@
 """Updates by momentum SGD on the update lanes, in place of sums in the array."""
 
-from dataclasses import replace
 from itertools import pairwise
-
-from amaranth_tpu.hw.spec.isa import Opcode
 
 from .sums import MatrixSum, Phase, Product, Result, Update
 
-__all__ = ["use_update_lanes", "with_fastest_updates"]
-
-_QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
-
-
-def with_fastest_updates(compiled, config):
-    """Returns the program `compiled(config)` of a training step. If the core has few update lanes, the program is compared with a
-    program without UPDATE."""
-    program = compiled(config)
-    if config.n <= _QUICK * config.update_lanes or not any(op.opcode is Opcode.UPDATE for op in program.ops):
-        return program
-    other = replace(compiled(replace(config, update_lanes=0)), config=config)
-    return min(program, other, key=lambda one: one.predicted_cycles)
+__all__ = ["use_update_lanes"]
 
 
 def use_update_lanes(lowered):

@@ -7,7 +7,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from .matrices import stretches
-from .tile_emitter import Tile
+from .stores import Tile
 from .windows import merged_loops, segments_of
 
 __all__ = ["PART", "add_windows"]
@@ -56,7 +56,7 @@ class _WindowCode:
         if not self.segments:
             return
         if not code.started and code.sums.start_rows not in ("zeros", "one"):
-            code._nothing()
+            code.begin_with_nothing()
         begun, columns = code.started, range(code.columns)
         if product.kind == "gather" and not begun and self._loops():
             self._gather(self._loops())
@@ -139,7 +139,7 @@ class _WindowCode:
         passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
         each = -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not begun and loops:
-            self._begin(places[0], loops, tiles[0], column)
+            code.begin(places[0], loops, tiles[0], 0, code.rows, column)
             passes, begun = passes[1:], True
         left = len(passes)
         for some in self._groups(passes, each, bool(loops)):
@@ -160,14 +160,6 @@ class _WindowCode:
             some = [*alike_ones]
             yield from (some[first : first + most] for first in range(0, len(some), most))
 
-    def _begin(self, place, loops, tiles, column):
-        code = self.code
-        if len(tiles) == code.columns:
-            code._begin(place, loops, tiles, 0, code.rows)
-        else:
-            self.emitter.bring(tiles)
-            code._matmul(place, loops, 0, column, start=1, bias=code.biases[column])
-
     def _add(self, passes, column):
         """Emits passes over the same rows."""
         (position, *_), *_ = passes
@@ -176,7 +168,7 @@ class _WindowCode:
             ((first, end),) = self._reaches(position)
             (_, pitch), (width, _) = self.window.loops(1)
             loops, down, row = merged_loops(self.window.loops(end - first)), first * pitch, first * width
-        self.code._add([place + down for _, place, _ in passes], loops, [tiles for *_, tiles in passes], row, column)
+        self.code.add([place + down for _, place, _ in passes], loops, [tiles for *_, tiles in passes], row, column)
 
     def _reaches(self, position):
         """Returns the lines of each segment, (first, end), that a pass after the first adds to: those with operands that are not
@@ -200,7 +192,7 @@ class _WindowCode:
         for number, (image, (row, *_, lines), (first, end)) in enumerate(parts):
             low, high = (first, end) if begun else (0, lines)
             loops = window.loops(high - low)
-            code._matmul(place + image + low * pitch, loops, row + low * width, column, keep=int(number > 0), **start)
+            code.matmul(place + image + low * pitch, loops, row + low * width, column, keep=int(number > 0), **start)
 
     # Images
 

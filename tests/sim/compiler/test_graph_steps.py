@@ -8,9 +8,9 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
-from amaranth_tpu.sim.compiler.training import chunks, ordering, pipeline, writing
-from amaranth_tpu.sim.compiler.training import compile as compile_module
-from amaranth_tpu.sim.compiler.training.compile import compile_graph
+from amaranth_tpu.sim.compiler.training import chunks, job_writer, ordering, pipeline
+from amaranth_tpu.sim.compiler.training import search as compile_module
+from amaranth_tpu.sim.compiler.training.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
@@ -233,5 +233,5 @@ def test_operands_of_long_gradients_stay_on_the_chip(rng, monkeypatch):
     """If the transposed gradients of a batch need more than half of the unified buffer, results of updates by Adam have less."""
     step = make_step(dense_network(rng, (48, 128, 10)), Adam())
     program = compile_graph(step, Config(training=True), 512)
-    monkeypatch.setattr(writing, "LEAST_ROWS", 0)
+    monkeypatch.setattr(job_writer, "LEAST_ROWS", 0)
     assert program.predicted_cycles < compile_graph(step, Config(training=True), 512).predicted_cycles

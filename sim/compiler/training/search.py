@@ -1,20 +1,9 @@
-"""Compiles the graph of a training step, :class:`sim.ir.step.StepGraph`, to the program of one step.
+"""The search for the fastest program of a training step: divisions of the batch, and orders of the instructions."""
 
-1. Tensors become matrices with a row for each position of each sample, and stages become sums of matrix products
-   (:mod:`sim.compiler.training.lowering`). The host gathers windows of inputs (:mod:`sim.compiler.training.folding`), whose
-   weights and bias are then one parameter (:mod:`sim.compiler.training.stacking`). Other
-   convolutions, averages and dense layers of all positions read windows of images in the unified buffer
-   (:mod:`sim.compiler.training.convolutions`). Gradients of their weights read copies of results, line by line
-   (:mod:`sim.compiler.training.copies`). On a core with update lanes, updates by momentum SGD are no sums
-   (:mod:`sim.compiler.training.update_lanes`).
-2. Sums are divided into jobs that fit the memories of the core (:mod:`sim.compiler.training.tiling`), and samples of dense
-   networks into chunks (:mod:`sim.compiler.training.chunks`). In steps of convolutions, a layer works on a sample while the
-   layers before it work on later samples (:mod:`sim.compiler.training.paced`). Jobs become instructions
-   (:mod:`sim.compiler.training.jobs`). STOREs without readers are removed (:mod:`sim.compiler.training.dead_stores`).
-3. Instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the step is timed (:mod:`sim.compiler.timing.model`).
-"""
+from dataclasses import replace
+from typing import NamedTuple
 
-from dataclasses import dataclass
+from amaranth_tpu.hw.spec.isa import Opcode
 
 from ..codegen.scheduling import completes, ordered
 from ..program import CompileError, check_ring, check_unit
@@ -25,44 +14,31 @@ from .dead_stores import without_dead_stores
 from .emitter import MatrixEmitter
 from .folding import fold
 from .forms import NotMatrices
-from .gather import Gatherer
-from .lowering import lower
+from .job_writer import JobWriter
+from .lowering import lower, with_products_apart
 from .ordering import woven
 from .paced import is_paced, paced
-from .products import with_products_apart
 from .program import make_step_program
-from .ring import ReduceScatter
+from .ring import Gatherer, ReduceScatter
 from .stacking import stacked
 from .sums import MatrixSum
 from .tiling import can_join, exchanged_rows, operand_rows, plan_sum
-from .update_lanes import use_update_lanes, with_fastest_updates
-from .writing import JobWriter
+from .update_lanes import use_update_lanes
 
 __all__ = ["compile_graph", "NotMatrices"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 _PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
+_QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
 _ORDERS = ((1, 250), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):
     """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
 
-    Parameters
-    ----------
-    step : sim.ir.step.StepGraph
-        From :func:`sim.autodiff.make_step.make_step`.
-    config : Config
-        Configuration of the core, with the option `training`.
-    batch : int
-        Number of samples that each core processes.
-    cores : int
-        Number of cores in the ring.
-
-    Returns
-    -------
-    sim.compiler.program.Program
+    `step` is a :class:`sim.ir.step.StepGraph` of :func:`sim.autodiff.make_step.make_step`. The other parameters and the result
+    are as in :func:`sim.compiler.training.step.compile_step`.
 
     Raises
     ------
@@ -70,7 +46,11 @@ def compile_graph(step, config, batch, cores=1):
         If the step does not fit the core. The message is one line.
     """
     _check(step, config, cores)
-    return with_fastest_updates(lambda core: _compiled(step, core, batch, cores), config)
+    program = _compiled(step, config, batch, cores)
+    if config.n <= _QUICK * config.update_lanes or not any(op.opcode is Opcode.UPDATE for op in program.ops):
+        return program
+    other = replace(_compiled(step, replace(config, update_lanes=0), batch, cores), config=config)
+    return min(program, other, key=lambda one: one.predicted_cycles)
 
 
 def _compiled(step, config, batch, cores):
@@ -87,14 +67,11 @@ def _compiled(step, config, batch, cores):
     return make_step_program(lowered, search.constants, config, cores, search.best.ops, search.best.cycles)
 
 
-@dataclass(frozen=True)
-class _Best:
+class _Best(NamedTuple):
     """The fastest instructions so far.
 
     Parameters
     ----------
-    ops : list of Op
-    cycles : int
     order : tuple of int or None
         `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
     starts : tuple of int
