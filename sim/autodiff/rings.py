@@ -14,11 +14,13 @@ def segment_outputs(outputs, cores):
     return -(-outputs // cores)
 
 
-def _is_divided(step, name):
-    """Returns True if the outputs of a parameter are divided among the cores: it is neither a bias nor one factor per channel."""
+def _kind(step, name):
+    """Returns `(divided, grouped)` of a parameter. `divided`: the sum over the cores has an order for each segment of outputs, as
+    the parameter is neither a bias nor one factor per channel. `grouped`: it has groups of channels."""
     terms = [(term, stage) for stage in step.stages for term in stage.terms if term.weights == name]
     shapes = [(term, (*stage.size, step.tensors[stage.output].channels)) for term, stage in terms]
-    return step.parameters[name].decays and not any(step.is_diagonal(term, shape) for term, shape in shapes)
+    divided = step.parameters[name].decays and not any(step.is_diagonal(term, shape) for term, shape in shapes)
+    return divided, any(term.groups > 1 for term, _ in terms)
 
 
 def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
@@ -28,11 +30,11 @@ def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     Biases and gains, one factor per channel, are small: all cores update all of them. The outputs of weights are divided among
     the cores. Each core keeps the master and the slots of its own share. At the start of a step, all cores gather the upper
     halves of all shares. Shares that extend beyond the last output are padded with 0. If not `sharded`, all cores update all
-    weights, with the same bits.
+    weights, with the same bits. All cores also update weights of groups, because a core computes them as weights of all channels.
     """
-    tensor, divided = step.tensors[name], _is_divided(step, name)
+    tensor, (divided, grouped) = step.tensors[name], _kind(step, name)
     size, channels = (tensor.height, tensor.width), tensor.channels
-    if not (divided and sharded):
+    if grouped or not (divided and sharded):
         ring = "all_reduce_segments" if divided else "all_reduce"
         stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring=ring)
         total = step.add_stage(stage, channels, samples=False, wide=True)

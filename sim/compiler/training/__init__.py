@@ -13,6 +13,7 @@
 6. :mod:`.job_writer` emits jobs (:mod:`.jobs`, :mod:`.window_jobs`, :mod:`.scatter_jobs`) and their results (:mod:`.results`) by
    an emitter (:mod:`.emitter`, :mod:`.stores`). :mod:`.dead_stores` removes STOREs that nothing reads.
 7. :mod:`.program` adds constants (:mod:`.constants`) and host tensors. :mod:`.step_state` packs inputs and the training state.
+   :mod:`.explain` has the cycles of each sum.
 
 For its terms, see :mod:`sim.compiler`.
 """

@@ -136,6 +136,7 @@ class Work:
 
     Members
     -------
+    name : str
     reads, writes : list of Matrix
     span : (int, int) or None
         First row, and number of rows, of a part of the sums. None: all rows.

@@ -9,7 +9,6 @@ from ...autodiff.stages import constant, identity
 from ...golden.arithmetic import bfloat16
 from ...ir.step import Select, StepGraph, StepStage
 from .folding import family_of
-from .forms import NotMatrices
 
 __all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
 
@@ -54,8 +53,6 @@ def ungrouped(step):
     groups = _grouped(step)
     if not groups:
         return Ungrouped(step, {}, frozenset())
-    for name in filter(step.is_shared, groups):
-        raise NotMatrices(f"{name}: the updates of weights of {groups[name]} groups can't be divided among cores")
     made, of_all = step.copied(), {}
     for name, count in groups.items():
         of_all |= dict.fromkeys(family_of(step, {name}), count)

@@ -7,10 +7,9 @@ from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training.search import compile_graph
-from amaranth_tpu.sim.compiler.training.forms import NotMatrices
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, run_on_model
-from step_networks import Builder, transformer
+from step_networks import transformer
 from suites import slow
 
 
@@ -64,7 +63,3 @@ def test_words(rng):
 def test_refusals(rng):
     with pytest.raises(CompileError, match="^2 cores need the ring[^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 1, 2, ring=False)
-    network = Builder(rng)
-    network.output = network.conv("last", network.add_input("x", (1, 1, 4)), 4, groups=2, wide=True)
-    with pytest.raises(NotMatrices, match="^last.weights: the updates of weights of 2 groups can't be divided[^\n]*$"):
-        _compiled(network, Sgd(), 1, 2, sharded=True)

@@ -16,6 +16,7 @@ from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.training import Batch
+from graphs import random_values
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, differences, run_steps, started_state
@@ -53,6 +54,15 @@ def test_convolutions(rng, number):
     graph = random_trainable_graph(rng, stages=int(rng.integers(1, 4)), tables=0.2)
     optimizer, n = OPTIMIZERS[(number + 1) % 4], int(rng.choice([4, 8]))
     check(graph, rng, int(rng.integers(2, 5)), optimizer, n=n, batch=int(rng.integers(1, 6)), steps=1)
+
+
+def test_weights_of_groups_are_updated_by_all_cores(rng):
+    """Cores share the updates of the dense layer, though they cannot share those of a convolution of two groups."""
+    first, last = Term("x", random_values(rng, (2, 2, 3, 6)), groups=2), Term("c", random_values(rng, (3, 3, 6, 4)))
+    tensors = {one.name: one for one in (Tensor("x", 6, 4, 4), Tensor("c", 6, 3, 3), Tensor("y", 4))}
+    stages = Stage("conv", "c", (first,), (3, 3), function=RELU), Stage("dense", "y", (last,))
+    program = check(Graph("groups", tensors, "x", "y", stages), rng, 3, Sgd(0.9))
+    assert modes(program) == {RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER, RingMode.ALL_REDUCE}
 
 
 def test_segments_of_more_rows_than_a_tile(rng):
