@@ -10,10 +10,10 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training import convolutions, folding, grouping
+from amaranth_tpu.sim.compiler.training.job_writer import JobWriter
 from amaranth_tpu.sim.compiler.training.search import compile_graph
 from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
-from amaranth_tpu.sim.compiler.training.job_writer import JobWriter
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import add_term, patches
