@@ -19,7 +19,7 @@ class JobWriter:
     Parameters
     ----------
     emitter : MatrixEmitter
-    sums : list of Work
+    sums : list of MatrixSum or Move
 
     Members
     -------

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from .estimates import array_cycles, softmax_cycles
 from .pipeline import Pipeline
-from .runs import Progress, dependencies_of, runs_of, updates_of, weaves
+from .runs import Completed, dependencies_of, runs_of, updates_of, weaves
 
 __all__ = ["woven"]
 
@@ -23,18 +23,18 @@ def woven(sums, writer, config):
 
     Parameters
     ----------
-    sums : list of Work
+    sums : list of MatrixSum or Move
     writer : JobWriter
         Plans the jobs of a run.
     config : Config
     """
     runs = runs_of(sums)
-    updates, weaving, progress = updates_of(runs), weaves(sums), Progress(sums)
+    updates, weaving, completed = updates_of(runs), weaves(sums), Completed(sums)
     main = _main([one for run in runs if not run[0].is_update for one in run], writer.jobs, config)
     left, pipeline, held = Counter(id(one) for one, *_ in main), Pipeline(updates, config), []
     before, gap = _longest_wait(main) if weaving else (None, None)
     for number, (one, job, _) in enumerate(main):
-        if number == before and not pipeline.items and (run := _early(updates, main, progress)):
+        if number == before and not pipeline.items and (run := _early(updates, main, completed)):
             held = [(run[0], job) for job in writer.hold(run, main[gap][2], [(one, job) for one, job, _ in main[number:]])]
             yield from held[:1]
         if number == gap:
@@ -44,13 +44,13 @@ def woven(sums, writer, config):
         left[id(one)] -= 1
         if left[id(one)]:
             continue
-        progress.finish([one])
+        completed.finish([one])
         ready = []
         for run in updates if weaving else ():
-            if progress.is_ready(run):
+            if completed.is_ready(run):
                 ready.append(run)
                 if len(run) == 1:  # its jobs precede those of the next runs
-                    progress.finish(run)
+                    completed.finish(run)
         pipeline.items += [(run, job) for run in ready for job in writer.jobs(run)]
         updates = [run for run in updates if run not in ready]
         yield from pipeline.advanced(pipeline.steps(1 + len(+left)))
@@ -58,11 +58,11 @@ def woven(sums, writer, config):
     yield from pipeline.rest()
 
 
-def _early(updates, main, progress):
+def _early(updates, main, completed):
     """Returns the largest update whose operands are computed, except the last samples' gradients. Else returns None."""
     last = max(one.span[0] for one, *_ in main if one.span)
     missing = [one for one, *_ in main if one.span and one.span[0] == last]
-    ready = [run for run in updates if _may_begin(run) and progress.is_ready(run[:1], missing)]
+    ready = [run for run in updates if _may_begin(run) and completed.is_ready(run[:1], missing)]
     return max(ready, key=lambda run: run[0].shape.size, default=None)
 
 

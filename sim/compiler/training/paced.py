@@ -13,7 +13,7 @@ from ..timing.model import turnaround
 from .estimates import array_cycles, is_array_busier, results_cycles, whole_cycles
 from .pipeline import Pipeline
 from .ring import AllReduce, ReduceScatter
-from .runs import Progress, dependencies_of, runs_of, updates_of, weaves
+from .runs import Completed, dependencies_of, runs_of, updates_of, weaves
 from .window_jobs import PART
 
 __all__ = ["is_paced", "paced"]
@@ -53,10 +53,10 @@ class _Pace:
     """
 
     def __init__(self, sums, writer, config):
-        self.writer, self.config, self.progress = writer, config, Progress(sums)
+        self.writer, self.config, self.completed = writer, config, Completed(sums)
         runs = runs_of(sums)
         self.exchanges = any(isinstance(one, (AllReduce, ReduceScatter)) for one in sums)
-        self.late = _late_runs(runs, sums, self.progress.before)
+        self.late = _late_runs(runs, sums, self.completed.before)
         self.updates = updates_of(runs)
         main = [one for run in runs if not (run[0].is_update or run in self.late) for one in run]
         self.beside = [run for run in self.updates if not self._fills_array(run)]
@@ -83,7 +83,7 @@ class _Pace:
             self._pass(left)
             self.quiet = max(0, self.quiet - left) + results_cycles(one, job, self.config)
             if is_last:
-                self.progress.finish([one])
+                self.completed.finish([one])
             if self.weaving:
                 self._begin_ready()
         self.copies.items += self._jobs(self.late)
@@ -105,12 +105,12 @@ class _Pace:
         if some is self.copies:
             left = {id(run) for run, _ in some.left} | {id(run) for run in self.late}
             for run in {id(run): run for run, _ in some.items if id(run) not in left}.values():
-                self.progress.finish(run[:1])
+                self.completed.finish(run[:1])
 
     def _begin_ready(self):
         """Adds the runs that are ready to the pipelines."""
-        late = [run for run in self.late if self.progress.is_ready(run)]
-        updates = [run for run in self.beside if self.progress.is_ready(run) and self._whole(run) <= self.rest]
+        late = [run for run in self.late if self.completed.is_ready(run)]
+        updates = [run for run in self.beside if self.completed.is_ready(run) and self._whole(run) <= self.rest]
         if (late or updates) and not (self.copies.items or self.pipeline.items):
             self.writer.emitter.begin_updates()
         self.copies.items[self.copies.begun : self.copies.begun] = self._jobs(late)
@@ -247,7 +247,7 @@ def _by_samples(sums, jobs, dependencies, config, rows):
 
     Parameters
     ----------
-    sums : list of Work
+    sums : list of MatrixSum or Move
         In an order in which they can be computed.
     jobs : callable
         Returns the jobs of a list with one sum.

@@ -15,7 +15,7 @@ class Pipeline:
 
     Parameters
     ----------
-    runs : list of list of Work
+    runs : list of list of MatrixSum or Move
         All runs of updates.
     config : Config
 

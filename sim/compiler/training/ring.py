@@ -22,7 +22,7 @@ from ..codegen.ring_exchange import emit_ring
 from ..program import CompileError, too_small
 from .forms import NotMatrices
 from .matrices import Matrix, stretches
-from .sums import Work
+from .sums import Move
 
 __all__ = [
     "AllGather",
@@ -42,7 +42,7 @@ _TOGETHER = 4  # tiles that are gathered at a time
 
 
 @dataclass
-class AllReduce(Work):
+class AllReduce(Move):
     """The sum of a gradient over all cores.
 
     Parameters
@@ -111,7 +111,7 @@ def _exchange(emitter, matrix, tile, starts, count):
 
 
 @dataclass
-class ReduceScatter(Work):
+class ReduceScatter(Move):
     """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs.
 
     Parameters

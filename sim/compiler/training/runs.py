@@ -6,7 +6,7 @@ The updates of a parameter are a run: a gradient, and sums that read the results
 from .ring import AllReduce, ReduceScatter
 from .sums import Expansion, MatrixSum
 
-__all__ = ["Progress", "dependencies_of", "runs_of", "updates_of", "weaves"]
+__all__ = ["Completed", "dependencies_of", "runs_of", "updates_of", "weaves"]
 
 
 def _accesses(one, chunks=(0,)):
@@ -82,7 +82,7 @@ def updates_of(runs):
     return [run for runs in ordered for run in runs]
 
 
-class Progress:
+class Completed:
     """The sums that are complete.
 
     Members

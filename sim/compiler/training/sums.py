@@ -7,7 +7,7 @@ from ...ir.graph import Pool
 from .matrices import Matrix
 from .windows import Window
 
-__all__ = ["Product", "Result", "Update", "Phase", "Work", "MatrixSum", "Expansion"]
+__all__ = ["Product", "Result", "Update", "Phase", "Move", "MatrixSum", "Expansion"]
 
 
 @dataclass(frozen=True)
@@ -131,36 +131,18 @@ class Phase:
     update: Update | None = None
 
 
-class Work:
-    """What a step computes in one job or several: sums, or an exchange between the cores of a ring.
-
-    Members
-    -------
-    name : str
-    reads, writes : list of Matrix
-    span : (int, int) or None
-        First row, and number of rows, of a part of the sums. None: all rows.
-    steps : int
-        Steps of a job. A step ends with results that precede other products.
-    has_samples : bool
-        The sums have rows of samples.
-    is_update : bool
-        It belongs to the update of a parameter.
-    """
+class Move:
+    """Work of a step that is no sum, such as an exchange between the cores of a ring. It has the attributes that orders and plans
+    ask of a :class:`MatrixSum`."""
 
     products = results = ()
-    start = span = None
+    start = span = table = None
     early, steps = 0, 1
     has_samples = is_update = is_image = False
 
-    @property
-    def table(self):
-        """Returns the key of the function by table of the results, or None."""
-        return next((result.function.key for result in self.results if result.function.is_table), None)
-
 
 @dataclass
-class MatrixSum(Work):
+class MatrixSum:
     """Sums, and all their results.
 
     Parameters
@@ -171,6 +153,8 @@ class MatrixSum(Work):
         Has the rows and channels of the sums.
     start : Matrix or None
         Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
+    span : (int, int) or None
+        First row, and number of rows, of a part of the sums. None: all rows.
     early : int
         Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
     is_image : bool
@@ -216,15 +200,23 @@ class MatrixSum(Work):
         return [matrix for phase in self.phases if phase.update for matrix in (phase.update.master, phase.update.momentum)]
 
     @property
+    def table(self):
+        """Returns the key of the function by table of the results, or None."""
+        return next((result.function.key for result in self.results if result.function.is_table), None)
+
+    @property
     def has_samples(self):
+        """Returns True if the sums have rows of samples."""
         return self.shape.form == "samples"
 
     @property
     def is_update(self):
+        """Returns True if the sums belong to the update of a parameter."""
         return not (self.has_samples or self.is_image)
 
     @property
     def steps(self):
+        """Returns the number of steps of a job. A step ends with results that precede other products."""
         return 1 + sum(bool(phase.results) for phase in self.phases[:-1])
 
     def split(self):
@@ -249,7 +241,7 @@ class MatrixSum(Work):
 
 
 @dataclass
-class Expansion(Work):
+class Expansion(Move):
     """Writes a vector of factors as diagonals of tiles."""
 
     vector: Matrix

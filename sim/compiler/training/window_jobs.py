@@ -126,7 +126,7 @@ class _WindowCode:
             whole = merged_loops([(count, rows), *loops]) if count > 1 else loops
             if not column:
                 self.emitter.bring([self._diagonal(position, column)])
-            code._matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
+            code.matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
             column += count
 
     def _pass(self, tiles, inputs, column, begun):
