@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import replace
 
 from ..functions.functions import NONE
+from ..ir.graph import Pool
 from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
 from .found_norms import norms_in
 from .reshapes import is_part, is_repeated, reshapes_in
-from .stages import filled
+from .stages import filled, identity
 
-__all__ = ["step_network"]
+__all__ = ["step_network", "windows_are_apart"]
 
 
 def step_network(graph, parameters=(), masked=()):
@@ -83,6 +84,8 @@ class _Maker:
         made = self._stage(number, stage)
         if is_repeated(stage):
             made = _repeated(network, made, stage.channels)
+        elif made.pool and not windows_are_apart(made.pool):
+            made = _pooled(network, made, stage.channels)
         if number in self.norms:
             made = replace(made, times=None, norm=Norm(self.norms[number][1], centred=False))
         made = self._masked(number, stage, made)
@@ -161,3 +164,42 @@ def _repeated(network, made, channels):
     return StepStage(
         made.output, (StepTerm(first, ones, size, padding=(height - 1, width - 1), groups=channels),), size, times=made.times
     )
+
+
+def windows_are_apart(pool):
+    """Returns True if the windows of pooling cover the first positions once each."""
+    steps = (have if count == 1 else by for count, by, have in zip(pool.size, pool.stride, pool.window))
+    return tuple(steps) == pool.window and pool.padding == (0, 0) and pool.dilation == (1, 1)
+
+
+def _pooled(network, made, channels):
+    """Adds a stage with the sums before pooling. Returns a stage that pools a copy of them, in which windows are side by side."""
+    sums = replace(made, output=f"{made.output}, before pooling", pool=None, function=NONE, times=None)
+    copied, pool = network.add_stage(sums, channels), made.pool
+    for axis in range(2):
+        copied = _with_windows_apart(network, copied, pool, axis)
+    tensor = network.tensors[copied]
+    fields = {"pool": Pool(pool.window, pool.size, pool.window), "function": made.function, "times": made.times}
+    return StepStage(made.output, (identity(network, copied),), (tensor.height, tensor.width), **fields)
+
+
+def _with_windows_apart(network, source, pool, axis):
+    """Adds a copy of a tensor whose windows along an axis are side by side. Each position of a window is a copy at the stride of
+    the windows, with +0 outside of the tensor. Returns the name of the copy."""
+    tensor, window, count = network.tensors[source], pool.window[axis], pool.size[axis]
+    ones = filled(network, 1, 1, tensor.channels)
+
+    def along(value, other=1):
+        return (value, other) if axis == 0 else (other, value)
+
+    def add(output, terms, length):
+        size = along(length, (tensor.width, tensor.height)[axis])
+        return network.add_stage(StepStage(f"{source}, {output}", tuple(terms), size), tensor.channels)
+
+    terms = []
+    for place in range(window):
+        before = along(pool.padding[axis] - place * pool.dilation[axis], 0)
+        term = StepTerm(source, ones, stride=along(pool.stride[axis]), padding=before, groups=tensor.channels)
+        part = add(f"position {place} of windows along {'yx'[axis]}", [term], count)
+        terms.append(StepTerm(part, ones, padding=along(place, 0), groups=tensor.channels, apart=along(window)))
+    return add(f"windows along {'yx'[axis]}", terms, count * window)

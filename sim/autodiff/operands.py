@@ -15,14 +15,14 @@ __all__ = ["source_term", "weights_term", "start_term"]
 
 
 def source_term(step, term, gradient):
-    """Returns the term of the gradient of a term's source: a convolution of stride 1 over the gradient of the sums, with zeros
-    between its positions, by the mirrored kernel."""
+    """Returns the term of the gradient of a term's source: a convolution over the gradient of the sums by the mirrored kernel.
+    The stride of one is the distance of positions in the other."""
     tensor = step.tensors[gradient]
     if step.is_diagonal(term, tensor.shape):
         return replace(term, source=gradient)
     padding = tuple((k - 1) * apart - before for k, apart, before in zip(term.kernel, term.dilation, term.padding))
     apart = tuple(1 if count == 1 else stride for count, stride in zip((tensor.height, tensor.width), term.stride))
-    return replace(term, source=gradient, stride=(1, 1), padding=padding, apart=apart, swapped=not term.swapped)
+    return replace(term, source=gradient, stride=term.apart, padding=padding, apart=apart, swapped=not term.swapped)
 
 
 def weights_term(step, term, gradient):

@@ -5,17 +5,17 @@ from math import prod
 import numpy as np
 
 from ..functions.derivatives import DERIVATIVES
-from ..functions.functions import NONE
+from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..ir.training import NOWHERE
 from .found_norms import norms_in
+from .network import windows_are_apart
 from .reshapes import is_part, is_repeated, reshapes_in
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
 _CLASSES = "training needs a number for each class"
-_STRIDES = "use strides of the window's size"
 #: Refusals of training: name -> (operators, message). `datasheet` writes them into sim/README.md.
 REFUSALS = {
     "shared": (
@@ -39,10 +39,14 @@ REFUSALS = {
         f"MaxPool of {NOWHERE} positions or more",
         f"its pooling windows have {NOWHERE} positions or more, which can't be trained",
     ),
-    "padding": ("MaxPool with `pads`", "its pooling windows include padding, which can't be trained"),
-    "dilation": ("MaxPool with `dilations`", "its pooling windows are dilated, which can't be trained"),
-    "overlap": ("MaxPool with strides below its window", f"its pooling windows overlap, which can't be trained; {_STRIDES}"),
-    "gaps": ("MaxPool with strides above its window", f"its pooling windows leave gaps, which can't be trained; {_STRIDES}"),
+    "padding": (
+        "MaxPool with `pads`, unless a Relu is before or after it",
+        "its pooling windows include padding, which can't be trained without a Relu",
+    ),
+    "table": (
+        "MaxPool whose windows overlap, or have padding, gaps or dilations, before another function than Relu",
+        "its function {} follows pooling windows that are not side by side, which can't be trained",
+    ),
     "output": (
         "an output in the midst of the network",
         "its result is not the model's output, which training needs of the last stage",
@@ -120,11 +124,7 @@ def _check_pool(stage):
         return
     if pool.window[0] * pool.window[1] >= NOWHERE:
         raise refusal(stage, "windows")
-    if pool.padding != (0, 0):
+    if stage.function.is_table and not windows_are_apart(pool):
+        raise refusal(stage, "table", stage.function.name)
+    if pool.padding != (0, 0) and stage.function != RELU:
         raise refusal(stage, "padding")
-    if pool.dilation != (1, 1):
-        raise refusal(stage, "dilation")
-    if any(stride < window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
-        raise refusal(stage, "overlap")
-    if any(stride > window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
-        raise refusal(stage, "gaps")

@@ -1,5 +1,7 @@
 """A network of :class:`sim.ir.step.StepGraph` in binary64, written a second time without rounding, and its finite differences."""
 
+from dataclasses import replace
+
 import numpy as np
 
 __all__ = ["loss", "gradient_errors"]
@@ -8,7 +10,12 @@ __all__ = ["loss", "gradient_errors"]
 def _product(source, weights, term, size):
     """Returns one term: float64 (batch, height, width, channels). Loops over kernel positions and groups."""
     batch, height, width, channels = source.shape
-    if term.groups == channels and term.kernel == (1, 1) and weights.shape[-3:-1] == (1, 1) and size == (height, width):
+    if term.apart != (1, 1):
+        apart = np.zeros((batch, height * term.apart[0], width * term.apart[1], channels))
+        apart[:, :: term.apart[0], :: term.apart[1]] = source
+        return _product(apart, weights, replace(term, apart=(1, 1)), size)
+    plain = term.kernel == term.stride == (1, 1) and term.padding == (0, 0) and size == (height, width)
+    if plain and term.groups == channels and weights.shape[-3:-1] == (1, 1):
         return source * weights
     weights = weights.reshape(len(weights), *term.kernel, -1, weights.shape[-1])
     if term.swapped:

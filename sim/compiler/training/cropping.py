@@ -6,6 +6,7 @@ positions. The gradient of these positions is 0, and they add 0 to the gradients
 
 from dataclasses import replace
 
+from ...autodiff.network import windows_are_apart
 from ...autodiff.reshapes import is_repeated
 from ...ir.graph import span
 
@@ -44,7 +45,7 @@ def cropped(training):
         if stage.output != graph.output:
             size = _reach(graph, stages, stage.output)
             stage = replace(stage, pool=replace(stage.pool, size=size)) if stage.pool else replace(stage, size=size)
-            if stage.pool and stage.pool.window == (1, 1):
+            if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool):
                 stage = replace(stage, pool=None, size=size)
             tensors[stage.output] = replace(tensors[stage.output], height=size[0], width=size[1])
         stages.insert(0, replace(stage, size=stage.sums_size))

@@ -223,6 +223,7 @@ class Lowered:
 def _is_number(term, source, weights, output):
     """Returns True if a term multiplies a tensor of one channel by one number."""
     plain = not (term.transposed or weights.samples) and weights.shape == (1, 1, 1)
+    plain = plain and term.stride == term.apart == (1, 1) and term.padding == (0, 0)
     return plain and source.channels == output.channels == 1 and source.shape == output.shape
 
 

@@ -56,10 +56,8 @@ def _network(rng, **changes):
     "changes, cause",
     [
         ({"function": Function("reciprocal")}, "function reciprocal"),
-        ({"pool": Pool((2, 2), (3, 3))}, "overlap"),
-        ({"pool": Pool((1, 1), (2, 2), (2, 2))}, "gaps"),
+        ({"pool": Pool((2, 2), (3, 3)), "function": Function("tanh")}, "function tanh follows pooling windows"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),
-        ({"pool": Pool((2, 2), (2, 2), (2, 2), dilation=(2, 1))}, "dilated"),
         ({"pool": Pool((16, 16), (1, 1), (16, 16)), "size": (16, 16)}, "255 positions"),
         ({"origin": (1, 0), "size_of_result": True}, "several parts"),
     ],

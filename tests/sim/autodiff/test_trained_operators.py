@@ -108,6 +108,38 @@ def _stacked_images(rng):
     return b
 
 
+def _choice(rng, outputs, inputs):
+    """Returns weights of 1 x 1 kernels with one product for each sum: rounding does not change which sum is the largest."""
+    values = np.eye(inputs)[rng.integers(0, inputs, outputs)] * rng.choice([-0.5, 0.25, 0.5], (outputs, 1))
+    return values.astype(np.float32)[..., None, None]
+
+
+def _windows(rng):
+    """Returns a model of maxima of windows that overlap, have gaps and dilations, and of two tensors."""
+    b = Builder(["n", 2, 7, 9])
+    x = b.node("Conv", ["x", _choice(rng, 4, 2)])
+    over = b.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2])
+    gaps = b.node("MaxPool", [x], kernel_shape=[2, 1], strides=[2, 2], dilations=[2, 1])
+    gaps = b.node("Conv", [b.node("Slice", [gaps, *map(np.array, ([1], [5], [3]))]), _choice(rng, 4, 4)])
+    b.node("Max", [over, gaps])
+    b("Flatten")
+    b("Gemm", weights(rng, 48, 5), weights(rng, 5))
+    return b
+
+
+def _stem(rng):
+    """Returns a model that begins like a ResNet: maxima of windows that overlap and include padding, after a ReLU."""
+    b = Builder(["n", 3, 9, 9])
+    x = b.node("Conv", ["x", _choice(rng, 8, 3)])
+    x = b.node("MaxPool", [b.node("Relu", [x])], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    b.node("Add", [x, b.node("Conv", [x, weights(rng, 8, 8, 3, 3)], pads=[1, 1, 1, 1])])
+    b("Tanh")
+    b("AveragePool", kernel_shape=[2, 2], strides=[2, 2])
+    b("Flatten")
+    b("Gemm", weights(rng, 32, 5), weights(rng, 5))
+    return b
+
+
 CASES = {
     "attention": _attention,
     "separable": _separable,
@@ -116,6 +148,8 @@ CASES = {
     "class token": _class_token,
     "inception": _inception,
     "stacked images": _stacked_images,
+    "windows": _windows,
+    "stem": _stem,
     "norm of 6 channels": lambda rng: _norm(rng, 6),  # 1 / 6 is a sum of two bfloat16 numbers
 }
 
