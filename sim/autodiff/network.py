@@ -173,7 +173,7 @@ def windows_are_apart(pool):
 
 
 def _pooled(network, made, channels):
-    """Adds a stage with the sums before pooling. Returns a stage that pools a copy of them, in which windows are side by side."""
+    """Adds a stage with the sums before pooling. Returns a stage that pools a copy with the windows side by side."""
     sums = replace(made, output=f"{made.output}, before pooling", pool=None, function=NONE, times=None)
     copied, pool = network.add_stage(sums, channels), made.pool
     for axis in range(2):

@@ -104,6 +104,6 @@ class Completed:
         self.done |= self.numbers(run)
 
     def is_ready(self, run, missing=()):
-        """Returns True if all sums that precede those of a run, except `missing`, are complete."""
+        """Returns True if all sums that precede a run, except `missing`, are complete."""
         known = self.done | self.numbers([*run, *missing])
         return all(set.union(*self.before[number]) <= known for number in self.numbers(run))

@@ -75,7 +75,7 @@ def test_refusals(rng, changes, cause):
 
 
 def _in_parts(rng, **changes):
-    """Returns a graph of a dense layer, a tensor of two parts, of which the first has `changes`, and a last layer."""
+    """Returns a graph of a dense layer, a tensor of two parts, and a last layer. The first part has `changes`."""
     weights = random_values(rng, (1, 1, 1, 4))
     first = Stage("first", "t", (Term("d", weights, groups=4, fixed=True),), title="operator Concat, node 'both'")
     stages = (

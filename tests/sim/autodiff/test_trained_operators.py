@@ -83,7 +83,7 @@ def _class_token(rng):
 
 
 def _inception(rng):
-    """Returns a model with two branches, one of them an average that does not count padding."""
+    """Returns a model with two branches. One branch begins with an average that does not count padding."""
     b = Builder(["n", 2, 4, 5])
     x = b.node("Relu", [b.node("Conv", ["x", weights(rng, 3, 2, 3, 3), weights(rng, 3)], pads=[1, 1, 1, 1])])
     mean = b.node("AveragePool", [x], kernel_shape=[3, 3], pads=[1, 1, 1, 1])

@@ -57,7 +57,7 @@ def test_convolutions(rng, number):
 
 
 def test_weights_of_groups_are_updated_by_all_cores(rng):
-    """Cores share the updates of the dense layer, though they cannot share those of a convolution of two groups."""
+    """Cores share the updates of the dense layer. All cores update the convolution of two groups."""
     first, last = Term("x", random_values(rng, (2, 2, 3, 6)), groups=2), Term("c", random_values(rng, (3, 3, 6, 4)))
     tensors = {one.name: one for one in (Tensor("x", 6, 4, 4), Tensor("c", 6, 3, 3), Tensor("y", 4))}
     stages = Stage("conv", "c", (first,), (3, 3), function=RELU), Stage("dense", "y", (last,))
