@@ -101,7 +101,8 @@ class TrainableModel:
         Raises
         ------
         ModelError
-            If an operator cannot be trained, or the weights cannot be stored in the PyTorch module or Keras model.
+            If an operator cannot be trained, or the weights cannot be stored in the PyTorch module or Keras model, or are frozen
+            in it.
         ArgumentError, DataError
             If an argument, or an array or file, is invalid.
         CompileError
