@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..frontend.load import load_network
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion
 from .exports import export_error, silent
@@ -86,7 +85,7 @@ def from_keras(model, probabilities=False, effort="best"):
     if getattr(model, "optimizer", None) is not None:
         source.warn("give from_keras a model without an optimizer if you only run it")
     file = TemporaryFile(source.model, model.name)
-    return Model(load_network(file.path, keep_softmax=probabilities), effort, file, source)
+    return Model(file.load(keep_softmax=probabilities), effort, file, source)
 
 
 def _keras(model):

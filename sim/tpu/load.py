@@ -54,4 +54,4 @@ def load(model, probabilities=False, effort="best", shapes=None):
     if isinstance(model, (str, Path)):
         return Model(load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes), effort)
     file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
-    return Model(load_network(file.path, keep_softmax=probabilities, shapes=shapes), effort, file=file)
+    return Model(file.load(keep_softmax=probabilities, shapes=shapes), effort, file=file)

@@ -6,6 +6,8 @@ import weakref
 from pathlib import Path
 
 from ..data.printable import printable
+from ..frontend.load import load_network
+from ..ir.errors import ModelError
 
 __all__ = ["TemporaryFile"]
 
@@ -30,3 +32,10 @@ class TemporaryFile:
         name = "".join(one if one.isalnum() or one in "-_." else "_" for one in printable(name, 80)).lstrip(".")
         self.path = folder / f"{name or 'model'}.onnx"
         self.path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString(deterministic=True))
+
+    def load(self, **options):
+        """Reads the model, with the options of :func:`.load_network`. Errors name the network, not the temporary file."""
+        try:
+            return load_network(self.path, **options)
+        except ModelError as error:
+            raise ModelError(str(error).replace(f"{self.path.parent}/", "", 1).replace(".onnx:", ":", 1)) from None

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 
 from ..data.printable import printable
-from ..frontend.load import load_network
 from ..ir.errors import ModelError
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion, shown
@@ -83,7 +82,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")
     file = TemporaryFile(source.model, title)
-    return Model(load_network(file.path, keep_softmax=probabilities), effort, file, source)
+    return Model(file.load(keep_softmax=probabilities), effort, file, source)
 
 
 def as_torch(model, on="golden", core=None):

@@ -3,7 +3,6 @@
 import onnx
 
 from ..data.whole_files import write_file
-from ..frontend.load import load_network
 from .evaluation import evaluation
 from .temporary_file import TemporaryFile
 
@@ -157,7 +156,7 @@ class TrainableModel:
         )
         file, network = TemporaryFile(trained, self.network.name), self.network
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
-        self._set(load_network(file.path, keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
+        self._set(file.load(keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
         if source:
             source.store(trained, scales)
         return history

@@ -236,6 +236,15 @@ def test_export_errors_are_one_line():
     assert str(export_error("Net", guard, "PyTorch", "f()")).endswith("select with torch.where")
 
 
+def test_errors_name_the_network(tmp_path):
+    """The error about a model without a file has its name, and no path of a temporary file."""
+    b = Builder(["batch", INPUTS])
+    b("Det", name="odd")
+    file = TemporaryFile(onnx.load(b.save(tmp_path)), "Net")
+    with pytest.raises(ModelError, match="^Net: operator Det, node 'odd': "):
+        file.load()
+
+
 def test_a_failing_exporter_leaves_the_weights(rng, tmp_path):
     net = Framework(rng, tmp_path, fails=True)
     before = dict(net.weights)
