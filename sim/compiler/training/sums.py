@@ -101,7 +101,7 @@ class Result:
         if self.pool is None:
             return 1, 1
         strides = zip(self.pool.size, self.pool.stride, self.pool.window)
-        return tuple(max(by, have) if count == 1 else by for count, by, have in strides)
+        return tuple(have if count == 1 else by for count, by, have in strides)
 
     def rows(self, rows):
         """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection."""

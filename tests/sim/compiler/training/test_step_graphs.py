@@ -179,6 +179,14 @@ def test_useful_multiplications(rng):
     assert program.useful_macs == 3 * (2 * 64 * first + 3 * 4 * second + 3 * dense + 3 * last)
 
 
+def test_one_line_of_windows_with_a_longer_stride(rng):
+    """A stride has no meaning for one line of windows."""
+    pool, term = Pool((2, 2), (1, 4), (3, 2)), Term("x", random_values(rng, (1, 1, 3, 9)))
+    stages = (Stage("conv", "c", (term,), (4, 9), pool=pool), Stage("dense", "y", (Term("c", random_values(rng, (1, 4, 9, 3))),)))
+    tensors = Tensor("x", 3, 4, 9), Tensor("c", 9, 1, 4), Tensor("y", 3)
+    check(Graph("line", {one.name: one for one in tensors}, "x", "y", stages), rng)
+
+
 @pytest.mark.parametrize("function", [RELU, NONE])
 def test_pooling_of_one_position_before_a_gate(rng, function):
     """The places of maxima in windows of one position are 0, or with ReLU nowhere. The gate keeps all positions."""
