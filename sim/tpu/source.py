@@ -119,20 +119,27 @@ class Source:
             or any(scales[name] is not None for name in set(scales) - set(self._places))
         ):
             raise ModelError(self._refusal)
-        fixed = self._fixed_in(scales)
+        trained = self._weights_in(scales)
+        fixed = [name for name in trained if name in self._fixed]
+        constant = [name for name in self._read() if name not in trained and name not in self._fixed] if scales else []
+        if constant:
+            raise ModelError(
+                f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, such as "
+                "the slope of PReLU; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
+            )
         if fixed:
             raise ModelError(
                 f"{self.title}: its weights{_listed(fixed)} are frozen or buffers, and the core trains all weights; make them "
                 "parameters with requires_grad=True (PyTorch) or trainable=True (Keras)"
             )
 
-    def _fixed_in(self, names):
-        """Returns the names of fixed weights in the initializers `names`."""
+    def _weights_in(self, names):
+        """Returns the names of the object's weights in the initializers `names`."""
         weights = self._read()
         used = np.zeros(sum(array.size for array in weights.values()), bool)
         for name in set(names) & set(self._places):
             used[self._places[name]] = True
-        return [name for name, part in zip(weights, _parts(used, weights)) if name in self._fixed and part.any()]
+        return [name for name, part in zip(weights, _parts(used, weights)) if part.any()]
 
     def warn(self, remedy):
         """Warns if trained weights cannot be stored in the object. `remedy` says how to avoid the warning."""

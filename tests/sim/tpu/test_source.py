@@ -23,10 +23,10 @@ from training_runs import CLASSES, INPUTS, clusters
 
 class Framework:
     """An object with the weights of two dense layers of the same size. Its exporter transposes weights, renames them, and merges
-    initializers with equal values, as PyTorch's does. With `norm`, it folds a factor into the second layer. Samples are first
-    multiplied by `scale`."""
+    initializers with equal values, as PyTorch's does. With `norm`, it folds a factor into the second layer. With `slope`, a PReLU
+    replaces the ReLU. Samples are first multiplied by `scale`."""
 
-    def __init__(self, rng, folder, norm=False, fails=False, scale=1.0):
+    def __init__(self, rng, folder, norm=False, fails=False, scale=1.0, slope=False):
         self.folder, self.norm, self.fails, self.scale = folder, norm, fails, np.float32(scale)
         self.weights = {
             "a/kernel": rng.normal(0, 0.5, (INPUTS, CLASSES)).astype(np.float32),
@@ -36,6 +36,8 @@ class Framework:
         }
         if norm:
             self.weights["b/factor"] = np.full(CLASSES, 1.5, np.float32)
+        if slope:
+            self.weights["a/slope"] = np.full(1, 0.3, np.float32)
 
     def write(self, values):
         self.weights = {name: values[name].copy() for name in self.weights}
@@ -47,7 +49,7 @@ class Framework:
         if self.scale != 1:
             b("Mul", np.array(self.scale))
         b("Gemm", np.ascontiguousarray(own["a/kernel"].T), own["a/bias"], transB=1)
-        b("Relu")
+        b("PRelu", own["a/slope"]) if "a/slope" in own else b("Relu")
         b("Gemm", own["b/kernel"] * own.get("b/factor", np.float32(1)), own["b/bias"])
         model, names = onnx.load(b.save(self.folder)), {}
         for one in list(model.graph.initializer):
@@ -159,6 +161,16 @@ def test_frozen_weights_are_refused(rng, tmp_path):
     net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
     with pytest.raises(tpu.ModelError, match="Net: its weights a/kernel, a/bias are frozen or buffers, and the core trains all"):
         model_of(net.source(fixed=["a/kernel", "a/bias"])).fit(x, y)
+
+
+def test_weights_that_stay_constant_are_refused(rng, tmp_path):
+    """The slope of a PReLU is a constant of the network. `fit` refuses it by name, unless it is frozen."""
+    net, (x, y) = Framework(rng, tmp_path, slope=True), clusters(rng, 64)
+    with pytest.raises(tpu.ModelError, match="Net: its weights a/slope are constants of the network, which the core does not tra"):
+        model_of(net.source()).fit(x, y)
+    slope = net.weights["a/slope"].copy()
+    model_of(net.source(fixed=["a/slope"])).fit(x, y)
+    np.testing.assert_array_equal(net.weights["a/slope"], slope)
 
 
 def test_exports_are_silent(capfd):
