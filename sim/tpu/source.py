@@ -124,8 +124,8 @@ class Source:
         constant = [name for name in self._read() if name not in trained and name not in self._fixed] if scales else []
         if constant:
             raise ModelError(
-                f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, such as "
-                "the slope of PReLU; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
+                f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, "
+                "such as the slope of PReLU; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
             )
         if fixed:
             raise ModelError(

@@ -166,7 +166,7 @@ def test_frozen_weights_are_refused(rng, tmp_path):
 def test_weights_that_stay_constant_are_refused(rng, tmp_path):
     """The slope of a PReLU is a constant of the network. `fit` refuses it by name, unless it is frozen."""
     net, (x, y) = Framework(rng, tmp_path, slope=True), clusters(rng, 64)
-    with pytest.raises(tpu.ModelError, match="Net: its weights a/slope are constants of the network, which the core does not tra"):
+    with pytest.raises(tpu.ModelError, match="Net: its weights a/slope are constants of the network, which the core does not"):
         model_of(net.source()).fit(x, y)
     slope = net.weights["a/slope"].copy()
     model_of(net.source(fixed=["a/slope"])).fit(x, y)
