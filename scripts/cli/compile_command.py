@@ -172,7 +172,7 @@ def _check(network, bundle, config):
     """Checks the test vectors and returns their :class:`sim.check.against_model.ModelComparison`. Raises RunFailed if a bit of
     the image's results differs from the golden model, or if a result differs from ONNX by more than rounding explains."""
     from amaranth_tpu.sim.check.against_model import against_model
-    from amaranth_tpu.sim.golden.isa_model import MachineFault
+    from amaranth_tpu.sim.golden.machines import MachineFault
 
     with spinner(console, "checking the image"):
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.verilog.header import package_version
 
-from ..golden.isa_model import Machine
+from ..golden.machines import machine_of
 from ..golden.network import core_input, run_network
 from .c_header import c_header
 from .copies import expand
@@ -49,12 +49,12 @@ class Bundle:
 
         Raises
         ------
-        sim.golden.isa_model.MachineFault
+        sim.golden.machines.MachineFault
             If the execution stops with a fault.
         """
         regions = {Region.MODEL: self.files["model.bin"], Region.INPUT: self.files["input.bin"]}
         regions |= {Region.OUTPUT: bytearray(self.model.output_bytes), Region.SCRATCH: bytearray(self.model.scratch_bytes)}
-        Machine(config, regions).run()
+        machine_of(config, regions).run()
         pair = (np.frombuffer(image, np.uint8) for image in (regions[Region.OUTPUT], self.files["output.bin"]))
         return int(np.count_nonzero(np.subtract(*pair)))
 

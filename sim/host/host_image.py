@@ -3,8 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.timing.model import HOST_LATENCY
-from ..golden.isa_model import MachineFault
-from ..golden.isa_ring import MachineRing
+from ..golden.machines import MachineFault, ring_of
 from ..rtl.native_cells import check_cells, with_native_cells
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
@@ -140,7 +139,7 @@ class HostImage:
             places = {Region[name]: slice(base, base + size) for name, (base, size) in batch["regions"].items()}
             regions = [{region: memory[place] for region, place in places.items()} for memory in memories]
             try:
-                MachineRing(self.program.config, regions).run()
+                ring_of(self.program.config, regions).run()
             except MachineFault as error:
                 fault = fault_of(error, number)
             for memory, own in zip(memories, regions):

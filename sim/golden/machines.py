@@ -1,0 +1,32 @@
+"""The models of cores that programs run on: the one entry for compilers, hosts and checks."""
+
+from .isa_check import MachineFault
+from .isa_model import Machine
+from .isa_ring import MachineRing
+
+__all__ = ["MachineFault", "machine_of", "ring_of"]
+
+
+def machine_of(config, regions=None):
+    """Returns a model of one core, with the interface of :class:`sim.golden.isa_model.Machine`.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+    regions : dict Region -> bytearray
+        Host memory, which :meth:`run` changes in place. Regions that a program does not write may be bytes.
+    """
+    return Machine(config, regions)
+
+
+def ring_of(config, regions):
+    """Returns a model of cores in a ring, with the interface of :class:`sim.golden.isa_ring.MachineRing`.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+        Configuration of every core.
+    regions : list of dict Region -> bytearray
+        Host memory of each core, in the form that :func:`machine_of` takes.
+    """
+    return MachineRing(config, regions)
