@@ -70,6 +70,14 @@ class View:
             and np.array_equal(self.columns, np.arange(width))
         )
 
+    @property
+    def has_every_position(self):
+        """Returns True if the view has each position of the node exactly once, with rows and columns in any order."""
+        return all(
+            np.array_equal(np.sort(places), np.arange(have))
+            for places, have in zip((self.rows, self.columns), self.source.shape[:2])
+        )
+
 
 def _apart(source, index):
     """Returns the View of an index map (channel, y, x) into the node `source`. Returns None if the map does not split by axes."""

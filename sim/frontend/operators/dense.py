@@ -120,8 +120,8 @@ def _of_positions(step, tensor, weights):
     """Returns a dense layer over the last axis, applied at each position of the other axes: a convolution with a 1 x 1 kernel."""
     last = len(tensor.dims) - 1
     for seen, roles in arranged(tensor, last=last):  # noqa: B007 - read after the loop
-        one, size = _at_each(step, seen, weights)
-        if one is not None:
+        found = _at_each(step, seen, weights)
+        if found is not None:
             break
     else:
         if (node := positions_in_order(tensor)) is not None:
@@ -132,14 +132,23 @@ def _of_positions(step, tensor, weights):
         if found:
             return tensor.of(found[0], found[1].reshape(*tensor.dims[:-1], -1))
         tensor, seen, roles = arrangement(step, tensor, last=last)
-        one, size = _at_each(step, seen, weights)
+        found = _at_each(step, seen, weights)
+    one, rows, columns = found
+    size = len(rows), len(columns)
     node = Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(SumRegion((one,), size),))
-    return tensor.of(node, in_place(whole(node), tensor.dims, roles))
+    return tensor.of(node, in_place(whole(node)[np.ix_(range(weights.shape[1]), rows, columns)], tensor.dims, roles))
 
 
 def _at_each(step, seen, weights):
-    size = (len(seen.rows), len(seen.columns))
-    return tap(step, seen, weights[None, None], size), size
+    """Returns `(tap, rows, columns)` of a dense layer at each position of a View. `rows` and `columns` are the places of its
+    sums, in the order of the view. Returns None if the View must be copied first."""
+    rows, columns = range(len(seen.rows)), range(len(seen.columns))
+    size = len(rows), len(columns)
+    one = tap(step, seen, weights[None, None], size)
+    if one is None and seen.has_every_position:  # computed in the order of the node
+        one = tap(step, replace(seen, rows=np.arange(size[0]), columns=np.arange(size[1])), weights[None, None], size)
+        rows, columns = seen.rows, seen.columns
+    return None if one is None else (one, rows, columns)
 
 
 @operator(

@@ -71,7 +71,9 @@ def reduce(step, tensor):
             node, channels = _largest_channel(step, node), np.arange(1)
     else:
         node, channels = _total(step, seen, at, gone[0])
-    result = tensor.of(node, in_place(whole(node)[channels], tensor.dims, roles))
+    # The node keeps the order of the source's positions; the index map has the order of the tensor's.
+    rows, columns = (np.arange(1) if there else places for there, places in zip(gone[1:], (seen.rows, seen.columns)))
+    result = tensor.of(node, in_place(whole(node)[np.ix_(channels, rows, columns)], tensor.dims, roles))
     return replace(result, dims=dims, batch=batch)
 
 

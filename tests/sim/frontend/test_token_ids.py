@@ -1,5 +1,7 @@
 """Token ids: rows of constant tables, and inputs of several types, against onnxruntime."""
 
+import itertools
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -10,7 +12,7 @@ from amaranth_tpu.sim.bundle.bundle import make_bundle
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.data.samples import random_samples
-from onnx_models import Builder, close, integers, refused, weights
+from onnx_models import Builder, close, integers, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
 CORE = Config(n=4, training=True)
@@ -56,6 +58,49 @@ def test_rows(rng, tmp_path, kind, type_):
     close(model.predict({"ids": x.astype(type_)}, on="model", core=CORE), right)
     assert model.inputs[0].dtype == type_
     assert (model.predict(x[:1]) == model.predict(x)[:1]).all()
+
+
+def _reversed(b):
+    b("Slice", *(np.array([number]) for number in (POSITIONS - 1, -POSITIONS - 1, 1, -1)))
+
+
+def _rotated(b):
+    b("Split", np.array([2, POSITIONS - 2]), axis=1)
+    b.nodes[-1].output.append("rest")
+    b.node("Concat", ["rest", b.last], axis=1)
+
+
+MOVED = {
+    "shuffled": lambda b: b("Gather", np.array([2, 0, 4, 1, 3]), axis=1),
+    "reversed": _reversed,
+    "rotated": _rotated,
+    "transposed": lambda b: b.node("Transpose", [MOVED["shuffled"](b)], perm=[0, 2, 1]),
+}
+READ = {
+    "mean": lambda b, rng, last: b("ReduceMean", axes=[-1]),
+    "maximum": lambda b, rng, last: b("ReduceMax", axes=[-1], keepdims=0),
+    "MatMul": lambda b, rng, last: b("MatMul", weights(rng, last, 3)),
+    "Add": lambda b, rng, last: b("Add", weights(rng, POSITIONS * DEPTH // last, last)),
+    "Softmax": lambda b, rng, last: b.node("Softmax", [b("Tanh")], axis=-1),
+    "Gemm": lambda b, rng, last: b.node("Gemm", [b("Flatten"), weights(rng, POSITIONS * DEPTH, 3)]),
+    "MaxPool": lambda b, rng, last: b("MaxPool", kernel_shape=[2]),
+}
+
+
+@pytest.mark.parametrize("source", ["table", "dense"])
+def test_positions_in_another_order(rng, tmp_path, source):
+    """Rows of a table, and of a dense layer, whose positions are permuted before an operator works on each position."""
+    for moved, read in itertools.product(MOVED, READ):
+        if source == "table":
+            b, x = inputs(Builder([]), ids=(TensorProto.INT64, ["n", POSITIONS])), ids(rng)
+            b.node("Gather", [weights(rng, ROWS, DEPTH), "ids"])
+        else:
+            b, x = Builder(["n", POSITIONS, DEPTH]), weights(rng, 3, POSITIONS, DEPTH)
+            b("MatMul", weights(rng, DEPTH, DEPTH))
+        MOVED[moved](b)
+        READ[read](b, rng, POSITIONS if moved == "transposed" else DEPTH)
+        path = b.save(tmp_path)
+        close(tpu.load(path, probabilities=True).predict(x, check=False), reference(path, x))
 
 
 def distances_to_bias(rng, after=("Softmax",)):
