@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Runs the tests. Arguments are those of pytest.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." >/dev/null
 "$BASH" scripts/setup.sh
+# Python reads these settings before a test can replace them. tests/support/own_home.py sets the other variables.
+unset "${!PYTHON@}"
+export LC_ALL=C.UTF-8
 # One process more than processors, as some wait for a build or for time to pass.
 processors=$(nproc 2>/dev/null || echo 2)
 # By turns, so that tests that share a build are mostly run by one process.

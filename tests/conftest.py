@@ -1,7 +1,6 @@
 """Fixtures and hooks for all tests. They give each test a private home directory and a seed, and repeat tests over many seeds."""
 
 import gc
-import os
 import subprocess
 
 import numpy as np
@@ -13,10 +12,6 @@ import seeds
 from command import write_idx
 
 own_home.enter()
-#: Tests patch the compiler, so a program cached by another test must not be reused. Child processes inherit this setting.
-os.environ["TPU_PROGRAMS_MB"] = "0"
-#: On a loaded machine, lines of progress would appear in tests that compare the whole standard error.
-os.environ["TPU_PROGRESS"] = "0"
 
 
 def pytest_addoption(parser):

@@ -1,6 +1,8 @@
-"""Tests that the test suite writes neither to the user's home nor to its own Python environment (`tests/support/own_home.py`)."""
+"""Tests of the tests' own environment (`tests/support/own_home.py`): it does not depend on the caller's, and the tests write
+neither to the user's home nor to their own Python environment."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,3 +75,23 @@ def test_processes_of_tests_keep_bytecode(tmp_path):
     }
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_environment_does_not_depend_on_the_callers(tmp_path):
+    """Tests see the same variables, file permissions and terminal in every environment, except for a few places."""
+    script = "import os, own_home; own_home.enter(); own_home.leave(); print(sorted(os.environ.items()), os.umask(0))"
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "tests" / "support"), "HOME": str(tmp_path)}
+    bare |= {"TPU_BUILD": str(tmp_path), "TPU_TEST_HOMES": str(tmp_path), "TPU_TEST_INSTALLING": "{}"}
+    hostile = {"TERM": "dumb", "COLUMNS": "40", "LINES": "3", "NO_COLOR": "1", "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}
+    hostile |= {"LANG": "tr_TR.UTF-8", "LC_ALL": "C", "PYTEST_ADDOPTS": "-x", "MAKEFLAGS": "-j", "CFLAGS": "-O9", "CXX": "false"}
+    hostile |= {"TMPDIR": "a folder", "TPU_PROGRESS": "1", "TPU_PROGRAMS_MB": "9", "XDG_CACHE_HOME": "/", "OMP_NUM_THREADS": "3"}
+    seen = set()
+    for given, mask in ({}, 0o022), (hostile, 0o077):
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=bare | given, umask=mask, capture_output=True, text=True, check=True)
+        seen.add(done.stdout.replace(_homes(done.stdout), ""))
+    assert len(seen) == 1
+
+
+def _homes(text):
+    return re.search(r"tpu-test-homes-\w+", text)[0]
