@@ -168,10 +168,12 @@ def _show_comparison(table, found):
     elif found["interpreter"]:
         top = "" if found["top_agreement"] is None else f", top answer the same in {found['top_agreement']:.0%}"
         lost = f", {found['not_finite']:,} values not finite" if found["not_finite"] else ""
+        difference = "no finite value to compare"
+        if found["largest"] is not None:
+            difference = f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}"
         table.add_row(
             f"against {plain(found['interpreter'])}",
-            f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
-            f"on {found['samples']} sample{'s' * (found['samples'] != 1)}{lost}",
+            f"{difference}{top}, on {found['samples']} sample{'s' * (found['samples'] != 1)}{lost}",
         )
     if found["note"]:
         table.add_row("", f"[yellow]{plain(found['note'])}[/]")

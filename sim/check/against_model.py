@@ -43,11 +43,12 @@ class ModelComparison:
         Name of the ONNX tensor that was compared.
     largest, rms : float or None
         Largest and root mean square difference between the results and the interpreter's values. The operators that the host
-        computes are included.
+        computes are included. None if no value is finite in both.
     scale : float or None
         Root mean square of the interpreter's values.
     top_agreement : float or None
-        Fraction of samples whose largest value has the same index in both. None if there is only one value per sample.
+        Fraction of samples whose largest value has the same index in both, among the samples with finite values only. None if
+        there is only one value per sample, or no such sample.
     not_finite : int
         Number of values that are not finite in the interpreter or in the results. The other statistics omit them. A NaN only in
         the results, or an infinity in place of a finite value, is an `error`.
@@ -214,16 +215,16 @@ def _lost(found, network, samples, theirs, results):
 
 def _figures(title, value, theirs, ours):
     finite = np.isfinite(theirs) & np.isfinite(ours)
-    difference, there = np.where(finite, ours - np.where(finite, theirs, 0), 0), max(1, int(finite.sum()))
-    same = (theirs.argmax(axis=1) == ours.argmax(axis=1)).mean() if ours.shape[1] > 1 else None
+    difference, ranked = ours[finite] - theirs[finite], finite.all(axis=1)
+    same = (theirs.argmax(axis=1) == ours.argmax(axis=1))[ranked].mean() if ours.shape[1] > 1 and ranked.any() else None
     return ModelComparison(
         len(ours),
         title,
         value,
-        largest=float(np.abs(difference).max(initial=0)),
+        largest=float(np.abs(difference).max()) if finite.any() else None,
         not_finite=int((~finite).sum()),
-        rms=float(np.sqrt((difference**2).sum() / there)),
-        scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)),
+        rms=float(np.sqrt((difference**2).mean())) if finite.any() else None,
+        scale=float(np.sqrt((theirs[finite] ** 2).mean())) if finite.any() else None,
         top_agreement=None if same is None else float(same),
     )
 

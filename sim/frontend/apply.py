@@ -50,6 +50,9 @@ _MASKED = (
     *("Squeeze", "Unsqueeze", "Expand", "Shape", "Size"),
 )
 
+_MASKING = ("Add", "Where", "Concat", "Gather", "Pad", "Attention")  # minus infinity masks, or pads
+_BOUNDED = ("Clip", "Max", "Min")  # an infinite bound does not bind
+
 # Operators that have a formula, but no handler.
 for _name in ELEMENTS:
     _reduces = _name.startswith("Reduce")
@@ -59,6 +62,7 @@ for _name in ELEMENTS:
 
 def apply(step):
     """Evaluates a node that has a SymbolicTensor among its inputs. Returns the list of its outputs."""
+    _check_finite(step)
     bare = any(value.bare for value in step.arguments if isinstance(value, SymbolicTensor))
     if bare:
         _check_bare(step)
@@ -74,6 +78,21 @@ def apply(step):
         replace(value, guard=guard, shares=False) if isinstance(value, SymbolicTensor) else value
         for value, guard in zip(results, guards)
     ]
+
+
+def _check_finite(step):
+    """Raises an error for NaN or infinity in a constant, except for values that the operator itself takes as masks or bounds."""
+    for name, value in zip(step.node.input, step.arguments):
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(value)
+        bad &= ~np.isneginf(value) if step.operator in _MASKING else step.operator not in _BOUNDED or np.isnan(value)
+        if bad.any():
+            kind = "NaN" if np.isnan(value[bad]).all() else "infinite"
+            raise ModelError(
+                f"{step.title}: its constant {quoted(name)} is {kind} in {bad.sum()} of {value.size} values; "
+                f"give it finite numbers, and export the model again"
+            )
 
 
 def _guards(step):

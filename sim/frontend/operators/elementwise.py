@@ -178,8 +178,6 @@ def _sloped(step, tensor):
         raise ModelError(f"{step.title}: its slope must be constant")
     if common(step, tensor, slope)[0] != tensor.dims:
         raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
-    if not np.isfinite(slope).all():
-        raise ModelError(f"{step.title}: its slope is infinite or NaN")
     if np.unique(slope).size == 1:
         return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
     tensor = everything(step, tensor)
@@ -257,6 +255,8 @@ def _bounded(step, tensor):
     largest = np.finfo(np.float32).max
     low = -np.inf if low is None or low <= -largest else low
     high = np.inf if high is None or high >= largest else high
+    if low > _LARGEST or high < -_LARGEST:
+        raise ModelError(f"{step.title}: its bounds {low} and {high} leave no bfloat16 number; leave out the infinite bound")
     if not low <= high:
         raise ModelError(f"{step.title}: its lower bound {low} is above its upper bound {high}")
     return apply_function(step, tensor, bounds(low, high))

@@ -28,8 +28,6 @@ def looked_up(step, table, numbers):
     if not table.size:
         raise ModelError(f"{step.title}: its table of {show(table.shape)} is empty")
     table, low = table.astype(np.float64), np.isneginf(table)  # minus infinity masks positions, as for a padding token
-    if not np.isfinite(table[~low]).all():
-        raise ModelError(f"{step.title}: its table has infinite or NaN values, other than minus infinity before a Softmax")
     limited(step, numbers.size, *rest)
     depth = prod(rest)
     node = Input(

@@ -86,8 +86,6 @@ def _factors(step, tensor):
     wanted = np.asarray(wanted, np.float64).reshape(-1).tolist()
     if len(wanted) != len(axes) or len({axis % len(dims) for axis in axes}) < len(axes):
         raise ModelError(f"{step.title}: {len(wanted)} scales or sizes for the axes {list(axes)} of {show(tensor)}")
-    if not np.isfinite(wanted).all():
-        raise ModelError(f"{step.title}: its scales {wanted} are not finite")
     factors = [(1, size) for size in tensor.dims]
     for axis, number in zip(axes, wanted):
         axis %= len(dims)

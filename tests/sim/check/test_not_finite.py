@@ -55,6 +55,16 @@ def test_same_infinity_is_no_error(tmp_path):
         assert found.error is None and found.not_finite == 1
 
 
+def test_equality_is_claimed_of_finite_values_only(tmp_path):
+    """Samples whose values are infinite in ONNX too count in no figure, and without others there is no figure."""
+    model = tpu.load(_squares(2)[0].save(tmp_path))
+    found = model.compare(_number([[1e30, -1e30], [-1e30, 1e30]]))
+    assert found.error is None and found.not_finite == 4
+    assert (found.largest, found.rms, found.scale, found.top_agreement) == (None, None, None, None)
+    found = model.compare(_number([[1e30, 1e30], [2, 3], [3, 1e30]]))
+    assert found.not_finite == 3 and found.top_agreement == 1 and found.largest < 0.1
+
+
 def test_reason_names_the_stage_that_overflows(rng, tmp_path):
     """The error names the stage that overflows, even if depthwise channels share a tile with zeros and turn infinity into NaN."""
     b = Builder(["n", 4, 4, 4])

@@ -1,6 +1,8 @@
 """Tests that merged successive constants give the result of binary32 step by step for values of any size. Other constants stay
 separate, or are refused."""
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -118,7 +120,7 @@ def test_infinite_product_is_not_merged(tmp_path):
         ([("Mul", np.inf)], ("node0", "infinite")),
         ([("Add", np.nan)], ("node0", "NaN")),
         ([("Div", 0)], ("node0", "infinite")),
-        ([("PRelu", np.inf)], ("node0", "slope")),
+        ([("PRelu", np.inf)], ("node0", "infinite in 1 of 1")),
         ([("LeakyRelu", {"alpha": np.inf})], ("node0", "alpha")),
         ([("HardSigmoid", {"beta": np.nan})], ("node0", "beta")),
         ([("Gemm", [[1]], {"alpha": np.inf})], ("node0", "infinite")),
@@ -130,6 +132,52 @@ def test_infinite_product_is_not_merged(tmp_path):
 def test_refused(tmp_path, nodes, words):
     weights = next((values[0] for operator, *values in nodes if operator == "Gemm"), [[1]])
     refused(chain(*nodes, width=len(weights)).save(tmp_path), *words)
+
+
+def several(*shape):
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape) / 8
+
+
+#: (shape of the input, operator, constants, attributes)
+WITH_CONSTANTS = [
+    ((2,), "Gemm", [several(2, 3), several(3)], {}),
+    ((2,), "MatMul", [several(2, 3)], {}),
+    ((2,), "Einsum", [several(2, 3)], {"equation": "bk,kn->bn"}),
+    ((2, 4, 4), "Conv", [several(3, 2, 3, 3), several(3)], {}),
+    ((2, 4, 4), "ConvTranspose", [several(2, 3, 3, 3), several(3)], {}),
+    ((2, 4), "BatchNormalization", [several(2)] * 4, {}),
+    ((2, 4), "InstanceNormalization", [several(2)] * 2, {}),
+    ((2, 4), "LayerNormalization", [several(4)] * 2, {}),
+    ((2, 4), "PRelu", [several(2, 1)], {}),
+    *(((2,), operator, [several(2)], {}) for operator in ("Add", "Sub", "Mul", "Div", "Sum")),
+]
+
+
+@pytest.mark.parametrize("shape, operator, constants, attributes", WITH_CONSTANTS, ids=[case[1] for case in WITH_CONSTANTS])
+def test_constants_that_are_not_finite(tmp_path, shape, operator, constants, attributes):
+    """One rule for all constants: one value that is NaN or infinite is refused, and accepted once it is finite."""
+
+    def model(constants):
+        b = Builder([None, *shape], opset=17)
+        b(operator, *constants, name="odd", **attributes)
+        return b.save(tmp_path)
+
+    load_network(model(constants))
+    for place, wrong in itertools.product(range(len(constants)), (np.nan, np.inf, -np.inf)):
+        changed = constants[place].copy()
+        changed.flat[1] = wrong
+        said = f"constant 'c{place}' is {'NaN' if np.isnan(wrong) else 'infinite'} in 1 of {changed.size}"
+        if (operator, wrong) == ("Add", -np.inf):  # a mask
+            said = "must be added directly before a Softmax"
+        refused(model([*constants[:place], changed, *constants[place + 1 :]]), "'odd'", said)
+
+
+def test_bounds_that_leave_nothing(tmp_path):
+    for bounds in ([np.inf], [0, -np.inf], [3.4e38]):
+        refused(chain(("Clip", *bounds)).save(tmp_path), "node0", "bound")
+    for operator, bound in (("Max", np.inf), ("Min", -np.inf), ("Max", np.nan), ("Min", np.nan)):
+        refused(chain((operator, bound)).save(tmp_path), "node0", "NaN" if np.isnan(bound) else "leave no bfloat16 number")
+    check(chain(("Min", np.inf), ("Max", -np.inf), ("Clip", -np.inf, np.inf), ("Mul", 2)).save(tmp_path), X[:, None], stages=1)
 
 
 @pytest.mark.parametrize("factor, least", [(0.999, None), (0.9, None), (1, None), (-2, None), (0.9999999, "1.192e-07")])
