@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lint, format, types and English, in seconds, as CI checks them. Settings and their reasons are in pyproject.toml.
 set -euo pipefail
+unset CDPATH
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 "$BASH" scripts/setup.sh
 .venv/bin/ruff check

@@ -2,6 +2,7 @@
 # Makes .venv and installs what the simulations need. Quick when there is nothing to do. An environment that works stays,
 # with whatever else was installed into it, whichever python3 comes first on PATH.
 set -euo pipefail
+unset CDPATH
 cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf '%s\n' "$*" >&2; }
@@ -97,6 +98,7 @@ fi
 
 # `unfinished` stands for an environment that is being made, `installing` for packages that are; `requirements` says which were.
 if ! works; then
+    [ -w . ] || fail "cannot write to $PWD; run this in a copy of the project that is yours"
     [ ! -e .venv ] || say "setup: .venv was not made to the end, or not here, or its Python is gone: making it anew"
     rm -rf .venv
     mkdir .venv
@@ -104,12 +106,13 @@ if ! works; then
     quietly "making .venv" "$python" -m venv .venv
     rm .venv/unfinished
 fi
-printf '%s\n' "$PWD" >.venv/place
+[ "$(cat .venv/place 2>/dev/null)" = "$PWD" ] || printf '%s\n' "$PWD" >.venv/place
 requirements="$(cat pyproject.toml scripts/setup.sh | sha256sum | cut -d ' ' -f 1)"
 if [ ! -e .venv/installing ] && [ "$(cat .venv/requirements 2>/dev/null)" = "$requirements" ] &&
     .venv/bin/python -c 'import cocotb, numpy' 2>/dev/null; then
     exit 0
 fi
+[ -w .venv ] || fail ".venv is not up to date, and another user made it; run scripts/setup.sh as that user"
 # A package that was being installed when all ended is there without some of its files: it is one to install.
 [ ! -e .venv/installing ] || .venv/bin/python - <<'PYTHON'
 import importlib.metadata, shutil, sys, sysconfig

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests. Arguments are those of pytest.
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." >/dev/null
+unset CDPATH
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 "$BASH" scripts/setup.sh
 # Python reads these settings before a test can replace them. tests/support/own_home.py sets the other variables.
 unset "${!PYTHON@}"
