@@ -14,7 +14,7 @@ from ..functions.functions import NONE, RELU, Function
 from ..ir.bias_rows import regions
 from ..ir.errors import ModelError
 from ..ir.graph import span
-from .merging import check_cancellation, folded_after, folded_sum, gentle, keeps_range, together
+from .merging import check_cancellation, drowns, folded_after, folded_sum, gentle, keeps_range, together
 from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
@@ -226,12 +226,12 @@ class _Fusion:
         self.uses[affine] -= 1
         self.uses[affine.source] += self.uses[affine] > 0
 
-    def _absorb(self, tap, affine, part, single):
+    def _absorb(self, tap, affine, part, others, single):
         """Folds a scale and shift, `affine`, into one of the taps that read it.
 
         Returns `(tap, bias, folded)`, or None if folding is impossible: the tap on the source of `affine`, the constants to add
-        to the bias, and the :class:`.FoldedConstants`. `part` is the region of the tap, and `single` is True if the node has no
-        other region.
+        to the bias, and the :class:`.FoldedConstants`. `part` is the region of the tap, `others` are its other taps, and
+        `single` is True if the node has no other region.
         """
         scale, shift = affine.scale, affine.shift
         if tap.matrix is not None or _is_infinite(shift):
@@ -240,6 +240,8 @@ class _Fusion:
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
             return None
         if shift is not None and not (single and _inside(tap, part.size)):
+            return None
+        if drowns(shift, 1.0 if scale is None else scale, others):
             return None
 
         def constants(array, weights):
@@ -268,10 +270,10 @@ class _Fusion:
         bias, parts, folded = node.bias, [], None
         for part in node.parts:
             taps = []
-            for tap in part.taps:
-                source = self.made[tap.source]
-                tap = replace(tap, source=source)
-                absorbed = self._absorb(tap, source, part, len(node.parts) == 1) if isinstance(source, Affine) else None
+            for number, tap in enumerate(part.taps):
+                source, others = self.made[tap.source], part.taps[:number] + part.taps[number + 1 :]
+                tap, single = replace(tap, source=source), len(node.parts) == 1
+                absorbed = self._absorb(tap, source, part, others, single) if isinstance(source, Affine) else None
                 if absorbed:
                     tap, more, more_folded = absorbed
                     bias, folded = _sum(more, bias), folded_sum(folded, more_folded)
@@ -350,19 +352,21 @@ class _Fusion:
         """Replaces those operands of an addition that are sums themselves by their terms, so that one stage computes all sums."""
         if len(node.parts) > 1:
             return node
-        taps, bias, name, folded = [], node.bias, None, node.folded
-        for tap in node.parts[0].taps:
+        taps, bias, name, folded, before = [], node.bias, None, node.folded, node.parts[0].taps
+        for number, tap in enumerate(before):
             source = tap.source
             if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain and not source.multiplies):
                 taps.append(tap)
                 continue
             scale = tap.weights.reshape(-1)
             scaled = _scaled(source.parts[0], scale)
-            if not gentle(scale) or not _keep_range(source.parts[0], scaled):
+            start = None if source.bias is None else source.bias * scale
+            lost = drowns(start, scaled.taps[0].weights, before[:number] + before[number + 1 :])
+            if lost or not gentle(scale) or not _keep_range(source.parts[0], scaled):
                 taps.append(tap)
                 continue
             taps += scaled.taps
-            bias = _sum(bias, None if source.bias is None else source.bias * scale)
+            bias = _sum(bias, start)
             folded = folded_sum(folded, folded_after(source, scale, source.bias, node.title))
             name = name or source.name
         taps = together(taps, node.parts[0].size, node.title)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 
-__all__ = ["FoldedConstants", "folded_after", "folded_sum", "gentle", "keeps_range", "together", "check_cancellation"]
+__all__ = ["FoldedConstants", "folded_after", "folded_sum", "gentle", "keeps_range", "together", "drowns", "check_cancellation"]
 
 _STEEP = 2.0**32
 _LEAST, _INFINITE = 2.0**-126, 2.0**128 - 2.0**119
@@ -64,6 +64,16 @@ def keeps_range(before, after):
     before, after = np.abs(before), np.abs(after)
     small = (after < _LEAST) & (after > 0) & (before >= _LEAST)
     return not (small | (after >= _INFINITE) & (before < _INFINITE)).any()
+
+
+def drowns(shift, factors, taps):
+    """Returns True if values times `factors` may cancel the constant `shift`, and a sum that starts from `shift` loses digits of
+    the values of other `taps`, which are much smaller. An example is (1 - mask) * -1e9 + values: -1e9 + values + 1e9."""
+    others = [np.abs(tap.weights).max() for tap in taps if tap.matrix is None and tap.weights.size]
+    if shift is None or not others:
+        return False
+    size = np.abs(np.where(np.isfinite(shift), shift, 0)).max(initial=0)
+    return bool(_SUM * min(others) < size <= _SUM * np.abs(factors).max(initial=0))
 
 
 def together(taps, size, title):

@@ -131,7 +131,10 @@ def _chosen(step, condition, one, two):
     inverted, (low, one, two) = _inverted(step, condition), _stood_in(one, two)
     tensors = [side for side in (one, two) if isinstance(side, SymbolicTensor)]
     if not tensors:
-        result = affine(step, condition, scale=one - two, shift=two)
+        if _differ(one, two):
+            result = added(step, affine(step, condition, scale=one), affine(step, inverted, scale=two))
+        else:
+            result = affine(step, condition, scale=one - two, shift=two)
         alone = low and (one != two).all() and (np.maximum(one, two) > STAND_IN).all() and (one.size, two.size) == (1, 1)
         guard = (inverted if one < two else condition) if alone else None
         return replace(result, low=low, guard=guard and broadcast(step, guard, result.dims, result.batch))
@@ -146,6 +149,12 @@ def _chosen(step, condition, one, two):
         step, tensors, lambda tensor: added(step, product(step, tensor, kept), affine(step, other, scale=constant))
     )
     return replace(result, low=low or tensors[0].low, guard=_kept_guard(step, result, kept, tensors[0]) if low else None)
+
+
+def _differ(one, two):
+    """Returns True if the difference of two constants has too few digits of one of them."""
+    large, small = np.maximum(np.abs(one), np.abs(two)), np.minimum(np.abs(one), np.abs(two))
+    return bool(((small != 0) & (large > 2.0**8 * small)).any())
 
 
 def _kept_guard(step, result, kept, tensor):

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, close, refused, weights
+from suites import slow
 
 onnxruntime = pytest.importorskip("onnxruntime")
 CORE = Config(n=4, training=True)
@@ -266,3 +267,25 @@ def test_minus_infinity_beside_other_low_numbers_is_refused(rng, tmp_path):
         hides[0, :, 0], kept[0, :, 1] = True, True
         feeds = {"x": rng.normal(size=(4, SIZE, SIZE)).astype(np.float32), "kept": kept, "hidden": hides}
         close(tpu.load(path).predict(feeds), onnxruntime.InferenceSession(path).run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("low", [-1e9, *slow(-1e4, -1e6, -1e30)])
+@pytest.mark.parametrize("form", ["Where", "Not", "product", "two constants"])
+def test_large_negative_number_hides_no_digits(rng, tmp_path, form, low):
+    """Values keep their digits where a mask of an input adds a large number elsewhere: -1e9 + values + 1e9 has none left."""
+    b = graph(TensorProto.BOOL)
+    pad = b.node("Unsqueeze", ["pad", np.array([1])])
+    if form == "Where":
+        b.node("Where", [pad, "x", number(low)])
+    elif form == "Not":
+        b.node("Where", [b.node("Not", [pad]), number(low), "x"])
+    elif form == "product":
+        hidden = b.node("Sub", [number(1), b.node("Cast", [pad], to=TensorProto.FLOAT)])
+        b.node("Add", ["x", b.node("Mul", [hidden, number(low)])])
+    else:
+        b.node("Add", ["x", b.node("Where", [pad, np.linspace(-1, 1, DEPTH).astype(np.float32), number(low)])])
+    b("Softmax", axis=-1)
+    b("Mul", number(2))
+    pad = rng.random((3, SIZE)) < 0.5
+    pad[:, :2] = True, False
+    compared(b.save(tmp_path), {"x": rng.normal(size=(3, SIZE, DEPTH)).astype(np.float32), "pad": pad}, on=("golden", "model"))
