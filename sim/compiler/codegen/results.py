@@ -87,6 +87,7 @@ class Results:
 
     def fields(self, column):
         """Returns the instruction fields that describe the results of a column tile: function, format and number of lanes."""
+        assert not self.function.is_table or self.emitter.slots.selected == self.function.key, self.stage.name
         return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):

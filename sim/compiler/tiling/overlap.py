@@ -13,6 +13,7 @@ __all__ = [
     "groups_of",
     "vectors_of",
     "fit_together",
+    "share_a_table",
     "sums_of",
     "sources_of",
     "numbered",
@@ -61,12 +62,17 @@ def vectors_of(plans, first, end, low):
 def fit_together(batched, config, first, end, group):
     """Returns True if the stages of a group, as (index, StagePlan), fit into the accumulators and into buffer rows `first` to
     `end` at the same time, and use at most one function table."""
-    functions = [batched.stages[number].function for number, _ in group]
     return (
-        len({function for function in functions if function.is_table}) < 2
+        share_a_table(batched.stages[number] for number, _ in group)
         and sum(plan.sums for _, plan in group) <= config.accumulator_depth
         and vectors_of([plan for _, plan in group], first, end, False) is not None
     )
+
+
+def share_a_table(stages):
+    """Returns True if stages use at most one function table. Overlapping stages must: a run selects its table before its first
+    job."""
+    return len({stage.function.key for stage in stages if stage.function.is_table}) < 2
 
 
 def sums_of(wanted, rows):

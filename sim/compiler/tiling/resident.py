@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..memory.areas import whole_area
 from ..memory.batching import reads
 from .branches import counterparts
-from .overlap import numbered, sources_of, vectors_of
+from .overlap import numbered, share_a_table, sources_of, vectors_of
 from .stage_tiling import NothingFits, plan_stage
 
 __all__ = ["with_residents"]
@@ -20,8 +20,8 @@ _TABLE_SHARE = 64  # a stage with a table and resident operands has at least 1/6
 
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """Returns a RunPlan in which tensors are resident. Returns None if no such plan fits. Tensors are made resident one after
-    the other, the largest first. If no single tensor fits, all are tried together.
+    """Returns a RunPlan in which tensors are resident. Returns None if no such plan fits, or if the stages need several function
+    tables. Tensors are made resident one after the other, the largest first. If no single tensor fits, all are tried together.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ def with_residents(batched, run, config, layouts, first, depth):
     depth : int
         Accumulator rows available to each stage.
     """
+    if not share_a_table(batched.stages[number] for number in run.stages):
+        return None
     names, best = _candidates(batched, run.branch), None
     for name in sorted(names, key=lambda name: -layouts[name].sample):
         kept = {*best.homes, name} if best else {name}
