@@ -27,7 +27,7 @@ from .against_model import against_model
 from .interpreters import InterpreterSession
 from .reference import BINARY32, run_exact
 
-__all__ = ["PASSED", "REFUSED", "WRONG", "TRACEBACK", "Reading", "node_tests", "readings", "outcome", "groups"]
+__all__ = ["PASSED", "REFUSED", "WRONG", "TRACEBACK", "Reading", "node_tests", "readings", "outcome", "groups", "general"]
 
 PASSED, REFUSED, WRONG, TRACEBACK = "passed", "refused", "wrong", "traceback"
 _NOTHING = "it has no layer"
@@ -104,11 +104,11 @@ def outcome(found):
 def groups(found):
     """Counts the readings that were refused, by reason. Returns `[(reason, count)]`, the most frequent first. Names and numbers
     are removed from the reasons."""
-    reasons = Counter(_general(one.reason) for one in found if one.outcome == REFUSED)
+    reasons = Counter(general(one.reason) for one in found if one.outcome == REFUSED)
     return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _general(reason):
+def general(reason):
     """Removes the node and the numbers from a reason."""
     reason = re.sub(r"^operator \S+, node .*?(?:'|\)): ", "", reason)
     reason = re.sub(r"'[^']*'", "...", reason)

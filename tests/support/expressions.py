@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from amaranth_tpu.scripts.random_models.written_functions import ATTRIBUTES, FORMS, emitted
 from amaranth_tpu.sim.frontend.formulas.tensor_formulas import _made
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.formulas import VARIABLE, constant
@@ -18,73 +19,6 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
 __all__ = ["FORMS", "draw", "check", "formula_of", "show", "value"]
-
-ROOT, CUBE = 2**-0.5, 0.044715
-
-
-def _sigmoid(e):
-    return ("Div", 1.0, ("Add", 1.0, ("Exp", ("Neg", e))))
-
-
-def _hard(*bounds):
-    return ("Clip", ("Add", "x", 3.0), *bounds)
-
-
-#: {name of a function: expressions of it}; None: expressions that are not a function.
-FORMS = {
-    "gelu": [
-        ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
-        ("Mul", ("Mul", "x", ("Add", ("Erf", ("Div", "x", 2**0.5)), 1.0)), 0.5),
-    ],
-    "gelu_tanh": [
-        ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Tanh", ("Mul", 0.7978845608, ("Add", "x", ("Mul", CUBE, ("Pow", "x", 3.0))))))),
-        ("Mul", "x", ("Sigmoid", ("Mul", 1.5957691216, ("Add", "x", ("Mul", ("Mul", ("Mul", "x", "x"), "x"), CUBE))))),
-    ],
-    "silu": [
-        ("Mul", "x", ("Sigmoid", "x")),
-        ("Div", "x", ("Add", 1.0, ("Exp", ("Neg", "x")))),
-        ("Div", ("Mul", "x", ("Exp", "x")), ("Add", 1.0, ("Exp", "x"))),
-        ("Mul", "x", ("Mul", 0.5, ("Add", 1.0, ("Tanh", ("Mul", 0.5, "x"))))),
-    ],
-    "sigmoid": [
-        _sigmoid("x"),
-        ("Reciprocal", ("Add", 1.0, ("Exp", ("Neg", "x")))),
-        ("Div", ("Exp", "x"), ("Add", ("Exp", "x"), 1.0)),
-    ],
-    "tanh": [
-        ("Div", ("Sub", ("Exp", "x"), ("Exp", ("Neg", "x"))), ("Add", ("Exp", "x"), ("Exp", ("Neg", "x")))),
-        ("Sub", ("Div", 2.0, ("Add", 1.0, ("Exp", ("Mul", -2.0, "x")))), 1.0),
-    ],
-    "mish": [("Mul", "x", ("Tanh", ("Softplus", "x"))), ("Mul", "x", ("Tanh", ("Log", ("Add", 1.0, ("Exp", "x")))))],
-    "softplus": [
-        ("Log", ("Add", 1.0, ("Exp", "x"))),
-        ("Add", ("Relu", "x"), ("Log", ("Add", 1.0, ("Exp", ("Neg", ("Abs", "x")))))),
-    ],
-    "softsign": [("Div", "x", ("Add", 1.0, ("Abs", "x")))],
-    "hard_swish": [
-        ("Div", ("Mul", "x", _hard(0.0, 6.0)), 6.0),
-        ("Mul", "x", ("HardSigmoid", "x", 1 / 6, 0.5)),
-        ("Mul", "x", ("Clip", ("Add", ("Div", "x", 6.0), 0.5), 0.0, 1.0)),
-    ],
-    "hard_sigmoid": [("Min", ("Max", ("Div", ("Add", ("Abs", ("Add", "x", 3.0)), ("Add", "x", 3.0)), 12.0), 0.0), 1.0)],
-    "elu": [
-        ("Where", ("Greater", "x", 0.0), "x", ("Sub", ("Exp", "x"), 1.0)),
-        ("Add", ("Relu", "x"), ("Mul", 0.5, ("Sub", ("Exp", ("Min", "x", 0.0)), 1.0))),
-    ],
-    "leaky_relu": [
-        ("Max", "x", ("Mul", 0.1, "x")),
-        ("Where", ("Less", "x", 0.0), ("Mul", 0.2, "x"), "x"),
-        ("Sub", ("Relu", "x"), ("Mul", 0.25, ("Relu", ("Neg", "x")))),
-    ],
-    "clip": [
-        ("Where", ("Greater", "x", 200.0), 200.0, "x"),
-        ("Sub", "x", ("Relu", ("Sub", "x", 6.0))),
-        ("Where", ("LessOrEqual", "x", 0.3), 0.3, ("Min", 127.3, "x")),
-    ],
-    "abs": [("Max", "x", ("Neg", "x")), ("Sqrt", ("Mul", "x", "x")), ("Add", ("Relu", "x"), ("Relu", ("Neg", "x")))],
-    "relu": [("Where", ("Less", "x", 0.0), 0.0, "x"), ("Mul", ("Add", "x", ("Abs", "x")), 0.5)],
-    "none": [("Add", ("Div", "x", 3.0), ("Div", ("Mul", "x", 2.0), 3.0)), ("Sub", ("Relu", "x"), ("Relu", ("Neg", "x")))],
-}
 
 _VALUES = {
     "Neg": np.negative,
@@ -116,7 +50,6 @@ _VALUES = {
     "Elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
     "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
 }
-_ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 _TRUTHS = ("Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 
 
@@ -137,22 +70,10 @@ def formula_of(e):
     """Returns the formula of an expression, without a model."""
     if not isinstance(e, tuple):
         return VARIABLE if e == "x" else constant(np.float32(e))
-    names = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(e[0], ())
+    names = ATTRIBUTES.get(e[0], ())
     operands = e[1:2] if names else e[1:]
     step = SimpleNamespace(operator=e[0], opset=18, attributes=dict(zip(names, e[2:])), arguments=[])
     return _made(step, [formula_of(operand) for operand in operands], ())
-
-
-def emit(b, e, x, made):
-    if e == "x":
-        return x
-    if not isinstance(e, tuple):
-        return b.constant(np.float32(e))
-    if e not in made:
-        names = _ATTRIBUTES.get(e[0], ())
-        operands = [emit(b, operand, x, made) for operand in (e[1:2] if names else e[1:])]
-        made[e] = b.node(e[0], operands, **dict(zip(names, e[2:])))
-    return made[e]
 
 
 # ---- drawing
@@ -298,7 +219,7 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
     overflow."""
     b = Builder(["n", 3 if dense else 1], opset=18)
     x = b("MatMul", np.array([[1], [2.0**-8], [2.0**-16]], np.float32)) if dense else "x"
-    b.last = emit(b, e, x, {})
+    b.last = emitted(e, x, lambda operator, *inputs, **attributes: b.node(operator, list(inputs), **attributes), b.constant, {})
     if not dense:
         b("MatMul", np.ones((1, 1), np.float32))
     path = b.save(folder)

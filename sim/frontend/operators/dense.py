@@ -22,7 +22,16 @@ def matrices(step, tensor):
     """Handles MatMul of two tensors, or of a tensor and constant weights."""
     if all(isinstance(value, SymbolicTensor) for value in step.arguments):
         return tensor_product(step, *step.arguments)
-    return linear(step, tensor)
+    first = step.arguments[0]
+    if isinstance(first, SymbolicTensor) or first.ndim != 2 or len(tensor.dims) < 2 or tensor.batch in _last_two(tensor):
+        return linear(step, tensor)
+    transposed = tensor.permuted(tensor.sample.swapaxes(-1, -2))
+    result = linear(replace(step, arguments=[transposed, first.T]), transposed)
+    return result.permuted(result.sample.swapaxes(-1, -2))
+
+
+def _last_two(tensor):
+    return len(tensor.dims) - 2, len(tensor.dims) - 1
 
 
 _GEMM = ("alpha", "beta", "transA", "transB")

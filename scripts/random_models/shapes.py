@@ -1,0 +1,142 @@
+"""Reordering, reshaping, cutting and padding."""
+
+import numpy as np
+from onnx import TensorProto
+
+from .drawing import Value, block
+
+__all__ = []
+
+
+def _indices(*numbers):
+    return [np.array([number], np.int64) for number in numbers]
+
+
+@block(2, 3)
+def transpose(g, x):
+    return g.transposed(x, *g.rng.permutation(len(x.shape)).tolist())
+
+
+@block(1, 2, 3)
+def reshape(g, x):
+    """Reshape to one to three axes."""
+    size = int(np.prod(x.shape))
+    first = g.divisor(size)
+    second = g.divisor(size // first)
+    shape = g.choose((size,), (first, size // first), (first, second, size // first // second))
+    if g.chance(0.2):
+        target = g.node("Concat", _first_size(g, x), np.array(shape, np.int64), axis=0)
+        return g.value("Reshape", shape, x, target)
+    return g.reshaped(x, *shape)
+
+
+def _first_size(g, x):
+    """Appends the batch size, as exporters write x.size(0)."""
+    return g.node("Gather", g.node("Shape", x), np.array([0]), axis=0)
+
+
+@block(2, 3, share=0.7)
+def flatten(g, x):
+    return g.value("Flatten", (int(np.prod(x.shape)),), x, axis=1)
+
+
+@block(1, 2, 3)
+def sliced(g, x):
+    """Slice of one axis, also backwards and with steps."""
+    axis = g.integer(0, len(x.shape) - 1)
+    size, step = x.shape[axis], g.choose(1, 1, 2, -1, -2)
+    first = g.integer(0, size - 1)
+    count = g.integer(1, (size - 1 - first) // step + 1 if step > 0 else first // -step + 1)
+    end = first + step * count
+    end = end if end >= 0 else -(1 << 31)
+    shape = [count if one == axis else have for one, have in enumerate(x.shape)]
+    return g.value("Slice", shape, x, *_indices(first, end, g.choose(axis + 1, axis - len(x.shape)), step))
+
+
+@block(1, 2, 3)
+def permuted_parts(g, x):
+    """Split into two parts, exchanged by Concat."""
+    axis = g.integer(0, len(x.shape) - 1)
+    size = x.shape[axis]
+    if size < 2:
+        return None
+    cut = g.integer(1, size - 1)
+    one, two = g.nodes_of("Split", [x, np.array([cut, size - cut])], 2, axis=axis + 1)
+    if g.chance(0.3):
+        return Value(one, tuple(cut if place == axis else have for place, have in enumerate(x.shape)))
+    return g.value("Concat", x.shape, two, one, axis=axis + 1)
+
+
+@block(1, 2, 3)
+def gathered(g, x):
+    """Gather with constant indices: some positions, all in another order, or one that removes the axis."""
+    axis = g.integer(0, len(x.shape) - 1)
+    size = x.shape[axis]
+    if len(x.shape) > 1 and g.chance(0.2):
+        shape = [have for one, have in enumerate(x.shape) if one != axis]
+        return g.value("Gather", shape, x, np.array(g.integer(-size, size - 1)), axis=axis + 1)
+    numbers = g.rng.permutation(size) if g.chance(0.5) else g.rng.integers(-size, size, g.integer(1, 4))
+    shape = [len(numbers) if one == axis else have for one, have in enumerate(x.shape)]
+    return g.value("Gather", shape, x, numbers, axis=g.choose(axis + 1, axis - len(x.shape)))
+
+
+@block(1, 2, 3)
+def padded(g, x):
+    """Pad with zeros, the edge, or the reflection."""
+    mode = g.choose("constant", "constant", "edge", "reflect")
+    before, after = ([g.integer(0, min(2, size - 1)) if g.chance(0.5) else 0 for size in x.shape] for _ in range(2))
+    shape = [first + size + last for first, size, last in zip(before, x.shape, after)]
+    return g.value("Pad", shape, x, np.array([0, *before, 0, *after]), mode=mode)
+
+
+@block(1, 2)
+def unsqueezed(g, x):
+    """Unsqueeze, and Squeeze or Expand of the new axis."""
+    axis = g.integer(0, len(x.shape))
+    shape = [*x.shape[:axis], 1, *x.shape[axis:]]
+    made = g.value("Unsqueeze", shape, x, *_indices(axis + 1))
+    if g.chance(0.5):
+        count = g.integer(1, 3)
+        target = [1, *(count if one == axis else 1 for one in range(len(shape)))]
+        return g.value("Expand", [*x.shape[:axis], count, *x.shape[axis:]], made, np.array(target))
+    return made
+
+
+@block(2, 3, share=0.5)
+def squeezed(g, x):
+    axes = [axis for axis, size in enumerate(x.shape) if size == 1]
+    if not axes:
+        return None
+    axis = g.choose(*axes)
+    return g.value("Squeeze", [size for one, size in enumerate(x.shape) if one != axis], x, *_indices(axis + 1))
+
+
+@block(3, share=1.5)
+def blocks_of_pixels(g, x):
+    """DepthToSpace or SpaceToDepth."""
+    channels, height, width = x.shape
+    if channels % 4 == 0 and g.chance(0.7):
+        mode = g.choose("DCR", "CRD")
+        return g.value("DepthToSpace", (channels // 4, 2 * height, 2 * width), x, blocksize=2, mode=mode)
+    if height % 2 or width % 2:
+        return None
+    return g.value("SpaceToDepth", (4 * channels, height // 2, width // 2), x, blocksize=2)
+
+
+@block(1, 2, 3, share=0.3)
+def unchanged(g, x):
+    """Operators without effect on values."""
+    operator = g.choose("Identity", "Dropout", "Cast", "CastLike" if g.opset >= 15 else "Identity")
+    if operator == "CastLike":
+        return g.value(operator, x.shape, x, g.choose(*g.values, x))
+    return g.value(operator, x.shape, x, **({"to": TensorProto.FLOAT} if operator == "Cast" else {}))
+
+
+@block(2, share=0.5)
+def picked(g, x):
+    """GatherND of positions of a sample."""
+    count = g.integer(1, 4)
+    places = np.stack([g.rng.integers(0, size, count) for size in x.shape], axis=-1)
+    if g.batch != 1:
+        return None
+    return g.value("GatherND", (count,), x, np.concatenate([np.zeros((1, count, 1), int), places[None]], axis=2))

@@ -1,0 +1,115 @@
+"""The check of one random model: the golden model against onnxruntime, and programs against the golden model."""
+
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from amaranth_tpu.sim.check.against_model import against_model
+from amaranth_tpu.sim.check.node_tests import general
+from amaranth_tpu.sim.check.overflow import first_not_finite
+from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.data.samples import as_samples, joined_inputs
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.errors import ModelError
+
+from .cores import drawn_core
+from .models import random_model
+from .perturbed import first_deviation
+
+__all__ = ["RIGHT", "REFUSED", "WRONG", "TRACEBACK", "Trial", "trial"]
+
+RIGHT, REFUSED, WRONG, TRACEBACK = "right", "refused", "wrong", "traceback"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome of one random model.
+
+    Parameters
+    ----------
+    seed : int
+    outcome : str
+        One of the four constants above.
+    reason : str
+        One line about the outcome, or the traceback. Empty if everything was right.
+    operators : tuple of str
+    programs : int
+        Programs that were executed.
+    small : tuple of str
+        Reasons why a core could not execute the model.
+    seconds : float
+    content : bytes
+        The model as a file.
+    """
+
+    seed: int
+    outcome: str
+    reason: str
+    operators: tuple[str, ...]
+    programs: int
+    small: tuple[str, ...]
+    seconds: float
+    content: bytes
+
+
+def trial(seed, sizes, most=4):
+    """Draws the model of a seed, and checks it. `sizes` are the rows of the cores to compile it for, and `most` is the largest
+    number of blocks. Returns a :class:`Trial`."""
+    started, drawn = time.perf_counter(), random_model(seed, most)
+    content, done = drawn.model.SerializeToString(), _Done()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(content)
+        try:
+            reason = _fault(path, drawn, np.random.default_rng([seed, 1]), sizes, done)
+            outcome = WRONG if reason else RIGHT
+        except ModelError as error:
+            outcome, reason = REFUSED, general(str(error).replace(f"{path}: ", ""))
+        except Exception:  # a fault: the reader and the compiler raise no other errors
+            outcome, reason = TRACEBACK, traceback.format_exc().replace(str(path), "model.onnx")
+    seconds = time.perf_counter() - started
+    return Trial(seed, outcome, reason, tuple(drawn.operators), done.programs, tuple(done.small), seconds, content)
+
+
+class _Done:
+    """The number of executed programs, and the reasons of cores that could not execute the model."""
+
+    def __init__(self):
+        self.programs, self.small = 0, []
+
+
+def _fault(path, drawn, rng, sizes, done):
+    """Returns a message of one line about the first fault of a model, or None."""
+    network = load_network(path)
+    samples = as_samples(network, joined_inputs(network, drawn.feeds))
+    results = run_graph(network, samples.rows)
+    found = {output.name: output.of(results) for output in network.origin.outputs}
+    if samples.alone:
+        found = {name: values[0] for name, values in found.items()}
+    if network.origin.host_part:
+        return f"left to the host: {network.origin.host_part}"
+    fault = first_deviation(drawn.model, drawn.feeds, found)
+    if fault:
+        return fault
+    compared = against_model(network, samples.rows, results)
+    if compared.error:
+        return f"compared as by `tpu run`: {compared.error}"
+    for n in sizes:
+        config, effort = drawn_core(rng, n), str(rng.choice(["fast", "best"]))
+        batch = int(rng.integers(1, len(samples.rows) + 1))
+        try:
+            program = compile_network(network, config, batch, effort)
+        except CompileError as error:
+            done.small.append(general(str(error)))
+            continue
+        done.programs += 1
+        run = run_samples(network, config, samples.rows, simulator="model", program=program)
+        if (run.mismatched_bits or run.fault) and not first_not_finite(network, samples.rows):
+            return f"{run.fault or f'{run.mismatched_bits} bits differ'}, batches of {batch}, effort {effort}, {config}"
+    return None
