@@ -24,6 +24,7 @@ from amaranth_tpu.sim.golden.softmax import errors as softmax_errors
 from amaranth_tpu.sim.golden.table_lookup import lookup
 
 from .publish.core_tables import instruction_cycles, memories, ports
+from .publish.instruction_header import instruction_header
 from .publish.register_files import c_header, svd
 from .publish.worked_example import worked_example
 from .show.documents import DATASHEET, SOFTWARE, write_copies
@@ -261,7 +262,11 @@ SECTIONS = {
 
 
 #: Files that are generated completely.
-FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent / "driver" / "tpu.svd": svd}
+FILES = {
+    DATASHEET.parent / "driver" / "tpu_regs.h": c_header,
+    DATASHEET.parent / "driver" / "tpu.svd": svd,
+    DATASHEET.parent / "driver" / "core" / "core_isa.h": instruction_header,
+}
 
 
 def main():

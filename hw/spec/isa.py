@@ -31,6 +31,7 @@ __all__ = [
     "spaces_of",
     "space_depth",
     "Fault",
+    "needs_of",
     "exists",
     "records",
 ]
@@ -66,9 +67,14 @@ def space_depth(config, space):
     }[space]
 
 
+def needs_of(code):
+    """Returns the field of :class:`hw.config.Config` that a code of a field, or an opcode, requires; None if every core has it."""
+    return INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
+
+
 def exists(config, code):
     """Returns True if a core has a code of a field, or an opcode."""
-    needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
+    needs = needs_of(code)
     return needs is None or bool(getattr(config, needs))
 
 

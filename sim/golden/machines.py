@@ -1,10 +1,25 @@
-"""The models of cores that programs run on: the one entry for compilers, hosts and checks."""
+"""The models of cores that programs run on: compiled C if the host has a C compiler, else Python. The bits are the same."""
 
+import functools
+
+from amaranth_tpu.hw.tools.process import ToolError
+
+from .c_machine import CMachine, CMachineRing, c_library
 from .isa_check import MachineFault
 from .isa_model import Machine
 from .isa_ring import MachineRing
 
-__all__ = ["MachineFault", "machine_of", "ring_of"]
+__all__ = ["MachineFault", "machine_of", "ring_of", "why_python"]
+
+
+@functools.cache
+def why_python():
+    """Returns the reason, as a line, why programs run on the Python model; None if they run on the C model."""
+    try:
+        c_library()
+    except ToolError as error:
+        return str(error)
+    return None
 
 
 def machine_of(config, regions=None):
@@ -16,7 +31,7 @@ def machine_of(config, regions=None):
     regions : dict Region -> bytearray
         Host memory, which :meth:`run` changes in place. Regions that a program does not write may be bytes.
     """
-    return Machine(config, regions)
+    return Machine(config, regions) if why_python() else CMachine(config, regions)
 
 
 def ring_of(config, regions):
@@ -29,4 +44,4 @@ def ring_of(config, regions):
     regions : list of dict Region -> bytearray
         Host memory of each core, in the form that :func:`machine_of` takes.
     """
-    return MachineRing(config, regions)
+    return MachineRing(config, regions) if why_python() else CMachineRing(config, regions)
