@@ -68,7 +68,7 @@ def space_depth(config, space):
 
 
 def needs_of(code):
-    """Returns the field of :class:`hw.config.Config` that a code of a field, or an opcode, requires; None if every core has it."""
+    """Returns the field of :class:`hw.config.Config` that a code of a field, or an opcode, requires; None if each core has it."""
     return INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
 
 

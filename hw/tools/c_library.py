@@ -16,7 +16,7 @@ _TIMEOUT = 300
 
 
 def find_c_compiler():
-    """Returns the command of a C compiler as a list: `$CC` if it is set, else cc, gcc or clang. Raises ToolError if there is none."""
+    """Returns the command of a C compiler as a list: `$CC` if it is set, else cc, gcc or clang. Raises ToolError without one."""
     given = shlex.split(os.environ.get("CC", ""))
     for command in [given] if given else [["cc"], ["gcc"], ["clang"]]:
         path = shutil.which(command[0])

@@ -54,7 +54,15 @@ def _field(field):
     plain = [code for code in field.codes if needs_of(code) is None]
     more = [code for code in field.codes if needs_of(code) is not None]
     (more_need,) = {needs_of(code) for code in more} or {None}
-    parts = [_field_name(field.name), field.first, field.width, field.plain, _feature(field.needs), int(field.count), _most(field)]
+    parts = [
+        _field_name(field.name),
+        field.first,
+        field.width,
+        field.plain,
+        _feature(field.needs),
+        int(field.count),
+        _most(field),
+    ]
     return _list([*parts, _mask(plain), _mask(more), _feature(more_need)])
 
 
@@ -111,7 +119,9 @@ def _table(name):
 
 def instruction_header():
     """Returns the text of `hw/driver/core/core_isa.h`."""
-    needs = {record.needs for record in INSTRUCTIONS.values()} | {field.needs for r in INSTRUCTIONS.values() for field in r.fields}
+    needs = {record.needs for record in INSTRUCTIONS.values()} | {
+        field.needs for r in INSTRUCTIONS.values() for field in r.fields
+    }
     assert needs - {None} <= REGISTER["features"].fields.keys(), "a need without a bit in register features"
     constants = {
         "OPCODES": len(INSTRUCTIONS),
@@ -126,7 +136,14 @@ def instruction_header():
         "WRITABLE_REGIONS": _mask(region for region in Region if REGION_WRITABLE[region]),
         **{
             name: getattr(softmax, name)
-            for name in ("DISTANCE_BITS", "DISTANCE_FRACTION", "EXPONENT_FRACTION", "LOG2_E", "LOG2_E_FRACTION", "RESULT_EXPONENT")
+            for name in (
+                "DISTANCE_BITS",
+                "DISTANCE_FRACTION",
+                "EXPONENT_FRACTION",
+                "LOG2_E",
+                "LOG2_E_FRACTION",
+                "RESULT_EXPONENT",
+            )
         },
     }
     Config(in_flight=constants["MOST_IN_FLIGHT"])
@@ -145,7 +162,7 @@ def instruction_header():
         "/* Fields of instructions. F_NONE: no field. */",
         _enum("F", ["none", *_FIELDS], "FIELDS"),
         "",
-        "/* Each field: name, first bit, width, width without the feature, feature, count, most, codes, further codes, their feature. */",
+        "/* Fields: name, first bit, width, width without the feature, feature, count, most, codes, more codes, feature. */",
         "static const core_record RECORDS[OPCODES] = {",
         *(_record(opcode, record) for opcode, record in INSTRUCTIONS.items()),
         "};\n",

@@ -1,4 +1,4 @@
-"""The C model of the core in `hw/driver/core`, with the interface of :mod:`sim.golden.isa_model` and :mod:`sim.golden.isa_ring`."""
+"""The C model of the core, `hw/driver/core`, with the interface of :mod:`sim.golden.isa_model` and :mod:`sim.golden.isa_ring`."""
 
 import ctypes
 import functools
@@ -107,7 +107,7 @@ class _Core:
 
 
 class CMachine:
-    """One core without timing: :class:`sim.golden.isa_model.Machine` as compiled C, with the same parameters and attributes except
+    """One core without timing: :class:`sim.golden.isa_model.Machine` as compiled C, with its parameters and attributes except
     `table` and `exchanges`."""
 
     def __init__(self, config, regions=None, *, rank=0, size=1):
@@ -138,8 +138,7 @@ class CMachine:
             raise fault
 
     def start(self, pc):
-        """Executes a program up to its end, or up to the first RING that must wait. Returns the memory that must be kept until the
-        end."""
+        """Executes a program up to its end, or up to the first RING that must wait. Returns the memory to keep until the end."""
         core, held = self.core, []
         for region in Region:
             data = np.frombuffer(self.regions.get(region, b""), np.uint8) if len(self.regions.get(region, b"")) else None

@@ -61,7 +61,11 @@ def end_of(ring):
         first = None
     faults = [fault and (fault.cause, fault.pc) for fault in ring.faults]
     states = [
-        (machine.executed, machine.config.ring and machine.refused, *map(bytes, (machine.buffer, machine.sums, machine.bias, machine.updates)))
+        (
+            machine.executed,
+            machine.config.ring and machine.refused,
+            *map(bytes, (machine.buffer, machine.sums, machine.bias, machine.updates)),
+        )
         + tuple(bytes(machine.regions[region]) for region in machine.regions)
         for machine in ring.machines
     ]
@@ -94,8 +98,8 @@ def compare(rng, config, cores, *, known=True, runs=2):
 
 
 def compare_many(rng, programs):
-    """Compares at least `programs` programs on all configurations, and about a third of them on rings of two or three cores. Returns
-    the number of programs by the cause of their fault."""
+    """Compares at least `programs` programs on all configurations, about a third on rings of two or three cores. Returns the
+    number of programs by the cause of their fault."""
     causes = Counter()
     while causes.total() < programs:
         cores = int(rng.choice([1, 1, 1, 1, 1, 1, 2, 3]))

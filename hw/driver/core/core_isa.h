@@ -41,7 +41,7 @@ enum { F_NONE, F_ACC, F_ACC_STRIDE, F_BASE, F_BIAS, F_BIAS_ROWS, F_BUFFER, F_BUF
     F_TILES1, F_TILES1_ACC_STRIDE, F_TILES1_STRIDE, F_TRANSPOSE, F_UPDATE, F_WINDOW0, F_WINDOW0_STRIDE, F_WINDOW1,
     F_WINDOW1_STRIDE, F_WORD, FIELDS };
 
-/* Each field: name, first bit, width, width without the feature, feature, count, most, codes, further codes, their feature. */
+/* Fields: name, first bit, width, width without the feature, feature, count, most, codes, more codes, feature. */
 static const core_record RECORDS[OPCODES] = {
     {.opcode = OP_HALT, .unit = UNIT_CONTROL, .needs = 0},
     {.opcode = OP_SYNC, .unit = UNIT_CONTROL, .needs = 0},

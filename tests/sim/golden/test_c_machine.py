@@ -102,7 +102,17 @@ def test_compiles_without_warnings(compiler, tmp_path):
         pytest.skip(f"no {compiler}")
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
     sources = map(str, sorted((DRIVER / "core").glob("*.c")))
-    command = [compiler, *flags, f"-I{DRIVER}", f"-I{DRIVER / 'core'}", "-shared", "-fPIC", *sources, "-o", str(tmp_path / "x.so")]
+    command = [
+        compiler,
+        *flags,
+        f"-I{DRIVER}",
+        f"-I{DRIVER / 'core'}",
+        "-shared",
+        "-fPIC",
+        *sources,
+        "-o",
+        str(tmp_path / "x.so"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
