@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 from .constants import fold_constants
-from .index.values import FLOATS, LIMIT, SymbolicTensor
+from .index.values import FLOATS, SymbolicTensor
 
 __all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
@@ -36,6 +36,7 @@ _COMPARES = {
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
+_MOST = 1 << 16  # values that depend on the batch size: they are shapes
 _RECURRENT = ("GRU", "LSTM")  # their constants with a batch axis are states
 
 
@@ -74,9 +75,10 @@ def _parts(value):
     return (value.values, value.powers) if isinstance(value, Sizes) else (value, np.zeros(value.shape, np.int64))
 
 
-def fold_open_constants(step, folder):
+def fold_open_constants(step, folder, room):
     """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant. Some inputs are :class:`Sizes` or
-    :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data.
+    :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data, and
+    `room` is the number of bytes that the outputs may take.
 
     Raises
     ------
@@ -86,7 +88,7 @@ def fold_open_constants(step, folder):
     operator, arguments = step.operator, step.arguments
 
     def folded(constants):
-        return fold_constants(replace(step, arguments=constants), folder)
+        return fold_constants(replace(step, arguments=constants), folder, room)
 
     if operator in ("ConstantOfShape", "Expand") and isinstance(arguments[-1], Sizes):
         return [_repeated(step, folded)]
@@ -145,8 +147,8 @@ def _cast(step, folded):
 def _both(step, one, two):
     """Broadcasts two constants to one shape. Returns `(values of one, powers of one, values of two, powers of two)`."""
     (a, p), (b, q) = _parts(one), _parts(two)
-    if prod(np.broadcast_shapes(a.shape, b.shape)) > LIMIT:
-        raise ModelError(f"{step.title}: makes more than {LIMIT} values of constants, which is too large")
+    if prod(np.broadcast_shapes(a.shape, b.shape)) > _MOST:
+        raise ModelError(f"{step.title}: makes more than {_MOST} values from the batch size; make its inputs smaller")
     return np.broadcast_arrays(a, p, b, q)
 
 

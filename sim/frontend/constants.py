@@ -1,14 +1,14 @@
 """Constants of an ONNX model: tensors that are stored in the file or in external files, and constant folding of nodes."""
 
 import warnings
-from math import prod
 
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, numpy_helper
 
 from ..golden.arithmetic import bfloat16
 from ..ir.errors import ModelError
-from .index.values import FLOATS, INTEGERS, LIMIT, common, show
+from .constant_sizes import ROOM, check_size
+from .index.values import FLOATS, INTEGERS, show
 from .messages import inline, title, unsupported
 from .registry import CONSTANTS, ONNX, OPERATORS, register
 
@@ -67,9 +67,9 @@ def read_constant(tensor, what, folder):
         raise ModelError(f"{what} cannot be read: {inline(error)}") from None
 
 
-def fold_constants(step, folder):
+def fold_constants(step, folder, room=ROOM):
     """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant. Returns the list of outputs. `folder`
-    has the external data of the model."""
+    has the external data of the model. Raises ModelError if the outputs would take more than `room` bytes."""
     node, arguments, opset = step.node, step.arguments, step.opset
     if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")
@@ -81,9 +81,9 @@ def fold_constants(step, folder):
         if key not in kinds:
             raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
         return [np.array(value, dtype=kinds[key])]
+    check_size(step, room)
     if node.op_type == "DequantizeLinear":
         return [_dequantized(step, *arguments)]
-    _check_size(step, [value for value in arguments if value is not None])
     from onnx.reference import ReferenceEvaluator  # slow to import, and seldom needed
 
     inputs = {name: value for name, value in zip(node.input, arguments) if name}
@@ -96,27 +96,6 @@ def fold_constants(step, folder):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     outputs = iter(ReferenceEvaluator(model).run(None, inputs))
     return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
-
-
-def _check_size(step, arguments):
-    """Raises an error if the result of a node with constant inputs would be much larger than the file."""
-    size, operator = 0, step.operator
-    if operator in ("ConstantOfShape", "Expand", "Tile"):
-        size = prod(int(value) for value in arguments[-1].reshape(-1))
-        size *= 1 if operator == "ConstantOfShape" else arguments[0].size
-    elif operator == "Range":
-        first, end, stride = (float(value) for value in arguments)
-        if not stride:
-            raise ModelError(f"{step.title}: its step is 0")
-        size = (end - first) / stride
-    elif operator in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum", "And", "Or", "Mod", "Equal"):
-        size = prod(common(step, *arguments)[0])
-    elif operator in ("MatMul", "Gemm", "Einsum", "Gather"):
-        size = prod(max(value.shape, default=1) for value in arguments[:2])
-    elif operator == "Pad":
-        size = prod(length + 2 * int(np.abs(arguments[1]).max(initial=0)) for length in arguments[0].shape)
-    if size > LIMIT:
-        raise ModelError(f"{step.title}: makes {int(size)} values of constants, which is too large")
 
 
 def _dequantized(step, values, scale, zero=None):

@@ -193,7 +193,7 @@ def _fit(have, places, count, stride, kernel, dilation, before):
     """Converts windows over a view of one axis to windows along the axis of the node that read the same values. Returns
     `(stride, dilation, padding)`. Returns None if there are no such windows. The view has the positions `places` of the `have`
     positions of the node. The other arguments are the windows over the view."""
-    reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+    reads = _reads(count, stride, kernel, dilation) - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
     there = np.flatnonzero(places >= 0)
     if not there.size:
@@ -202,12 +202,20 @@ def _fit(have, places, count, stride, kernel, dilation, before):
     start = places[there[0]] - step * there[0]
     if step < 1:
         return None
-    stride, dilation = (step * stride if count > 1 else 1), (step * dilation if kernel > 1 else 1)
-    before = step * before - start
-    got = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+    got = step * reads + start
     if not np.array_equal(np.where((got >= 0) & (got < have), got, -1), wanted):
         return None
-    return int(stride), int(dilation), int(before)
+    return int(step * stride if count > 1 else 1), int(step * dilation if kernel > 1 else 1), int(step * before - start)
+
+
+def _reads(count, stride, kernel, dilation):
+    """Returns the distinct places that windows read, relative to the first, in order."""
+    if count < kernel:
+        count, stride, kernel, dilation = kernel, dilation, count, stride
+    read = np.zeros((count - 1) * stride + (kernel - 1) * dilation + 1, bool)
+    for first in range(0, kernel * dilation, dilation):
+        read[first : first + (count - 1) * stride + 1 : stride] = True
+    return np.flatnonzero(read)
 
 
 def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
