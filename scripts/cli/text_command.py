@@ -8,7 +8,7 @@ import typer
 from amaranth_tpu.sim.data.errors import DataError
 
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Json, console
+from .command_line import Json, console, show_line
 from .core_options import CoreChoice
 from .json_output import print_json
 from .run_options import SimulatorName
@@ -38,13 +38,17 @@ def _check_plot(path, simulator):
         raise typer.BadParameter(str(error), param_hint="--plot") from None
 
 
-def _check_prompt(prompt):
-    """Ends the command with one line if a prompt has no letter of the alphabet."""
-    from amaranth_tpu.sim.models.gpt_text import ALPHABET, encoded
+def _check_prompt(prompt, as_json):
+    """Prints a line if the model's alphabet does not have all letters of a prompt. Ends the command with one line if it has
+    none."""
+    from amaranth_tpu.sim.models.gpt_text import ALPHABET, encoded, left_out
 
+    count, phrase = left_out(prompt)
     if not len(encoded(prompt)):
         letters = ALPHABET.strip()
         raise typer.BadParameter(f"it has no letter of the model's alphabet, {letters}; give some text", param_hint="--prompt")
+    if count and not as_json:
+        show_line(f"--prompt: without {phrase}, which are not in the model's alphabet")
 
 
 def text(
@@ -78,7 +82,7 @@ def text(
     from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
-    _check_prompt(prompt)
+    _check_prompt(prompt, as_json)
     check_cells_option(cells, simulator.value)
     place, weights = Simulator(simulator.value, cells=cells.value), read_weights(model) if model else None
     if plot:

@@ -54,6 +54,8 @@ def train(**options):
     with spinner(console, "reading the model and the samples"):
         job = make_job(options)
         identity = model_object(options.model)
+    if job.data.note and not options.as_json:
+        show_line(job.data.note)
     if options.explain:
         with spinner(console, "compiling a training step for the core"):
             job.compile()

@@ -11,7 +11,7 @@ from amaranth_tpu.sim.data.samples import as_samples, takes_digits, takes_intege
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import one_hot
 from amaranth_tpu.sim.ir.losses import Loss
-from amaranth_tpu.sim.models.gpt_text import encoded, training_text
+from amaranth_tpu.sim.models.gpt_text import encoded, left_out, training_text
 from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out
 from amaranth_tpu.sim.trainer.samples import LabelledSamples, windows_of_text
@@ -23,6 +23,7 @@ __all__ = ["TrainData", "choose_train_data"]
 _TEST_SHARE = 5  # every fifth of the packaged digits is in the test set
 _CLASSES = 10
 _HELD_OUT = 0.1  # fraction of a text for validation
+_LEFT_OUT = 0.05  # largest fraction of a text that is left out without --drop-letters
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class TrainData:
     validation, test : LabelledSamples or None
     origin : dict
         Origin of the samples, for `--json`; the entry `text` is a sentence.
+    note : str or None
+        A line to show before training.
     """
 
     train: LabelledSamples
     validation: LabelledSamples | None
     test: LabelledSamples | None
     origin: dict
+    note: str | None = None
 
     @property
     def measured(self):
@@ -62,7 +66,10 @@ def choose_train_data(network, options):
     sim.data.digits.DataError, typer.BadParameter
         One line.
     """
-    if options.input is None and takes_tokens(network):
+    is_text = options.input is None and takes_tokens(network)
+    if options.drop_letters and not (is_text and options.data and options.data.suffix != ".npy"):
+        raise typer.BadParameter("--drop-letters applies to a text, --model gpt --data FILE: leave it out")
+    if is_text:
         return _text(network, options)
     train, test, origin = _from_files(network, options) if options.input else _digits(network, options)
     if not options.validation:
@@ -110,31 +117,44 @@ def _text(network, options):
     if options.loss is not Loss.CROSS_ENTROPY or options.preprocess:
         raise typer.BadParameter(f"--{'preprocess' if options.preprocess else 'loss'} does not apply to a text: leave it out")
     classes = min(network.tensors[network.output].channels, len(network.feeds[0].table))
-    ids, text = _ids(options, classes), "Python's help topics" if options.data is None else f"text from {options.data}"
+    ids, note = _ids(options, classes)
+    text = "Python's help topics" if options.data is None else f"text from {options.data}"
     cut = round(len(ids) * (1 - (options.validation or _HELD_OUT)))
     train, held = (windows_of_text(part, network.sample_size) for part in (ids[:cut], ids[cut:]))
     if not len(held):
         raise typer.BadParameter(
             f"{text}: {len(ids)} tokens leave no validation set of {network.sample_size + 1}; give a longer text"
         )
-    return TrainData(train, held, None, {"kind": "text", "file": options.data and str(options.data), "text": text})
+    origin = {
+        "kind": "text",
+        "file": options.data and str(options.data),
+        "text": f"{text}, {note.partition(' (')[0]}" if note else text,
+    }
+    return TrainData(train, held, None, origin, note and f"{options.data}: {note}")
 
 
 def _ids(options, classes):
+    """Returns the token ids, and a phrase about the letters that are left out, or None."""
     path = options.data
     if path and path.suffix == ".npy":
         ids = read_array(path)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= classes:
             raise typer.BadParameter(f"{path}: must hold token ids, integers of shape (tokens,) from 0 to {classes - 1}")
-        return ids
+        return ids, None
     if options.model != GPT_NAME:
         raise typer.BadParameter("the alphabet of this model is not known; give its token ids as --data FILE.npy")
     if path is None:
-        return encoded(training_text())
+        return encoded(training_text()), None
     try:
-        return encoded(path.read_text(encoding="utf-8", errors="replace"))
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror or error}") from None
+    count, phrase = left_out(text)
+    if count > _LEFT_OUT * len(text) and not options.drop_letters:
+        raise typer.BadParameter(
+            f"{path}: {phrase} are not in the model's alphabet; replace them in the file, or leave them out with --drop-letters"
+        )
+    return encoded(text), f"without {phrase}, which are not in the model's alphabet" if count else None
 
 
 def _digits(network, options):

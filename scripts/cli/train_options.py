@@ -78,6 +78,14 @@ class TrainOptions:
             "for gpt: Python's help topics.",
         ),
     ] = None
+    drop_letters: Annotated[
+        bool,
+        typer.Option(
+            "--drop-letters",
+            rich_help_panel=_DATA,
+            help="Train even if more than 5% of the letters of a text are not in the model's alphabet. They are left out.",
+        ),
+    ] = False
     preprocess: Annotated[
         Preprocess | None,
         typer.Option(

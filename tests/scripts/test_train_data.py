@@ -1,9 +1,11 @@
 """Tests of `tpu train` on texts, pixels and wanted numbers, of further metrics, and of the weights that it keeps."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from amaranth_tpu.scripts.cli import train_job
+from amaranth_tpu.scripts.cli import train_data, train_job
 from amaranth_tpu.sim.golden.sums import Sums
 from command import refused
 from json_output import printed
@@ -146,6 +148,29 @@ def test_a_text_and_the_model_for_tpu_text(command, tmp_path):
     assert figures["text"].startswith(printed("text", done.stdout)["text"])
     np.save(tmp_path / "x.npy", np.zeros(3))
     refused(command("text", "--model", tmp_path / "x.npy"), "cannot be read", "give a file of tpu train --model gpt")
+
+
+def test_letters_outside_the_alphabet(command, tmp_path, monkeypatch):
+    """Letters that the alphabet lacks are counted before training. More than 5% are refused, except with --drop-letters."""
+    monkeypatch.setattr(train_job, "_LETTERS", 2)
+    path, words = tmp_path / "text.txt", "the quick brown fox " * 40
+    for outside, share in ("", None), ("0123\u00e4" * 8, "40 of 840 letters (4.8%, most often '0', '1', '2', '3')"):
+        path.write_text(words + outside)
+        ids, note = train_data._ids(SimpleNamespace(data=path, model="gpt", drop_letters=False), 64)
+        assert len(ids) == 800 and note == (share and f"without {share}, which are not in the model's alphabet")
+    path.write_text(words + "\u00e4\u00f6" * 22)
+    share = "44 of 844 letters (5.2%, most often '\u00e4', '\u00f6')"
+    options = "train", "--model", "gpt", "--steps", 1, "--batch", 1, "--data", path
+    refused(command(*options), f"{path}: {share} are not in", "or leave them out with --drop-letters")
+    done = command(*options, "--drop-letters")
+    assert done.returncode == 0 and done.stderr.startswith(f"{path}: without {share}, which are not in the model's alphabet\n")
+    for other in ((), ("--model", "gpt")):
+        refused(command("train", "--drop-letters", *other), "--drop-letters applies to a text")
+
+
+def test_prompt_with_letters_outside_the_alphabet(command):
+    done = command("text", "--prompt", "In 1 + 2", "--letters", 1, "--simulator", "golden")
+    assert done.stderr.startswith("--prompt: without 3 of 8 letters (37.5%, most often '1', '+', '2'), which are not in")
 
 
 def test_text_refuses_other_weights_and_empty_prompts(command):
