@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ..functions.functions import NONE
+from ..ir.errors import ModelError
 from ..ir.graph import Pool
 from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
 from .found_norms import norms_in
@@ -24,11 +25,27 @@ def step_network(graph, parameters=(), masked=()):
         are constants.
     masked : sequence of int
         Numbers of stages whose results are multiplied by a mask. The masks are inputs of the network, in this order.
+
+    Raises
+    ------
+    ModelError
+        If a pass of :mod:`sim.compiler.passes.pipeline` has changed the graph to a form that a step does not have.
     """
+    _check_form(graph)
     maker = _Maker(graph, parameters, masked)
     for number, stage in enumerate(graph.stages):
         maker.add(number, stage)
     return maker.network
+
+
+def _check_form(graph):
+    for stage in graph.stages:
+        views = [name for name in (term.source for term in stage.terms) if graph.tensors[name].view]
+        lanes = graph.tensors[stage.times].channels if stage.times else 1
+        if views or stage.reflow or lanes not in (1, stage.channels):
+            form = f"has {lanes} lanes in its factor"
+            form = f"reads the view {views[0]!r}" if views else "has `reflow`" if stage.reflow else form
+            raise ModelError(f"stage {stage.name!r}: it {form}, which a step cannot have; give it the graph before the passes")
 
 
 class _Maker:

@@ -142,6 +142,7 @@ def _emitted(constants, config, cores, starts, begins_early):
     writer = JobWriter(emitter, split)
     for one, job in (paced if is_paced(split) else woven)(split, writer, config):
         writer.write(one, job)
+    assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
     return emitter, writer.has_held
 
 

@@ -12,7 +12,8 @@ from amaranth_tpu.sim.autodiff.operands import source_term
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.steps import run_step
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, View
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepGraph, StepStage, StepTerm
 from graphs import random_values
@@ -116,6 +117,21 @@ def test_names_that_the_network_uses_are_not_taken(rng):
     )
     assert made.factors["rate"] == "rate'" and made.targets == "targets'" and made.sums_gradients["y"] == "gradient of y'"
     assert (made.constants["constant 1'"] == 1).all()
+
+
+def test_graphs_changed_by_passes_are_refused(rng):
+    """A step has no views, no reflow and no factor in some lanes: without a message, it would compute other values."""
+    graph = _graph(rng)
+    seen = replace(graph.tensors["a"], view=View("x"))
+    narrow = {**graph.tensors, "f": Tensor("f", 2)}
+    conv, left, *others = graph.stages
+    for name, form, tensors, stages in (
+        ("left", "reads the view 'a'", {**graph.tensors, "a": seen}, graph.stages),
+        ("conv", "has `reflow`", graph.tensors, (replace(conv, reflow=True), left, *others)),
+        ("left", "has 2 lanes in its factor", narrow, (conv, replace(left, times="f"), *others)),
+    ):
+        with pytest.raises(ModelError, match=f"^stage '{name}': it {form}, which a step cannot have; [^\n]*$"):
+            step_network(replace(graph, tensors=tensors, stages=tuple(stages)))
 
 
 def test_a_network_is_not_changed_by_its_step(rng):

@@ -9,6 +9,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.training import search
 from amaranth_tpu.sim.compiler.training.cropping import cropped
 from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
@@ -168,6 +169,13 @@ def test_refusal_in_one_line(rng):
     training = differentiate(convolutions(rng, (32, 64)))
     with pytest.raises(CompileError, match="^stage [^\n]*: unified_buffer_depth = 128[^\n]*$"):
         compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=128), 4)
+
+
+def test_unfinished_jobs_are_noticed(rng, monkeypatch):
+    """An order of jobs that leaves windows unfinished does not become a program."""
+    monkeypatch.setattr(search, "is_paced", lambda sums: False)
+    with pytest.raises(AssertionError, match="jobs are left unfinished"):
+        compile_step(differentiate(convolutions(rng, (5, 9), 12, 3, 7)), Sgd(), CONFIG, 3)
 
 
 def test_useful_multiplications(rng):
