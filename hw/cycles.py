@@ -31,7 +31,7 @@ PASSES = 8
 _ENTRIES_WAIT = 4
 #: The first operand of SELECT and MULTIPLY waits for all earlier vectors, and its row takes one step more than other rows.
 _OPERAND_START = 4
-#: Cycles from the last vector of SOFTMAX on several lanes to its end, which are not counted for other instructions either.
+#: Cycles from the last vector of SOFTMAX to its end, which are not counted for other instructions either.
 _SOFTMAX_END = 2
 #: At most two rows of SOFTMAX are between the search and the sum. Cycles for which a row is there, beyond its groups and the
 #: stages of the tree.
@@ -123,16 +123,14 @@ def result_cycles(config, opcode, fields):
 
 
 def _softmax_cycles(config, rows, tiles, last_lanes, height):
-    """Returns the cycles of SOFTMAX for maxima below 8,192.
-
-    With one lane the sums are assumed to be below 2. With several lanes they are assumed to be as large as possible.
-    """
+    """Returns the cycles of SOFTMAX for maxima below 8,192, and for sums that are as large as possible."""
     lanes, elements = config.softmax_lanes, (tiles - 1) * config.n + last_lanes
+    bits = (elements - 1).bit_length()
     if lanes == 1:
-        return rows * (2 * elements + tiles * config.n + SoftmaxUnit.row_latency)
+        row = 2 * elements + tiles * config.n + SoftmaxUnit.row_latency + bits
+        return rows * row + SoftmaxUnit.end_latency - _SOFTMAX_END
     groups, results = -(-elements // lanes), tiles * config.n // lanes * height
     stages = exact_log2(lanes)  # of the trees; also the number of dividers
-    bits = (elements - 1).bit_length()
     one = 2 * groups + results + 2 * stages + bits + SoftmaxLanesUnit.latency - _SOFTMAX_END
     if tiles * config.n > SoftmaxLanesUnit.kept * lanes:
         return one + (rows - 1) * max(3 * groups, results)

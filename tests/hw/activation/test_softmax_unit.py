@@ -11,6 +11,8 @@ from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
 from amaranth_tpu.hw.arithmetic.exponential import Exponential
 from amaranth_tpu.hw.arithmetic.reciprocal import Reciprocal
 from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.cycles import result_cycles
+from amaranth_tpu.hw.spec.isa import Format, Opcode
 from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_operations import idle
@@ -71,31 +73,23 @@ def test_verilog(simulator):
     assert result["elements"] >= 45
 
 
-@pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
-def test_cycles_of_one_row(n, lanes, tiles):
-    """The measured cycles of a softmax over one row, with a maximum below 8,192 and a sum below 2, equal the documented
-    formula."""
+@pytest.mark.parametrize("elements, rows, wide", [(1, 1, 0), (4, 1, 1), (5, 2, 1), (29, 3, 0)])
+@pytest.mark.parametrize("n", [4, 8])
+def test_cycles(n, elements, rows, wide):
+    """The cycles of an operation match the timing model, for equal numbers, whose sums are as large as possible."""
+    config, tiles = Config(**sizes(n)), -(-elements // n)
+    lanes = elements - (tiles - 1) * n
+    fields = {"rows": rows, "tiles": tiles, "lanes": lanes, "format": Format(wide)}
 
-    async def row(ports, rng, *, config):
-        operation = {
-            **idle(config),
-            "softmax": 1,
-            "tag": {"slot": 0},
-            "rows1": tiles,
-            "rows1_stride": 1,
-            "buffer_stride": 1,
-            "lanes": lanes,
-        }
-        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), buffer__grant=1)
+    async def cycles(ports, rng):
+        operation = fields | {"softmax": 1, "tag": {"slot": 0}, "rows1": tiles, "rows1_stride": 1, "buffer_stride": 1}
+        del operation["tiles"]
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **idle(config) | operation), buffer__grant=1)
         while not ports.get("port__done"):
-            ports.set(sums__data=[0x3F800000 if index == 0 and not ports.get("sums__row") else 0xC2C80000 for index in range(n)])
             await ports.tick()
         return ports.cycle
 
-    config = Config(**sizes(n))
-    cycles = simulate(unit(**sizes(n)), row, seed=1, config=config)
-    elements = n * (tiles - 1) + lanes
-    assert cycles == 2 * elements + n * tiles + SoftmaxUnit.row_latency + SoftmaxUnit.end_latency
+    assert simulate(unit(**sizes(n)), cycles, seed=1) == result_cycles(config, Opcode.SOFTMAX, fields)[0] + 2
 
 
 def test_exponential():
