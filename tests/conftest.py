@@ -41,14 +41,14 @@ def pytest_report_header():
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """Repeats a test once per seed if `--seeds` is above 1, and reports the last round. Stops at a failure, or if the test uses
-    no seed."""
-    rounds = item.config.getoption("seeds")
-    if rounds == 1:
-        seeds.go_to(0)
+    """Runs a test with each seed of :func:`seeds.rounds`, and reports the last round. Stops at a failure, or if the test uses no
+    seed."""
+    first, *others = seeds.rounds(item.nodeid, item.config.getoption("seeds"))
+    if not others:
+        seeds.go_to(first)
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for number in range(rounds):
+    for number in (first, *others):
         seeds.go_to(number)
         item._initrequest()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -64,7 +64,8 @@ def pytest_runtest_protocol(item, nextitem):
 def pytest_runtest_makereport(item, call):
     report = yield
     if seeds.drawn() is not None:
-        report.sections.append(("random stimulus", f"TPU_SEED={seeds.drawn()}"))
+        text = f"TPU_SEED={seeds.drawn()}\nMend it, then add a line to tests/failed_seeds.txt: {item.nodeid} {seeds.drawn()}"
+        report.sections.append(("random stimulus", text))
     return report
 
 
