@@ -15,7 +15,7 @@ from command import refused, tpu_on_full_disk, write_idx, write_model
 from json_output import printed
 from onnx_models import reference
 from suites import slow
-from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_samples
+from training_runs import CLASSES, FIXED, INPUTS, parameters, write_dense_model, write_samples
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +30,15 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def data(tmp_path, rng):
+def data(tmp_path):
     """Writes 300 samples and their labels, and returns the options that name them."""
-    rows, labels = write_samples(tmp_path, rng, 300)
+    rows, labels = write_samples(tmp_path, np.random.default_rng(FIXED), 300)
     return "--input", rows, "--labels", labels
 
 
 @pytest.fixture
-def tests(tmp_path, rng):
-    rows, labels = write_samples(tmp_path, rng, 80, "test")
+def tests(tmp_path):
+    rows, labels = write_samples(tmp_path, np.random.default_rng(FIXED + 1), 80, "test")
     return "--test-input", rows, "--test-labels", labels
 
 

@@ -22,6 +22,7 @@ from language_models import language_model
 from onnx_models import Builder, weights
 from step_reference import gradient_errors
 from suites import slow
+from training_runs import FIXED
 from training_steps import run_steps
 
 
@@ -111,9 +112,9 @@ def test_loss_of_positions(rng, tmp_path):
 
 
 @pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])
-def test_training_lowers_the_loss_and_the_file_has_the_bits(rng, tmp_path, name):
+def test_training_lowers_the_loss_and_the_file_has_the_bits(tmp_path, name):
     """The exported model is the original file with other weights, and inference with it has the bits of the trained network."""
-    training, graph, x, labels = _case(rng, tmp_path, name)
+    training, graph, x, labels = _case(np.random.default_rng(FIXED), tmp_path, name)
     state, losses = initial_state(training, Sgd()), []
     targets, counted = Objective(training).targets(labels)
     for _ in range(25):

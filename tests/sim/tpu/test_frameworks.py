@@ -12,6 +12,7 @@ import pytest
 
 from amaranth_tpu.scripts.docs import site
 from amaranth_tpu.sim import tpu
+from training_runs import FIXED
 
 CORE = tpu.Config(n=4)
 
@@ -50,8 +51,9 @@ def convolutional(torch):
     return net
 
 
-def test_torch(torch, rng):
-    net, (x, y) = convolutional(torch), samples(rng, 1, 8, 8)
+def test_torch(torch):
+    torch.manual_seed(FIXED)
+    net, (x, y) = convolutional(torch), samples(np.random.default_rng(FIXED), 1, 8, 8)
     net[0].eval()
     before = {name: one.clone() for name, one in net.state_dict().items()}
     model = tpu.from_torch(net, torch.zeros(1, 1, 8, 8))
@@ -173,7 +175,8 @@ def test_torch_exporter_errors(torch, capfd):
         assert "\n" not in str(caught.value) and capfd.readouterr() == ("", "")
 
 
-def test_keras(keras, rng):
+def test_keras(keras):
+    keras.utils.set_random_seed(FIXED)
     layers = keras.layers
     net = keras.Sequential(
         [
@@ -188,7 +191,7 @@ def test_keras(keras, rng):
         ]
     )
     net.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    x, y = samples(rng, 8, 8, 1)
+    x, y = samples(np.random.default_rng(FIXED), 8, 8, 1)
     before = [np.array(one) for one in net.get_weights()]
     model = tpu.from_keras(net)
     assert all((one == other).all() for one, other in zip(net.get_weights(), before))
