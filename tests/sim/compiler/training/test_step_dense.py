@@ -92,7 +92,7 @@ def test_weights_are_read_before_they_change(rng):
     """Each LOAD_WEIGHTS of a parameter for a data gradient precedes the STORE of the updated parameter."""
     training = differentiate(chain(rng, (9, 11, 12, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
-    stored = set()
+    stored, read = set(), set()
     masters = [program.tensors[number, MASTER].rows for number in range(len(training.parameters))]
     for op in program.ops:
         if op.opcode is Opcode.STORE:
@@ -101,3 +101,5 @@ def test_weights_are_read_before_they_change(rng):
             first = op.fields["offset"] // program.config.vector_bytes
             if any(rows.start <= first < rows.stop for rows in masters):
                 assert op.fields["offset"] not in stored
+                read.add(op.fields["offset"])
+    assert read & stored, "the program reads no parameter that it updates"
