@@ -252,6 +252,7 @@ def _expected():
     from amaranth_tpu.sim.compiler.compile import CompileError
     from amaranth_tpu.sim.data.digits import DataError
     from amaranth_tpu.sim.host.board import BoardError
+    from amaranth_tpu.sim.host.inference import RunError
     from amaranth_tpu.sim.host.serial_link import LinkError
     from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.rtl.runner import SimulationError
@@ -270,6 +271,7 @@ def _expected():
         LibertyError,
         LinkError,
         BoardError,
+        RunError,
         RunFailed,
         OSError,
     )

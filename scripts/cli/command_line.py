@@ -7,6 +7,7 @@ import glob
 import io
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ __all__ = [
     "Effort",
     "EffortOption",
     "Json",
+    "NoCheck",
     "RunFailed",
     "ShapeOption",
     "console",
@@ -39,6 +41,13 @@ __all__ = [
 console = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+NoCheck = Annotated[
+    bool,
+    typer.Option(
+        "--no-check", help="Use a new program without running it on a model of the core first, on random samples, bit for bit."
+    ),
+]
 
 
 class Effort(StrEnum):
@@ -61,6 +70,20 @@ ShapeOption = Annotated[
         "Of a scalar input, the value: rate=16000. May be repeated.",
     ),
 ]
+
+
+#: Arguments of the Python API that messages name in backticks, and the options that stand for them.
+_OPTIONS = {
+    "batch_size": "--batch",
+    "learning_rate": "--rate",
+    "model.check_programs = False": "--no-check",
+    "weight_decay": "--weight-decay",
+}
+
+
+def with_options(message):
+    """Returns a message of the Python API with options in place of arguments."""
+    return re.sub(r"`([^`]+)`", lambda name: f"`{_OPTIONS[name[1]]}`" if name[1] in _OPTIONS else name[0], message)
 
 
 class RunFailed(RuntimeError):
@@ -267,7 +290,7 @@ def run_app(app, expected):
     except Exception as error:
         if not isinstance(error, expected() if callable(expected) else expected):
             raise
-        message, status, advice = str(error), 1, getattr(error, "advice", [])
+        message, status, advice = with_options(str(error)), 1, getattr(error, "advice", [])
     show_line("interrupted") if message is None else show_error(message)
     for line in advice:
         show_line(line)

@@ -12,7 +12,7 @@ from rich.console import Console
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.terminal import compiling, show_bundle, spinner
-from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, replaceable_folder, write_folder
+from .command_line import Effort, EffortOption, Json, NoCheck, RunFailed, ShapeOption, console, replaceable_folder, write_folder
 from .compile_passes import PassesOption, PrintAfterOption, print_passes, print_text_after
 from .core_options import CoreChoice
 from .json_output import model_object, print_json
@@ -65,6 +65,7 @@ def compile_model(
         ),
     ] = False,
     effort: EffortOption = Effort.BEST,
+    no_check: NoCheck = False,
     passes: PassesOption = False,
     print_after: PrintAfterOption = None,
     as_json: Json = False,
@@ -73,10 +74,11 @@ def compile_model(
 
     The folder contains `model.bin` (region MODEL), `model.h` (for the C driver in hw/driver) and `layout.json`. The test vectors
     of one batch are `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same
-    command writes the same bytes. Exits with 0 if the instruction-level model runs the image and its results match the golden
-    model bit for bit, and if these results agree with an ONNX interpreter within rounding error.
+    command writes the same bytes. A model of the core runs each new program on random samples, and every program on the test
+    vectors. Exits with 0 if all these results match the golden model bit for bit, and agree with an ONNX interpreter within
+    rounding error; otherwise it writes nothing.
     """
-    from amaranth_tpu.sim.bundle.bundle import FILES
+    from amaranth_tpu.sim.bundle.bundle import FILES, make_bundle
     from amaranth_tpu.sim.bundle.c_words import is_taken
     from amaranth_tpu.sim.compiler.compile import check_batch
 
@@ -104,8 +106,10 @@ def compile_model(
     network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
     identity = model_object(model)
     lines = _made_by(config, model, batch, name, probabilities, effort, shape or [])
-    bundle, program = _bundle(network, config, batch, effort, samples, name, lines)
-    compared = _check(network, bundle, config)
+    program = _program(network, config, batch, effort, no_check)
+    with spinner(console, "test vectors"):
+        bundle = make_bundle(network, program, samples, name=name, lines=lines)
+        compared = _check(network, bundle, program, no_check)
     write_folder(output, bundle.files)
     figures = {
         "folder": str(output),
@@ -116,6 +120,7 @@ def compile_model(
         "data": origin,
         "regions": {name: getattr(bundle.model, f"{key}_bytes") for name, key in _REGIONS.items()},
         "left_to_host": bundle.model.left_to_host,
+        "program_checked": program.checked,
         "predicted_cycles": program.predicted_cycles,
         "against_model": asdict(compared),
         "files": {name: len(data) for name, data in bundle.files.items()},
@@ -158,30 +163,28 @@ def _made_by(config, model, batch, name, probabilities, effort, shapes):
     return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 
 
-def _bundle(network, config, batch, effort, samples, name, lines):
-    from amaranth_tpu.sim.bundle.bundle import make_bundle
+def _program(network, config, batch, effort, no_check):
     from amaranth_tpu.sim.compiler.compile import compile_network
+    from amaranth_tpu.sim.host.program_check import checked_program
 
     with compiling(console) as advance:
         program = compile_network(network, config, batch, effort.value, advance)
-    with spinner(console, "test vectors"):
-        return make_bundle(network, program, samples, name=name, lines=lines), program
+        return program if no_check else checked_program(network, program)
 
 
-def _check(network, bundle, config):
+def _check(network, bundle, program, no_check):
     """Checks the test vectors and returns their :class:`sim.check.against_model.ModelComparison`. Raises RunFailed if a bit of
     the image's results differs from the golden model, or if a result differs from ONNX by more than rounding explains."""
     from amaranth_tpu.sim.check.against_model import against_model
-    from amaranth_tpu.sim.golden.machines import MachineFault
+    from amaranth_tpu.sim.host.inference import run_samples
+    from amaranth_tpu.sim.tpu.run import InferenceRun
 
-    with spinner(console, "checking the image"):
-        try:
-            wrong = bundle.wrong_bytes(config)
-        except MachineFault as error:
-            raise RunFailed(f"the image ends with fault {error}") from None
-        if wrong:
-            raise RunFailed(f"{wrong} bytes of the image's results differ from the golden model's; nothing is written")
-        compared = against_model(network, bundle.samples, bundle.results)
+    if not no_check:
+        result = run_samples(network, program.config, bundle.samples, simulator="model", program=program)
+        failure = InferenceRun(network, None, bundle.samples, {}, result, program).failure
+        if failure:
+            raise RunFailed(f"test vectors: {failure}; nothing is written")
+    compared = against_model(network, bundle.samples, bundle.results)
     if compared.error:
         raise RunFailed(compared.error)
     return compared

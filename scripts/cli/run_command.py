@@ -88,7 +88,9 @@ def _load(options):
 
     if not options.board:
         options.core.config()  # report an invalid core before reading the model
-    return tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape))
+    model = tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape))
+    model.check_programs = not options.no_check
+    return model
 
 
 def _print_operators(as_json):
@@ -207,6 +209,7 @@ def _figures(place, chosen, done, options):
         "batch": None,
         "effort": options.effort.value if done.program else None,
         "estimated_cycles": None,
+        "program_checked": _is_checked(done),
         **place,
         "images": len(chosen.rows),
         "data": chosen.origin,
@@ -227,6 +230,12 @@ def _figures(place, chosen, done, options):
         "trace": str(options.trace) if options.trace else None,
         "output": None,
     }
+
+
+def _is_checked(done):
+    """Returns True if a model of the core has run the program with the golden model's results. Returns None without a program."""
+    by_this_run = getattr(done.place, "name", None) == "model" and not done.result.mismatched_bits
+    return done.program and (done.program.checked or by_this_run)
 
 
 def _total(batches, counter):

@@ -10,7 +10,7 @@ import typer
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Effort, EffortOption, Json, ShapeOption
+from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
@@ -181,6 +181,7 @@ class RunOptions:
         bool, typer.Option("--operators", rich_help_panel=_RESULTS, help="Print the supported ONNX operators and exit.")
     ] = False
     effort: EffortOption = Effort.BEST
+    no_check: NoCheck = False
     as_json: Json = False
 
     def check(self):

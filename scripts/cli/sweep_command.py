@@ -16,7 +16,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Effort, EffortOption, Json, RunFailed, ShapeOption, console, show_line
+from .command_line import Effort, EffortOption, Json, ShapeOption, console, show_line
 from .core_options import CoreChoice, cores_of
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
@@ -115,20 +115,17 @@ def sweep(
     identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
-        try:
-            found = run_sweep(
-                points,
-                simulator=rtl,
-                cells=cells.value,
-                effort=effort.value,
-                shapes=shape or (),
-                target=synth,
-                folder=checkpoint,
-                spread=spread,
-                progress=advance,
-            )
-        except tpu.RunError as error:
-            raise RunFailed(str(error)) from None
+        found = run_sweep(
+            points,
+            simulator=rtl,
+            cells=cells.value,
+            effort=effort.value,
+            shapes=shape or (),
+            target=synth,
+            folder=checkpoint,
+            spread=spread,
+            progress=advance,
+        )
     best = front(found, area)
     rows = [point.row | {"front": point in best} for point in found]
     if csv_file:

@@ -95,12 +95,12 @@ class TrainJob:
         self.program = step_program(self.training, _config(self.options))
 
     def compare(self):
-        """Compiles the program of one step, and makes the next steps run on the core too. Raises CompileError."""
+        """Compiles and checks the program of one step, and makes the next steps run on the core too. Raises CompileError or
+        RunError."""
         options, training = self.options, self.training
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-        found = step_comparison(
-            training, _config(options), options.simulator.value, options.steps_to_compare, memory, options.cells.value
-        )
+        where = _config(options), options.simulator.value, options.steps_to_compare, memory, options.cells.value
+        found = step_comparison(training, *where, check=not options.no_check)
         self.program, self.run.comparison = found
 
     def write_model(self, path):
@@ -114,12 +114,14 @@ class TrainJob:
         """Returns the entries of `--json` about the steps on the core, as a dict."""
         comparison = self.run.comparison
         if comparison is None:
-            return {"rtl_steps": 0, **dict.fromkeys(("mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"))}
+            names = "program_checked", "mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"
+            return {"rtl_steps": 0, **dict.fromkeys(names)}
         program, simulator = self.program, self.options.simulator
         estimated = None if simulator.has_time else program.predicted_cycles
         return {
             "n": program.config.n,
             "simulator": simulator.value,
+            "program_checked": program.checked or not (simulator.has_time or comparison.failure),
             "cell_kind": self.options.cells.value if simulator.has_time else None,
             **comparison.figures(program.useful_macs, program.config.n**2),
             "estimated_cycles": estimated,

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.trainer.metric_names import parse_metric
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Json, ShapeOption
+from .command_line import Json, NoCheck, ShapeOption
 from .core_options import CoreChoice
 from .run_options import Preprocess
 
@@ -235,6 +235,7 @@ class TrainOptions:
         ),
     ] = StepSimulator.VERILATOR
     cells: cells_option(_WHERE) = CellKind.RTL
+    no_check: NoCheck = False
     latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
         HOST_LATENCY
     )
@@ -332,6 +333,7 @@ class TrainOptions:
             *([] if self.explain else self.core.given),
             *(["--simulator"] if self.simulator is not StepSimulator.VERILATOR else []),
             *(["--cells"] if self.cells is not CellKind.RTL else []),
+            *(["--no-check"] if self.no_check else []),
             *(["--latency"] if self.latency != HOST_LATENCY else []),
             *(["--pauses"] if self.pauses else []),
         ]

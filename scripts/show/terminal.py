@@ -7,7 +7,7 @@ from itertools import groupby
 from rich.markup import escape
 
 from amaranth_tpu.sim.data.printable import printable
-from amaranth_tpu.sim.data.progress_lines import ProgressLine
+from amaranth_tpu.sim.data.progress_lines import ProgressLine, shows_phases
 
 from .terminal_tables import figure_table, print_table
 
@@ -33,6 +33,22 @@ def lines(console, text):
 
 
 @contextlib.contextmanager
+def _phases(progress, line):
+    """Shows phases of the work during the `with` block, as a further line of a rich `progress` and on a
+    :class:`.ProgressLine`."""
+    task = progress.add_task("", total=None, visible=False)
+
+    def show(text):
+        progress.update(task, description=text or "", visible=text is not None)
+        line.phase(text)
+        if text is not None:
+            progress.start()
+
+    with shows_phases(show):
+        yield
+
+
+@contextlib.contextmanager
 def spinner(console, text):
     """Shows a spinner with the elapsed time during the `with` block, or lines without a terminal. Yields a function to call with
     the name of the current step."""
@@ -55,7 +71,8 @@ def spinner(console, text):
             progress.update(task, description=f"{text}: {detail}")
             line(f"{text}: {detail}")
 
-        yield show
+        with _phases(progress, line):
+            yield show
 
 
 def _bar(console):
@@ -84,7 +101,8 @@ def progress_bar(console, text):
             progress.update(task, completed=done, total=total)
             line(f"{text}: {done:,} of {total:,}")
 
-        yield advance
+        with _phases(progress, line):
+            yield advance
 
 
 @contextlib.contextmanager
@@ -102,7 +120,8 @@ def compiling(console):
 
     with lines(console, text) as line:
         try:
-            yield advance
+            with _phases(progress, line):
+                yield advance
         finally:
             progress.stop()
 

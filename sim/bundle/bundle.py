@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.verilog.header import package_version
 
-from ..golden.machines import machine_of
 from ..golden.network import core_input, run_network
 from .c_header import c_header
 from .copies import expand
@@ -42,21 +40,6 @@ class Bundle:
     files: dict
     samples: np.ndarray
     results: np.ndarray
-
-    def wrong_bytes(self, config):
-        """Executes the memory image on the instruction-level model. Returns the number of bytes in region OUTPUT that differ from
-        `output.bin`.
-
-        Raises
-        ------
-        sim.golden.machines.MachineFault
-            If the execution stops with a fault.
-        """
-        regions = {Region.MODEL: self.files["model.bin"], Region.INPUT: self.files["input.bin"]}
-        regions |= {Region.OUTPUT: bytearray(self.model.output_bytes), Region.SCRATCH: bytearray(self.model.scratch_bytes)}
-        machine_of(config, regions).run()
-        pair = (np.frombuffer(image, np.uint8) for image in (regions[Region.OUTPUT], self.files["output.bin"]))
-        return int(np.count_nonzero(np.subtract(*pair)))
 
 
 def output_image(model, results):
@@ -94,6 +77,8 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
         "samples.bin": whole.astype("<f4").tobytes(),
         "results.bin": results.astype("<f4").tobytes(),
     }
+    stored = program.unpack_output(files["output.bin"])
+    assert np.array_equal(stored.view(np.uint32), results.view(np.uint32)), "the header's places are not the program's"
     files["layout.json"] = (_json(_description(network, program, model, name, files)) + "\n").encode()
     return Bundle(model, {key: files[key] for key in FILES}, whole, results)
 

@@ -135,6 +135,8 @@ class Program:
         Tiling of each stage of a network.
     cores : int
         Number of cores in the ring. Each core executes this program with its own host memory.
+    checked : bool
+        True if a model of the core has run this program on random samples, with the golden model's results.
 
     Members
     -------
@@ -154,6 +156,7 @@ class Program:
     emit: Callable = field(repr=False)
     plan: tuple = ()
     cores: int = 1
+    checked: bool = False
 
     @cached_property
     def ops(self):

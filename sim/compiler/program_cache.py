@@ -2,6 +2,8 @@
 
 A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
 images are built each time a program is loaded.
+
+A second cache has an empty file for each program that a model of the core has checked (:mod:`sim.host.program_check`).
 """
 
 import hashlib
@@ -23,9 +25,10 @@ from .decisions import Decision
 from .image import Code
 from .program import Cost
 
-__all__ = ["key_of", "load", "store"]
+__all__ = ["content_of", "key_of", "load", "note_checked", "store", "was_checked"]
 
-_CACHE = DiskCache("programs")
+_CACHE, _CHECKS = DiskCache("programs"), DiskCache("checks")
+_CHECK_BYTES = 1 << 18  # of all files of `_CHECKS`
 _VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
 
 _FOREIGN = "name", "origin", "preprocess"  # fields of a graph that do not affect the program
@@ -46,9 +49,13 @@ def key_of(graph, config, batch, effort):
     """Returns the cache key of a program: the SHA-256 of the network's content, the options, and the version of the code."""
     digest = hashlib.sha256()
     _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
-    names = [one.name for one in fields(graph) if one.name not in _FOREIGN]
-    _add(digest, {name: getattr(graph, name) for name in names})
+    _add(digest, content_of(graph))
     return digest.digest()
+
+
+def content_of(graph):
+    """Returns the fields of a graph that determine its results, by name."""
+    return {one.name: getattr(graph, one.name) for one in fields(graph) if one.name not in _FOREIGN}
 
 
 def _add(digest, value):
@@ -98,3 +105,24 @@ def store(key, decision, code):
     plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))
     np.savez_compressed(file, plain=plain_bytes, words=words, order=decision.order)
     _CACHE.store(key, file.getvalue(), most)
+
+
+def _key_of_check(program, *meaning):
+    """Returns the key of a check: a digest of a program's bytes and places, and of `meaning`, the values that say what it should
+    compute."""
+    digest = hashlib.sha256(program.model)
+    places = [(name, one.region, one.rows, one.divided) for name, one in program.tensors.items()]
+    sizes = sorted((region.name, size) for region, size in program.sizes.items())
+    _add(digest, [source_digest(), astuple(program.config), program.cores, program.batch, places, sizes, *meaning])
+    return digest.digest()
+
+
+def was_checked(program, *meaning):
+    """Returns True if :func:`note_checked` was called for this program, by any process, with this meaning."""
+    return bool(_most()) and _CHECKS.load(_key_of_check(program, *meaning)) is not None
+
+
+def note_checked(program, *meaning):
+    """Notes that a program computes what `meaning` says."""
+    if _most():
+        _CHECKS.store(_key_of_check(program, *meaning), b"", _CHECK_BYTES)

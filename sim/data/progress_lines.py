@@ -6,11 +6,38 @@ import sys
 import threading
 import time
 
-__all__ = ["ProgressLine"]
+__all__ = ["ProgressLine", "phase", "shows_phases"]
 
 _FIRST = 2  # seconds before the first line on a terminal
 _REDRAWN = 0.5  # seconds between updates on a terminal
 _LINES = 10  # seconds before each line in a file or a pipe
+
+_displays = []  # of the progress on the screen, the innermost last: functions that show a phase's text, or None at its end
+
+
+@contextlib.contextmanager
+def shows_phases(show):
+    """Makes every :func:`phase` during the `with` block call `show(text)`, and `show(None)` when the phase ends."""
+    _displays.append(show)
+    try:
+        yield
+    finally:
+        _displays.remove(show)
+
+
+@contextlib.contextmanager
+def phase(text):
+    """Shows a phase of a long call during the `with` block: in the progress that the caller shows, else as a
+    :class:`ProgressLine`."""
+    with contextlib.ExitStack() as stack:
+        if not _displays:
+            stack.enter_context(ProgressLine())
+        show = _displays[-1]
+        show(text)
+        try:
+            yield
+        finally:
+            show(None)
 
 
 class ProgressLine:
@@ -30,16 +57,19 @@ class ProgressLine:
     def __init__(self, enabled=True, stream=None):
         self._stream = stream or sys.stderr
         self._enabled = enabled and self._stream is not None and os.environ.get("TPU_PROGRESS") != "0"
-        self._text, self._shown, self._ended, self._lock = "", False, threading.Event(), threading.Lock()
+        self._text, self._phase, self._shown = "", None, False
+        self._ended, self._lock = threading.Event(), threading.Lock()
 
     def __enter__(self):
         self._started = time.monotonic()
+        _displays.append(self.phase)
         if self._enabled:
             self._thread = threading.Thread(target=self._write, daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *_):
+        _displays.remove(self.phase)
         if self._enabled:
             self._ended.set()
             self._thread.join()
@@ -47,6 +77,10 @@ class ProgressLine:
 
     def __call__(self, text):
         self._text = text
+
+    def phase(self, text):
+        """Shows `text` instead of the present text until a call with None."""
+        self._phase = text
 
     def clear(self):
         """Removes the line from a terminal, so that another line can be printed."""
@@ -62,10 +96,11 @@ class ProgressLine:
             while not self._ended.wait(step):
                 step = _REDRAWN if terminal else _LINES
                 silent += step
-                if not terminal and self._text == last and silent < pause:
+                present = self._phase or self._text
+                if not terminal and present == last and silent < pause:
                     continue
-                pause, silent = _LINES if self._text != last else 2 * pause, 0
-                last = self._text
+                pause, silent = _LINES if present != last else 2 * pause, 0
+                last = present
                 text = f"{last} ({time.monotonic() - self._started:.0f} s)"
                 with self._lock:
                     self._put(f"\r\x1b[K{text[: _width() - 1]}" if terminal else f"{text}\n")

@@ -9,7 +9,16 @@ from ml_dtypes import bfloat16
 from .digits import DataError
 from .printable import quoted
 
-__all__ = ["Samples", "as_rows", "as_samples", "joined_inputs", "random_samples", "takes_digits", "takes_integers"]
+__all__ = [
+    "Samples",
+    "as_rows",
+    "as_samples",
+    "float_places",
+    "joined_inputs",
+    "random_samples",
+    "takes_digits",
+    "takes_integers",
+]
 
 _LARGEST = 2.0**128 - 2.0**119  # least magnitude that rounds to infinity in bfloat16
 
@@ -41,6 +50,17 @@ def _elements(network):
 
     types = (np.dtype(helper.tensor_dtype_to_np_dtype(one.element)) for one in network.origin.inputs)
     return [(one.name, one.place, element) for one, element in zip(network.origin.inputs, types)]
+
+
+def float_places(network):
+    """Returns True for each value of a sample that is neither an integer nor a row number of a table, (values of a sample,)."""
+    places = np.zeros(network.sample_size, bool)
+    for _, place, element in _elements(network):
+        places[place] = element.kind not in "iub"
+    for feed in network.feeds:
+        if feed.table is not None:
+            places[feed.places] = False
+    return places
 
 
 def as_rows(network, array):

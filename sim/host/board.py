@@ -16,6 +16,7 @@ from ..golden.network import run_network
 from .driver import Driver
 from .host_image import cycle_limit
 from .inference import InferenceImage, even_batch, summarize
+from .program_check import checked_program
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
@@ -69,14 +70,16 @@ class ConnectedBoard:
             raise BoardError(str(error)) from None
         return cls(link, _config(found), bridge["memory"], bridge["clock"])
 
-    def compile(self, network, count, batch=None, effort="best"):
-        """Compiles a network for batches of `batch` samples. Default: equal batches for all `count` samples, as large as the
-        memory permits, at most 128.
+    def compile(self, network, count, batch=None, effort="best", check=True):
+        """Compiles a network for batches of `batch` samples, and checks the program. Default: equal batches for all `count`
+        samples, as large as the memory permits, at most 128.
 
         Raises
         ------
         CompileError
             If the core or the memory is too small.
+        RunError
+            If the program is wrong; see :func:`.checked_program`. Not without `check`.
         """
         for size in [batch] if batch else sorted({even_batch(count, size) for size in _BATCHES}, reverse=True):
             least = size * (2 * network.input_size + 4 * network.output_size)
@@ -85,7 +88,7 @@ class ConnectedBoard:
             program = compile_network(network, self.config, size, effort)
             needed = InferenceImage(program, np.zeros((size, network.input_size), bfloat16)).size
             if needed <= self.memory:
-                return program
+                return checked_program(network, program) if check else program
         sizes = program.sizes
         raise CompileError(
             f"the board's memory is too small: batches of {size} need {needed:,} bytes ({len(program.model):,} of program and "
@@ -147,7 +150,7 @@ class ConnectedBoard:
         )
 
 
-def run_on_board(network, samples, *, port, baud, batch=None, effort="best", progress=lambda done, total: None):
+def run_on_board(network, samples, *, port, baud, batch=None, effort="best", check=True, progress=lambda done, total: None):
     """Runs a network on the board at a serial port, for bfloat16 samples (count, inputs). Compares every bit of the results with
     the golden model.
 
@@ -161,6 +164,8 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", pro
         Samples per batch. Default: as many as the board's memory holds.
     effort : str
         Effort of the compiler; see :func:`sim.compiler.compile.compile_network`.
+    check : bool
+        Check a new program on a model of the core before it is used.
     progress : callable
         Called with `(done, total)`: bytes transferred over the serial line.
 
@@ -172,11 +177,13 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", pro
     ------
     BoardError, sim.host.serial_link.LinkError, CompileError
         If the board is missing, not supported or too small.
+    RunError
+        If the program is wrong.
     """
 
     async def session(transport):
         board = await ConnectedBoard.connect(SerialLink(transport, baud=baud))
-        program = board.compile(network, len(samples), batch and min(batch, len(samples)), effort)
+        program = board.compile(network, len(samples), batch and min(batch, len(samples)), effort, check)
         return program, await board.run(network, program, samples, progress)
 
     with SerialPort(port, baud) as transport:

@@ -28,10 +28,15 @@ from ..golden.arithmetic import bfloat16
 from ..golden.network import core_input, run_network, samples_for
 from .host_image import HostImage
 
-__all__ = ["SIMULATORS", "RunResult", "InferenceImage", "even_batch", "run_samples", "count_batch", "summarize"]
+__all__ = ["SIMULATORS", "RunError", "RunResult", "InferenceImage", "even_batch", "run_samples", "count_batch", "summarize"]
 
 #: Ways to execute a network: the RTL in a simulator, the instruction-level model, or only the golden model.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
+
+
+class RunError(RuntimeError):
+    """An error for results that failed a check, such as bit mismatches with the golden model. The message is one line with the
+    cause."""
 
 
 def even_batch(count, most):

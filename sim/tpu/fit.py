@@ -49,6 +49,7 @@ def fit(
     seed,
     verbose,
     check_form,
+    check_programs,
     learning_rate,
     dropout,
     **hyperparameters,
@@ -78,7 +79,7 @@ def fit(
     training = Training(trained, plan, samples, measured, state, fastest_sums())
     with ProgressLine(verbose) as line:
         line("compiling a training step for the core" if check_steps else "training")
-        compared = _compared(training, check_steps, on, core)
+        compared = _compared(training, check_steps, on, core, check_programs)
         run = _run(training, callbacks, compared and compared[1], line, "" if on == "model" else _BUILDS)
         run()
     if run.failure:
@@ -156,7 +157,7 @@ def _check_number(name, value):
         raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
 
 
-def _compared(training, check_steps, on, core):
+def _compared(training, check_steps, on, core, check):
     """Returns the program and the comparison of :func:`.step_comparison` for the arguments of `fit`, or None without steps to
     compare."""
     if check_steps == 0:
@@ -166,7 +167,7 @@ def _compared(training, check_steps, on, core):
     most = None if check_steps == "all" else _whole("check_steps", check_steps)
     config = config_of(core, "training")
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)
-    return step_comparison(training, config, place.name, most, place.memory, place.cells)
+    return step_comparison(training, config, place.name, most, place.memory, place.cells, check)
 
 
 def _open(run, callbacks):

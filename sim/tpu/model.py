@@ -5,6 +5,7 @@ from ..compiler.compile import check_batch, check_effort, compile_network
 from ..compiler.report import measured_layers
 from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
+from ..host.program_check import checked_program
 from ..trainer.errors import ArgumentError
 from .arguments import check_name
 from .cores import config_of
@@ -43,13 +44,16 @@ class Model(TrainableModel):
     inputs, outputs : tuple of Value
     effort : str
         Effort of the compiler; see :func:`load`.
+    check_programs : bool
+        Run each new program once on a model of the core, on random samples, before the RTL or a board uses it. Default: True.
+        Set it to False to use a program that fails, or to save the time.
     """
 
     # file: the TemporaryFile of the network, or None; source: the PyTorch module or Keras model that `fit` updates, or None
 
     def __init__(self, network, effort="best", file=None, source=None):
         check_effort(effort)
-        self.effort, self._source = effort, source
+        self.effort, self.check_programs, self._source = effort, True, source
         self._set(network, file)
 
     def _set(self, network, file):
@@ -85,8 +89,11 @@ class Model(TrainableModel):
         """Compiles the model for a batch size. Returns a :class:`sim.compiler.program.Program` with memory image, instructions
         (`listing`) and regions.
 
+        A new program is checked: a model of the core runs it on random samples, and each bit must be the golden model's.
+
         `progress` is called with `(done, total)`, the numbers of schedules that the search has tried and will try; `total` may
-        grow. Programs are cached on disk for all processes. Raises CompileError if the core is too small.
+        grow. Programs are cached on disk for all processes. Raises CompileError if the core is too small, and RunError if the
+        program is wrong.
 
         Examples
         --------
@@ -97,15 +104,20 @@ class Model(TrainableModel):
         """
         return self._compile(self.network, config_of(core), batch, progress)
 
-    def _compile(self, network, config, batch, progress=None):
-        if network is not self.network:
-            return compile_network(network, config, batch, self.effort, progress)
+    def _compile(self, network, config, batch, progress=None, check=True):
+        """Returns the program of the model or of a part of it. Without `check`, a new program is not checked."""
         key = config, batch
-        if key not in self._programs:
+        program = self._programs.get(key) if network is self.network else None
+        if program is None:
+            program = compile_network(network, config, batch, self.effort, progress)
+        if check and self.check_programs and not program.checked:
+            program = checked_program(network, program)
+        if network is self.network:
+            self._programs.pop(key, None)
             while len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
-            self._programs[key] = compile_network(network, config, batch, self.effort, progress)
-        return self._programs[key]
+            self._programs[key] = program
+        return program
 
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
         """Executes the model on a backend. Returns an :class:`InferenceRun` with `outputs`, `result` (including cycles and
@@ -141,10 +153,14 @@ class Model(TrainableModel):
         if isinstance(place, SerialBoard):
             if core is not None:
                 raise ArgumentError("a board has its own core; leave `core` out")
-            return place.run(network, rows, effort=self.effort, batch=batch, progress=progress)
-        batch = batch or self.batch_size(len(rows))
+            return place.run(network, rows, effort=self.effort, check=self.check_programs, batch=batch, progress=progress)
+        batch, in_rtl = batch or self.batch_size(len(rows)), place.name in RTL  # the other models compare all results themselves
         return place.run(
-            network, rows, compiled=lambda size: self._compile(network, config_of(core), size), batch=batch, progress=progress
+            network,
+            rows,
+            compiled=lambda size: self._compile(network, config_of(core), size, check=in_rtl),
+            batch=batch,
+            progress=progress,
         )
 
     def predict(self, x, on="golden", *, core=None, batch=None, check=True):
@@ -162,8 +178,8 @@ class Model(TrainableModel):
         Raises
         ------
         RunError
-            If the RTL, the instruction-level model or a board gives other bits than the golden model. If the difference to the
-            interpreter is larger than rounding errors explain.
+            If the compiled program, the RTL, the instruction-level model or a board gives other bits than the golden model. If
+            the difference to the interpreter is larger than rounding errors explain.
 
         Examples
         --------
@@ -226,7 +242,7 @@ class Model(TrainableModel):
         >>> estimate.macs, estimate.cycles == sum(layer.cycles for layer in estimate.layers)
         (406528, True)
         """
-        return estimate_of(self.compile(core, batch))
+        return estimate_of(self._compile(self.network, config_of(core), batch, check=False))
 
     def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):
         """Measures each layer in the RTL, on the first batch of samples. Returns a list of

@@ -111,9 +111,9 @@ class SerialBoard:
     port: str
     baud: int = 3_000_000
 
-    def run(self, network, rows, *, effort, batch, progress=None):
-        """Compiles a network with `effort`, and executes it on samples like :class:`Simulator`. With `batch` None, batches are as
-        large as the board's memory permits."""
+    def run(self, network, rows, *, effort, batch, check=True, progress=None):
+        """Compiles a network with `effort`, checks the program with `check`, and executes it on samples like :class:`Simulator`.
+        With `batch` None, batches are as large as the board's memory permits."""
         return run_on_board(
             network,
             core_input(network, rows),
@@ -121,6 +121,7 @@ class SerialBoard:
             baud=self.baud,
             batch=batch,
             effort=effort,
+            check=check,
             progress=progress or (lambda done, total: None),
         )
 

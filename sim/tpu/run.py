@@ -8,14 +8,10 @@ from ..check.against_model import against_model
 from ..check.interpreters import InterpreterError
 from ..check.overflow import first_not_finite
 from ..data.printable import quoted
+from ..host.inference import RunError
 from .places import interpreter_of
 
 __all__ = ["InferenceRun", "RunError", "checked"]
-
-
-class RunError(RuntimeError):
-    """An error for results that failed a check, such as bit mismatches with the golden model. The message is one line with the
-    cause."""
 
 
 def _failure(result, reason):

@@ -109,7 +109,8 @@ class TrainableModel:
         TrainingError
             If the loss becomes infinite, NaN, or very large.
         RunError
-            If a bit differs between a core and the golden model. After an error, the weights are as before the call.
+            If a bit differs between a core and the golden model, or the compiled step is wrong. After an error, the weights are
+            as before the call.
 
         Examples
         --------
@@ -153,6 +154,7 @@ class TrainableModel:
             initialized=initialize,
             verbose=verbose,
             check_form=source.check if source else lambda scales: None,
+            check_programs=self.check_programs,
         )
         file, network = TemporaryFile(trained, self.network.name), self.network
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes

@@ -16,6 +16,7 @@ from .comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
 from .schedules import parse_schedule
+from .step_check import checked_step
 from .training import Plan
 
 __all__ = ["make_plan", "step_comparison", "step_program", "trainable_network"]
@@ -92,9 +93,9 @@ def step_program(training, config):
     return compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
 
 
-def step_comparison(training, config, simulator, most, memory=None, cells="rtl"):
-    """Compiles the program of a training step. Returns `(program, comparison)`: the :class:`.Program`, and the
-    :class:`.StepComparison` that repeats steps on a core.
+def step_comparison(training, config, simulator, most, memory=None, cells="rtl", check=True):
+    """Compiles the program of a training step, and checks it before the RTL uses it. Returns `(program, comparison)`: the
+    :class:`.Program`, and the :class:`.StepComparison` that repeats steps on a core.
 
     Parameters
     ----------
@@ -109,12 +110,18 @@ def step_comparison(training, config, simulator, most, memory=None, cells="rtl")
         Settings of the simulated host memory, see :class:`sim.trainer.core_steps.StepRunner`.
     cells : str
         Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
+    check : bool
+        See :func:`.checked_step`.
 
     Raises
     ------
     sim.compiler.program.CompileError
         If a step does not fit the core, or a step of this network cannot be compiled.
+    sim.host.inference.RunError
+        If the program is wrong.
     """
     program = step_program(training, config)
+    if check and simulator != "model":  # the comparison itself runs on that model
+        program = checked_step(training, program)
     runner = StepRunner(program, simulator, memory or {}, cells=cells)
     return program, StepComparison(training.network, runner, most, runner.together, ring_words=program.ring_words)

@@ -17,6 +17,7 @@ from amaranth_tpu.sim.bundle.tensors import input_tensors, output_tensor
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import dense_chain
+from bundles import wrong_bytes
 from c_driver import ERRORS, build_library
 from core_networks import numbers
 from graphs import random_graph
@@ -82,7 +83,7 @@ def made():
 def test_files(made):
     network, program, bundle = made
     assert tuple(bundle.files) == FILES and bundle.files["model.bin"] == program.model
-    assert bundle.wrong_bytes(CONFIG) == 0
+    assert wrong_bytes(bundle, CONFIG) == 0
     layout = json.loads(bundle.files["layout.json"])
     for name, entry in layout["files"].items():
         assert entry["bytes"] == len(bundle.files[name]) and int(entry["crc32"], 0) == zlib.crc32(bundle.files[name])
@@ -99,7 +100,7 @@ def test_wrong_results_are_noticed(made):
     bundle = made[2]
     image = bytearray(bundle.files["output.bin"])
     image[1] ^= 1
-    assert replace(bundle, files=bundle.files | {"output.bin": bytes(image)}).wrong_bytes(CONFIG) == 1
+    assert wrong_bytes(replace(bundle, files=bundle.files | {"output.bin": bytes(image)}), CONFIG) == 1
 
 
 def test_missing_samples_are_zeros(made):

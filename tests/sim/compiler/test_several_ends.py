@@ -13,6 +13,7 @@ from amaranth_tpu.sim.bundle.bundle import make_bundle
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.network import run_network
+from bundles import wrong_bytes
 from command import refused as command_refused
 from command import tpu as run_tpu
 from onnx_models import Builder, integers, refused, weights
@@ -175,7 +176,7 @@ def test_bundle_of_several_inputs_and_outputs(rng, tmp_path):
     tensor."""
     network = tpu.load(step(rng, tmp_path)).network
     bundle = make_bundle(network, compile_network(network, SMALL, 2), rng.normal(size=(2, 7)).astype(np.float32))
-    assert bundle.wrong_bytes(SMALL) == 0
+    assert wrong_bytes(bundle, SMALL) == 0
     layout, header = json.loads(bundle.files["layout.json"]), bundle.files["model.h"].decode()
     inputs = [(part["name"], part["shape"], part["first"], part["values"]) for part in layout["input"]["parts"]]
     assert inputs == [("x", [3], 0, 3), ("state", [4], 3, 4)]
