@@ -105,7 +105,7 @@ def compile_model(
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
     network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
     identity = model_object(model)
-    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [])
+    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [], no_check)
     program = _program(network, config, batch, effort, no_check)
     with spinner(console, "test vectors"):
         bundle = make_bundle(network, program, samples, name=name, lines=lines)
@@ -152,14 +152,14 @@ def _load(model, shape, input, batch, seed, probabilities):
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
 
 
-def _made_by(config, model, batch, name, probabilities, effort, shapes):
+def _made_by(config, model, batch, name, probabilities, effort, shapes, no_check):
     """Returns the lines of the comment at the top of the C header: the command that wrote it. Paths are reduced to file names."""
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
     words += f" --name {name}" * (name != "model") + " --probabilities" * probabilities
     words += "".join(f" --shape {_ODD_IN_SHAPE.sub('_', text)}" for text in shapes)
-    words += f" --effort {effort}" * (effort is not Effort.BEST)
+    words += f" --effort {effort}" * (effort is not Effort.BEST) + " --no-check" * no_check
     return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 
 

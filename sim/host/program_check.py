@@ -46,7 +46,7 @@ def checked_program(network, program):
     if program.checked or was_checked(program, content):
         return replace(program, checked=True)
     with phase(checking(network.name, program)):
-        count = program.batch + (0 if is_slow(program, 2) else max(3, program.batch // 2))
+        count = program.batch if is_slow(program, 2) else max(_DISTINCT, program.batch + program.batch // 2 + 1)
         rows, expected = _finite_samples(network, min(count, _DISTINCT))
         if not len(rows):
             say_unchecked(network.name)
