@@ -12,6 +12,7 @@ from ..compiler.program_cache import content_of, note_checked, was_checked
 from ..data.printable import printable, quoted
 from ..data.progress_lines import phase
 from ..data.stress_samples import stress_samples
+from ..golden.machines import why_python
 from ..golden.network import core_input, run_graph
 from .inference import InferenceImage, RunError
 
@@ -22,8 +23,8 @@ _DISTINCT = 12  # samples that the golden model computes; the batches have them 
 _AT_ONCE = 4  # samples whose tensors are kept at the same time
 _LARGEST = 40, 12, 0  # exponents of the largest numbers in samples: the first that gives finite results counts
 _SECONDS = 20  # a check that takes longer has one batch
-#: Seconds of the instruction-level model in Python: for an instruction, a pass, and a multiplication.
-_PYTHON = 5e-4, 3e-5, 1e-8
+#: Seconds of the model of the core in Python: for an instruction, a pass, and a multiplication. In C it is faster.
+_PYTHON, _FASTER = (5e-4, 3e-5, 1e-8), 40
 
 
 def checked_program(network, program):
@@ -74,7 +75,8 @@ def is_slow(program, runs=1):
 
 def _seconds(program):
     counts = program.instructions, program.cost.passes, program.useful_macs
-    return program.cores * sum(count * seconds for count, seconds in zip(counts, _PYTHON))
+    seconds = program.cores * sum(count * each for count, each in zip(counts, _PYTHON))
+    return seconds if why_python() else seconds / _FASTER
 
 
 def fault_of_compiler(name, program, cause):
