@@ -11,8 +11,8 @@ _SMALLEST = -140  # exponent of two; bfloat16 has no normal numbers below 2^-126
 
 def stress_samples(network, count, seed, most):
     """Returns random samples, float32 (count, values of a sample), of four kinds in turn: normally distributed numbers; the
-    same, with zeros of both signs in a third of the places; numbers down to 2^-140; numbers up to 2^`most`. Integers, and row numbers of
-    tables, are drawn as :func:`.random_samples` draws them."""
+    same, with zeros of both signs in a third of the places; numbers down to 2^-140; numbers up to 2^`most`. Integers, and row
+    numbers of tables, are drawn as :func:`.random_samples` draws them."""
     rows, random = random_samples(network, count, seed).rows.copy(), np.random.default_rng([seed, 1])
     places = float_places(network)
     for kind, change in enumerate((_with_zeros, _small, lambda values, random: _large(values, random, most)), 1):
