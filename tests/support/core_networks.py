@@ -5,7 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import dense_chain
 
@@ -51,7 +51,7 @@ def network_runs(rng, config, host, count, most=40, largest=10):
         expected = run_network(network, samples)
         checks.append((program, regions["OUTPUT"], expected))
         images = [host.bytes[base : base + size] for base, size in regions.values()]
-        machine = Machine(config, dict(zip(map(Region.__getitem__, regions), images)))
+        machine = machine_of(config, dict(zip(map(Region.__getitem__, regions), images)))
         machine.run()
         assert (program.unpack_output(images[2]).view(np.uint32) == expected.view(np.uint32)).all(), "the program is wrong"
 

@@ -5,7 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.steps import run_step
 from step_networks import Builder
@@ -93,7 +93,7 @@ def run_on_model(program, optimizer, rng, steps=2):
             regions[Region.MODEL] = bytearray(program.with_factors(factors))
             regions[Region.INPUT] = bytearray(program.pack(Region.INPUT, own))
             regions[Region.OUTPUT] = bytearray(program.sizes[Region.OUTPUT])
-        MachineRing(program.config, memories).run()
+        ring_of(program.config, memories).run()
         expected = wanted(step, inputs, kept, factors, program.cores)
         for regions, shard in zip(memories, shards):
 

@@ -11,6 +11,7 @@ from amaranth_tpu.sim.compiler.timing.model import WEIGHTS
 from amaranth_tpu.sim.functions.functions import NONE, RELU
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 
@@ -98,8 +99,8 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 
 def execute(program, config, samples, random):
-    """Returns a program's results on the instruction-level model, with noise, often NaN, in memory whose contents are
-    undefined."""
+    """Returns a program's results on the C model or, in one of ten draws, on the Python model. Memory whose contents are undefined
+    has noise, often NaN."""
 
     def bits(shape):
         return np.where(random.random(shape) < 0.2, 0xFFFF, random.integers(0, 1 << 16, shape)).astype("<u2")
@@ -113,7 +114,7 @@ def execute(program, config, samples, random):
         Region.OUTPUT: noise(program.sizes[Region.OUTPUT]),
         Region.SCRATCH: noise(program.sizes[Region.SCRATCH]),
     }
-    machine = Machine(config, regions)
+    machine = (Machine if random.random() < 0.1 else machine_of)(config, regions)
     machine.buffer[:] = bits(machine.buffer.shape)
     machine.run()
     return program.unpack_output(regions[Region.OUTPUT])[: len(samples)]

@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region
 from amaranth_tpu.sim.compiler.training.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
@@ -103,7 +103,7 @@ def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None
             regions[Region.MODEL] = with_rate(program, rate, number + 1)
             own = {stage: mask[part] for stage, mask in masks.items()}
             regions[Region.INPUT] = program.pack_input(x[part], targets[part], own)
-        MachineRing(program.config, memories).run()
+        ring_of(program.config, memories).run()
         logits = np.concatenate([program.unpack_output(regions[Region.OUTPUT]) for regions in memories])
         assert (_bits(logits) == _bits(wanted.logits)).all(), f"step {number}: logits"
         states = unpack_states(program, [regions[Region.SCRATCH] for regions in memories], number + 1)

@@ -11,7 +11,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, disassemble
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 from suites import all_but, slow
@@ -41,7 +41,7 @@ def run(program, config, x):
         Region.OUTPUT: bytearray(program.sizes[Region.OUTPUT]),
         Region.SCRATCH: bytearray(program.sizes[Region.SCRATCH]),
     }
-    Machine(config, regions).run()
+    machine_of(config, regions).run()
     return program.unpack_output(regions[Region.OUTPUT])
 
 

@@ -9,7 +9,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, measured_layers
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 from suites import slow
@@ -45,7 +45,7 @@ def test_programs_of_the_first_layers(program):
     matmuls = []
     for count in range(1, layers + 1):
         part = first_stages(program, count)
-        machine = Machine(
+        machine = machine_of(
             program.config,
             {region: bytearray(size) for region, size in part.sizes.items()} | {Region.MODEL: bytearray(part.model)},
         )

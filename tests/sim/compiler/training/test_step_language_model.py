@@ -12,7 +12,7 @@ from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.compiler.training.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.ir.optimizers import Sgd
@@ -43,7 +43,7 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
         regions[Region.MODEL][:] = with_rate(program, 0.1, 1, counted)
         regions[Region.INPUT][:] = program.pack_input(x[part], targets[part], counted=counted[part])
         regions[Region.SCRATCH][:] = pack_state(program, state, rank)
-    MachineRing(program.config, memories).run()
+    ring_of(program.config, memories).run()
     logits = np.concatenate([program.unpack_output(regions[Region.OUTPUT]) for regions in memories])
     assert np.array_equal(logits, wanted.logits)
     for found in unpack_states(program, [regions[Region.SCRATCH] for regions in memories], 1):
