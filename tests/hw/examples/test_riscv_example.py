@@ -18,6 +18,8 @@ from amaranth_tpu.hw.examples.riscv import firmware, simulation
 from amaranth_tpu.hw.examples.riscv.cpu_network import CpuNetwork, dense_layers
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.scripts.cli.command_line import RunFailed
+from amaranth_tpu.sim.bundle.bundle import make_bundle
+from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -145,6 +147,34 @@ def test_a_bus_that_is_too_wide():
         simulation.build_system(Config(n=32))
 
 
+def bundle_in(folder, graph, n, samples, **options):
+    """Writes the files of a network, compiled for a core of preset `plain`, into a folder, and returns it."""
+    folder.mkdir()
+    program = compile_network(graph, from_preset("plain", n=n), len(samples))
+    for name, data in make_bundle(graph, program, samples, **options).files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_firmware_on_this_computer(rng, tmp_path):
+    """Both firmwares run unchanged as programs for this computer, with the C model behind the driver's port: no result differs
+    from the golden model, and each provoked error has its number."""
+    graph, samples = random_chain(rng, [20, 12, 5]), rng.standard_normal((3, 20)).astype(np.float32)
+    net = bundle_in(tmp_path / "net", graph, 4, samples)
+    bundle_in(tmp_path / "other", graph, 8, samples, name="other")
+    cpu = CpuNetwork(graph, samples)
+    for name, data in cpu.files(samples, len(samples)).items():
+        (tmp_path / name).write_bytes(data)
+    lines, status = firmware.run_on_pc(firmware.build_for_pc(tmp_path, example.SOURCES["digits"], net))
+    golden = np.fromfile(net / "results.bin", "<f4").reshape(len(samples), -1)
+    found = example.read_lines(lines, golden, cpu.run_integer(cpu.quantise(samples)))
+    assert status == 0 and [one["mismatched_bits"] for one in found.values()] == [[0, 0, 0]] * 3
+    lines, status = firmware.run_on_pc(firmware.build_for_pc(tmp_path, example.SOURCES["errors"], net))
+    assert status == 0 and not example._bits(example._words(lines[-1].removeprefix("results")), golden.ravel())
+    numbers = {int(line.split()[0]) for line in lines if "after" in line.split()[:3]}
+    assert numbers == {0, 1, 3, 4, 6, 7, 8, 9, 10, 11, 33, 34, 36, 37, 38}
+
+
 def needs_riscv():
     pytest.importorskip("pythondata_cpu_vexriscv", reason="the CPU is in the extra `test`")
     if shutil.which("riscv64-unknown-elf-gcc") is None:
@@ -191,7 +221,8 @@ def test_a_wrong_weight_is_found(tmp_path):
     samples = np.ones((1, 784), np.float32)
     cpu = CpuNetwork(network, samples)
     files = cpu.files(samples, 1)
-    bundle, image, program = example._prepare(tmp_path, "d", config, samples, files, "digits")
+    bundle, _, run_firmware = example._prepare(tmp_path, "d", config, samples, files, "digits", pc=False)
+    program, image = run_firmware.args[:2]
     golden = np.fromfile(bundle / "results.bin", "<f4").reshape(1, -1)
     seen = {}
     for what, data in (("model", (bundle / "model.bin").read_bytes()), ("weights", files["weights8.bin"])):

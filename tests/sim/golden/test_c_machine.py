@@ -46,7 +46,7 @@ def test_matmul_at_the_limits_of_exponents(rng, n):
             for region, (shape, low) in shapes.items()
         }
         numbers = {region: values.astype(np.float32).astype(bfloat16).tobytes() for region, values in numbers.items()}
-        start = rng.choice([-1.0, 1.0], (2, n)) * np.exp2(rng.uniform(max(-126, total - 30), max(-100, total), (2, n)))
+        start = rng.choice([-1.0, 1.0], (2, n)) * np.exp2(rng.uniform(max(-126, total - 30), min(127, max(-100, total)), (2, n)))
         numbers[Region.SCRATCH] = start.astype(np.float32).tobytes()
         fields = dict(start=1, rows0=2 * n - 1, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)
         words = [
@@ -96,11 +96,11 @@ def test_memories_outlive_their_machine():
 # ---- the build
 
 
-@pytest.mark.parametrize("compiler", ["gcc", *slow("clang")])
+@pytest.mark.parametrize("compiler", slow("gcc", "clang"))
 def test_compiles_without_warnings(compiler, tmp_path):
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
-    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
+    flags = ["-std=c99", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
     sources = map(str, sorted((DRIVER / "core").glob("*.c")))
     command = [
         compiler,
