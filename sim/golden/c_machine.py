@@ -180,7 +180,7 @@ class CMachineRing:
         c_library().tpu_core_join(pointers, size)
 
     def run(self, pc=0):
-        """Executes all cores. Parameters and errors are those of :meth:`sim.golden.isa_ring.MachineRing.run`."""
+        """Executes all cores. :meth:`sim.golden.isa_ring.MachineRing.run` has the parameters and errors."""
         held = [machine.start(pc) for machine in self.machines]
         self.faults = [machine.end() for machine in self.machines]
         del held

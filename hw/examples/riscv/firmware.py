@@ -61,7 +61,7 @@ def build_firmware(folder, sources, bundle):
 
 def build_for_pc(folder, sources, bundle):
     """Builds a firmware as a program for this computer, with the C model in the place of the core, and returns its path.
-    Parameters and errors are those of :func:`build_firmware`."""
+    :func:`build_firmware` has the parameters and errors."""
     compiler = find_c_compiler()
     include = [f"-I{place}" for place in (_DRIVER, _DRIVER / "core", _HERE / "firmware", folder, bundle)]
     include += [f"-Wa,-I,{place}" for place in (folder, bundle)]
@@ -77,8 +77,8 @@ def build_for_pc(folder, sources, bundle):
 
 
 def run_on_pc(program, *, show=None, timeout=600, **_):
-    """Runs a program of :func:`build_for_pc`. Parameters and results are those of :func:`.run_system`, whose other parameters are
-    ignored."""
+    """Runs a program of :func:`build_for_pc`. Returns its output lines and its exit status. Ignores the other parameters of
+    :func:`.run_system`."""
     done = subprocess.run([program], capture_output=True, text=True, timeout=timeout)
     lines = done.stdout.splitlines()
     for line in lines if show else []:
