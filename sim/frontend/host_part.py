@@ -32,12 +32,17 @@ class LeftToHost(Exception):
 def nodes_from(nodes, first):
     """Returns the nodes in `first`, and all nodes that depend on them, as a list in the order of `nodes`, which is not
     necessarily topological."""
-    first, found, names, size = {id(node) for node in first}, [], set(), -1
-    while len(names) > size:
-        size = len(names)
-        found = [node for node in nodes if id(node) in first or names.intersection(reads_of(node))]
-        names = {name for node in found for name in node.output if name}
-    return found
+    readers = {}
+    for node in nodes:
+        for name in reads_of(node):
+            readers.setdefault(name, []).append(node)
+    found, stack = set(), list(first)
+    while stack:
+        node = stack.pop()
+        if id(node) not in found:
+            found.add(id(node))
+            stack += [reader for name in node.output if name for reader in readers.get(name, ())]
+    return [node for node in nodes if id(node) in found]
 
 
 def describe(node, nodes, results):

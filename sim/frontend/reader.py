@@ -267,16 +267,19 @@ class _Reader:
         operands of the host's part become outputs in place of its results."""
         ends, left = [], []
         while True:
-            try:
-                found = {name: self._evaluate(name) for name in self.outputs}
+            found, more = {}, len(ends)
+            for name in self.outputs:
+                try:
+                    found[name] = self._evaluate(name)
+                except LeftToHost as end:
+                    ends.append(end.node)
+            if len(ends) == more:
                 break
-            except LeftToHost as end:
-                ends.append(end.node)
-                left = nodes_from(self.nodes, ends)
-                made = {name for node in left for name in node.output}
-                kept = [entry.name for entry in self.graph.output if entry.name not in made]
-                operands = [name for node in left for name in sorted(reads_of(node) - made)]
-                self.outputs = list(dict.fromkeys([*kept, *operands]))
+            left = nodes_from(self.nodes, ends)
+            made = {name for node in left for name in node.output}
+            kept = [entry.name for entry in self.graph.output if entry.name not in made]
+            operands = [name for node in left for name in sorted(reads_of(node) - made)]
+            self.outputs = list(dict.fromkeys([*kept, *operands]))
         if left:  # the host has the inputs and the constants
             computed = [n for n in operands if isinstance(found[n], SymbolicTensor) and not isinstance(found[n].source, Input)]
             if not computed:

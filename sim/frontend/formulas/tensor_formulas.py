@@ -136,8 +136,10 @@ def formulas_of(step, result):
 
 
 def _roots(tensor):
-    """Returns the formulas of an input tensor. One of the formulas is the tensor itself, as the variable."""
-    is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
+    """Returns the formulas of an input tensor. One of the formulas is a variable: the tensor itself, or the tensor whose values a
+    chain of nodes only passes on."""
+    passed_on = any(one is VARIABLE for one in tensor.formulas.values())
+    is_root = not passed_on and not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
     return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
 
 

@@ -2,11 +2,12 @@
 
 import cProfile
 import pstats
+import time
 import tracemalloc
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.compile import compile_network
@@ -101,6 +102,29 @@ def test_memory_is_limited(tmp_path, build):
         assert tracemalloc.get_traced_memory()[1] < 40e6
     finally:
         tracemalloc.stop()
+
+
+PASSING = {
+    "Identity": lambda b: b("Identity"),
+    "Cast": lambda b: b("Cast", to=TensorProto.FLOAT),
+    "TopK": lambda b: b("Identity"),  # after a TopK, on the host
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_chains_that_only_pass_on(tmp_path, name):
+    """A chain of 4,000 nodes without arithmetic is read in seconds of processor time."""
+    b = Builder(["n", 4])
+    b("MatMul", np.ones((4, 4), np.float32))
+    if name == "TopK":
+        b("TopK", np.array([2]))
+        b.nodes[-1].output.append("indices")
+    for _ in range(4000):
+        PASSING[name](b)
+    path = b.save(tmp_path)
+    start = time.process_time()
+    assert len(load_network(path).stages) == 1
+    assert time.process_time() - start < 6
 
 
 def _wide(parts, width):
