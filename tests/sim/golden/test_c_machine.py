@@ -1,10 +1,10 @@
 """Tests that the C model of the core is the Python model, which is the definition, and that everything works without it."""
 
-import itertools
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,18 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden import c_machine, machines
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.c_machine import CMachine
-from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
-from core_programs import least_fields
+from amaranth_tpu.sim.golden.isa_model import Machine
 from core_runs import FULL, SMALL
 from machine_programs import HALT, program
-from model_comparison import compare_many
+from model_comparison import (
+    CONFIGS,
+    compare_all_lanes,
+    compare_fifo,
+    compare_instructions,
+    compare_many,
+    compare_rings,
+    compare_words,
+)
 from suites import slow
 
 DRIVER = Path(__file__).parents[3] / "hw" / "driver"
@@ -66,20 +73,28 @@ def test_matmul_at_the_limits_of_exponents(rng, n):
         assert np.array_equal(*both), total
 
 
-def test_every_core_has_the_same_instructions_in_both_models():
-    """A core without the feature of an opcode refuses it; a core with all features executes it."""
-    for opcode in set(Opcode) - {Opcode.HALT}:
-        ends = []
-        for config, kind in itertools.product((FULL, SMALL), (Machine, CMachine)):
-            fields = least_fields(opcode, rows=config.n) | ({"part": 1} if opcode is Opcode.STORE_UPDATE else {})
-            image = program(config, (opcode, fields), HALT)
-            machine = kind(config, {Region.MODEL: image, Region.SCRATCH: bytearray(512)})
-            try:
-                machine.run()
-                ends.append(None)
-            except MachineFault as fault:
-                ends.append((fault.cause, fault.pc))
-        assert ends[0] == ends[1] is None and ends[2] == ends[3], f"{opcode}: {ends}"
+def test_programs_around_deadlocks(rng):
+    causes = compare_fifo(rng, 30)
+    assert min(causes[None], causes["TIMEOUT"]) > 20, causes
+
+
+def test_results_of_all_functions(rng):
+    """Instructions of the activation unit give the Python model's bits for special, random and close numbers."""
+    compare_instructions(rng, 150)
+    compare_all_lanes(rng)
+
+
+def test_rings(rng):
+    causes = compare_rings(rng, 80)
+    assert causes[None] > 40 and causes["TIMEOUT"] > 2, causes
+
+
+def test_checks(rng):
+    """Words are refused for the same cause, and their fields are extracted alike, also at the limit of each check."""
+    causes = Counter()
+    for config in CONFIGS:
+        causes += compare_words(rng, config, 1000 if config is FULL else 60)
+    assert min(causes[cause] for cause in ("NONE", "ILLEGAL", "LENGTH", "ADDRESS", "RING")) > 0, causes
 
 
 def test_an_immutable_region_is_refused():
