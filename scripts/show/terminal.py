@@ -143,6 +143,11 @@ def show_run(console, figures):
     table = figure_table(f"amaranth-tpu{core}, {_where(figures)}", ("", "word"), ("", "word"), header=False)
     batches = f" in batches of {figures['batch']}" if figures["batch"] else ""
     table.add_row("samples", f"{figures['images']:,}{batches}, {plain(figures['data']['text'])}")
+    if figures.get("simulator") == "model":
+        from amaranth_tpu.sim.golden.machines import why_python
+
+        if why_python():
+            table.add_row("model of the core", f"in Python, which is slow: {plain(why_python())}")
     if figures["accuracy"] is not None:
         table.add_row("accuracy", f"{figures['accuracy']:.2%}")
     if figures["mismatched_bits"] is not None:

@@ -16,6 +16,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.scripts.cli.run_command import run as run_command
 from amaranth_tpu.sim.data.samples import as_rows, as_samples, random_samples
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden import machines
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host import host_image, inference
@@ -103,7 +104,10 @@ def test_images_and_labels(command, model, x, tmp_path):
         refused(command("run", "--model", model, *given), "labels.npy", said)
 
 
-def test_for_people(command, model, x, tmp_path):
+@pytest.mark.parametrize("reason", [None, "no C compiler"])
+def test_for_people(command, model, x, tmp_path, monkeypatch, reason):
+    """The table names the core, the samples and the comparisons; on the Python model also why it is not the C model."""
+    monkeypatch.setattr(machines, "why_python", lambda: reason)
     np.save(tmp_path / "x.npy", x)
     done = command("run", *SMALL, "--model", model, "--input", tmp_path / "x.npy", "--simulator", "model")
     assert done.returncode == 0, done.stderr
@@ -119,6 +123,7 @@ def test_for_people(command, model, x, tmp_path):
     ):
         assert text in done.stdout, done.stdout
     assert "accuracy" not in done.stdout and "stall" not in done.stdout
+    assert ("in Python, which is slow: no C compiler" in done.stdout) == bool(reason)
 
 
 def test_without_the_package_of_digits(command, monkeypatch):
