@@ -215,6 +215,8 @@ def _figures(place, chosen, done, options):
         "data": chosen.origin,
         "accuracy": accuracy,
         "mismatched_bits": result.mismatched_bits,
+        "outputs": list(done.outputs),
+        "not_computed": list(done.network.origin.not_computed),
         "against_model": asdict(compared),
         "cycles": result.cycles,
         "busy": result.busy,

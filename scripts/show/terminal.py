@@ -153,6 +153,9 @@ def show_run(console, figures):
     if figures["mismatched_bits"] is not None:
         colour = "red" if figures["mismatched_bits"] else "green"
         table.add_row("against the golden model", f"[{colour}]{figures['mismatched_bits']:,} bits different[/]")
+    if figures["not_computed"]:
+        table.add_row("outputs", plain(", ".join(figures["outputs"])))
+        table.add_row("left to the host", f"[yellow]{plain(', '.join(figures['not_computed']))}[/]")
     _show_comparison(table, figures["against_model"])
     if figures["cycles"] is not None:
         table.add_row("cycles", f"{figures['cycles']:,}")

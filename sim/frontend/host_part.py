@@ -21,6 +21,9 @@ ALWAYS = {
 MAY_BE_LEFT = (*ALWAYS, "ArgMax", "LogSoftmax")
 
 
+_MOST_NAMES = 8  # in a message
+
+
 class LeftToHost(Exception):
     """The end of the network before `node`, an `onnx.NodeProto`, which the host computes."""
 
@@ -45,9 +48,18 @@ def nodes_from(nodes, first):
     return [node for node in nodes if id(node) in found]
 
 
-def describe(node, nodes, results):
-    """Returns a sentence about the host's part: `nodes`, from `node` on, with the names of its operands, `results`."""
+def describe(node, nodes, results, missing):
+    """Returns a sentence about the host's part: `nodes`, from `node` on, with the names of its operands, `results`, and of the
+    file's outputs that are not computed, `missing`."""
     more, layers = len(nodes) - 1, sum(one.op_type in operators_of(LINEAR) for one in nodes)
     after = f" and {more} node{'s' * (more > 1)} after it" if more else ""
     among = f" ({layers} of them Conv, MatMul and the like)" if layers else ""
-    return f"{title(node)}: left to the host, which computes it{after}{among} from {', '.join(map(quoted, results))}"
+    return (
+        f"{title(node)}: left to the host, which computes it{after}{among} from {_listed(results)}; "
+        f"outputs of the file that are not computed: {_listed(missing)}"
+    )
+
+
+def _listed(names):
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(quoted, names[:_MOST_NAMES])) + more

@@ -111,6 +111,7 @@ def _network(model, path, keep_softmax, shapes):
         order=order,
         fixed=shapes,
         host_part=reader.host_part,
+        not_computed=reader.not_computed,
     )
     if reader.host_part:
         logging.getLogger(__name__).warning("%s: %s", printable(path), reader.host_part)
@@ -217,7 +218,10 @@ class _Reader:
         self.places = {}  # output -> its slice of the results
         self.nodes = list(self.graph.node)  # with the nodes of chosen branches
         self.outputs = [entry.name for entry in self.graph.output]
-        self.host_part = ""  # a sentence about the nodes that are left to the host
+        self.host_part, self.not_computed = (
+            "",
+            (),
+        )  # a sentence about the nodes that are left to the host; outputs that they compute
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -285,7 +289,8 @@ class _Reader:
             if not computed:
                 raise ModelError(f"{title(ends[0])}: belongs to the host, and the core has nothing to compute before it")
             self.outputs = list(dict.fromkeys([*kept, *computed]))
-            self.host_part = describe(ends[0], left, list(dict.fromkeys(computed)))
+            self.not_computed = tuple(entry.name for entry in self.graph.output if entry.name in made)
+            self.host_part = describe(ends[0], left, list(dict.fromkeys(computed)), self.not_computed)
         for name in self.outputs:
             if not isinstance(found[name], SymbolicTensor):
                 raise ModelError(f"output {quoted(name)} does not depend on the input")

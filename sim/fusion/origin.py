@@ -120,6 +120,8 @@ class Origin:
         Scalar inputs of the file whose values the user gave.
     host_part : str
         A sentence about the nodes that are left to the host, or an empty text. The outputs are then the operands of these nodes.
+    not_computed : tuple of str
+        Outputs of the file that these nodes compute, so that they are not among `outputs`.
     """
 
     path: Path
@@ -131,6 +133,7 @@ class Origin:
     fixed: dict
     constants: dict
     host_part: str = ""
+    not_computed: tuple[str, ...] = ()
 
     @property
     def input(self):
@@ -175,7 +178,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed, host_part):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed, host_part, not_computed):
     """Returns the :class:`Origin` of a network.
 
     Parameters
@@ -192,7 +195,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
         Name of an output to its slice of the results.
-    node, order, fixed, host_part
+    node, order, fixed, host_part, not_computed
         Last node of the binary64 network, and members of :class:`Origin`.
     """
     nodes = tuple(in_order(node))
@@ -214,7 +217,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         for name in places
     ]
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in fixed}
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants, host_part)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants, host_part, not_computed)
 
 
 def _numbers(name, producers):

@@ -1,12 +1,15 @@
 """Tests of models whose end is left to the host: the outputs, their values against onnxruntime, and the message."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
+from command import tpu as tpu_command
+from json_output import printed
 from onnx_models import Builder, close, integers, refused, values_of, weights
 
 pytest.importorskip("onnxruntime")
@@ -51,11 +54,28 @@ def test_model_ends_before_the_operator(rng, tmp_path, caplog, case):
         model = tpu.load(path)
     scores = b.nodes[2].output[0] if case == "last ArgMax" else scores
     assert [one.name for one in model.outputs] == [scores]
-    close(model.predict(x), values_of(path, x, [scores])[scores])
+    assert model.not_computed == (b.last,) and f"without {b.last}" in repr(model)
+    found = model.predict(x)  # a dict, because the array is not the file's output
+    assert [*found] == [scores]
+    close(found[scores], values_of(path, x, [scores])[scores])
     (line,) = caplog.messages
     after = f" and {count - 1} node{'s' * (count > 2)} after it" if count > 1 else ""
     assert f"node 'end': left to the host, which computes it{after} from '{scores}'" in line and str(path) in line
-    assert model.network.origin.host_part in line
+    assert model.network.origin.host_part in line and f"not computed: '{b.last}'" in line
+
+
+def test_run_says_which_outputs_are_left_out(rng, tmp_path):
+    """The text and the JSON of `tpu run` name the tensor that is the result, and the file's output that is not."""
+    b = Builder(["n", 3, 4, 4], opset=13)
+    scores = b("Conv", weights(rng, 5, 3, 2, 2))
+    _top(b)
+    path, x = b.save(tmp_path, kinds=[INT64]), rng.normal(size=(2, 3, 4, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    options = "run", "--model", path, "--input", tmp_path / "x.npy", "--simulator", "golden"
+    text = tpu_command(*options).stdout
+    assert re.search(rf"outputs\W+{scores}\W", text) and re.search(rf"left to the host\W+{b.last}\W", text)
+    figures = printed("run", tpu_command(*options, "--json").stdout)
+    assert (figures["outputs"], figures["not_computed"]) == ([scores], [b.last])
 
 
 def test_results_beside_the_host_part_stay_outputs(rng, tmp_path):
@@ -99,7 +119,7 @@ def test_label_before_other_operators_stays_an_output(rng, tmp_path):
     path, x = b.save(tmp_path, kinds=[INT64]), integers(rng, 6, 4)
     model = tpu.load(path)
     assert "node 'end'" in model.network.origin.host_part
-    np.testing.assert_array_equal(model.predict(x), values_of(path, x, [label])[label])
+    np.testing.assert_array_equal(model.predict(x)[label], values_of(path, x, [label])[label])
 
 
 def test_labels_of_values_that_are_copied(rng, tmp_path):
