@@ -1,6 +1,7 @@
 """Attention between positions: written in small operators, and as one node."""
 
 import numpy as np
+from onnx import TensorProto
 
 from .drawing import Value, block
 
@@ -83,11 +84,14 @@ def rotary(g, x):
     if each % 2:
         return None
     angles = g.normal(tokens, each // 2)
-    shape = (g.batch or 1, *angles.shape)
-    if g.batch is None:
+    if g.chance(0.3):
         return _written_rotary(g, x, angles, heads)
-    caches = [np.broadcast_to(one, shape).copy() for one in (np.cos(angles), np.sin(angles))]
-    return g.value("RotaryEmbedding", x.shape, x, *caches, num_heads=heads, interleaved=g.integer(0, 1))
+    caches, rest = (np.cos(angles), np.sin(angles)), []
+    if g.batch is None or g.chance(0.3):  # an input selects rows of the caches
+        rest = [g.input(tokens, kind=TensorProto.INT64, rows=tokens)]
+    else:
+        caches = [np.broadcast_to(one, (g.batch, *angles.shape)).copy() for one in caches]
+    return g.value("RotaryEmbedding", x.shape, x, *caches, *rest, num_heads=heads, interleaved=g.integer(0, 1))
 
 
 def _written_rotary(g, x, angles, heads):
@@ -112,3 +116,47 @@ def tensor_product(g, x):
     other = g.choose(x, *(one for one in g.values if len(one.shape) == 2 and one.shape[1] == x.shape[1]))
     made = g.value("MatMul", (x.shape[0], other.shape[0]), x, g.transposed(other, 1, 0))
     return g.value("Mul", made.shape, made, float(1 / x.shape[1]))
+
+
+@block(2, opset=23)
+def grouped_attention(g, x):
+    """The operator Attention with fewer heads of keys than of queries, and with keys and values of earlier runs as state."""
+    kept, groups, each = g.choose(1, 2), g.choose(1, 2), g.integer(1, 4)
+    queries = _projected(g, x, kept * groups * each)
+    keys, values = (_projected(g, x, kept * each) for _ in range(2))
+    heads = {"q_num_heads": kept * groups, "kv_num_heads": kept}
+    shape = (x.shape[0], kept * groups * each)
+    if g.chance(0.4):
+        return g.value("Attention", shape, queries, keys, values, **heads, is_causal=g.integer(0, 1))
+    past = [g.input(kept, g.integer(1, 4), each)]
+    past.append(g.input(*(one.dim_value for one in g.inputs[-1].type.tensor_type.shape.dim[1:])))
+    made, *present = g.nodes_of("Attention", [queries, keys, values, None, *past], 3, **heads)
+    g.outputs += present
+    return Value(made, shape)
+
+
+@block(2, share=1.5)
+def attention_to_a_state(g, x):
+    """Written attention to keys and values of earlier runs, and to the own ones, which are the next state."""
+    count, width = g.integer(1, 4), g.integer(1, 6)
+    queries, *own = (_projected(g, x, width) for _ in range(3))
+    shape = (count + x.shape[0], width)
+    keys, values = (Value(g.node("Concat", g.input(count, width), one, axis=1), shape) for one in own)
+    g.outputs += [keys.name, values.name]
+    scores = g.value("MatMul", (x.shape[0], shape[0]), queries, g.transposed(keys, 1, 0))
+    scores = _masked(g, g.value("Mul", scores.shape, scores, float(width**-0.5)))
+    return g.value("MatMul", (x.shape[0], width), g.node("Softmax", scores, axis=-1), values)
+
+
+def _masked(g, scores):
+    """Appends a mask of columns that an input gives, or a constant mask, or none."""
+    kind, low = g.choose("none", "constant", "Where", "product"), g.choose(-1e4, -1e9, float(np.finfo(np.float32).min))
+    if kind == "none":
+        return scores
+    if kind == "constant":
+        return g.value("Add", scores.shape, scores, _mask(g, *scores.shape[-2:]))
+    allowed = g.node("Unsqueeze", g.input(scores.shape[-1], kind=TensorProto.BOOL, rows=2), np.array([1]))
+    if kind == "Where":
+        return g.value("Where", scores.shape, allowed, scores, low)
+    hidden = g.node("Sub", 1.0, g.node("Cast", allowed, to=TensorProto.FLOAT))
+    return g.value("Add", scores.shape, scores, g.node("Mul", hidden, low))

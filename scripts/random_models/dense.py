@@ -61,6 +61,19 @@ def written_dense(g, x):
     return g.value("Add", x.shape, *g.either_order(x, made))
 
 
+@block(1, 2, share=0.7)
+def quantised_weights(g, x):
+    """MatMul with weights of 8 bits: DequantizeLinear with one scale, or one for each output."""
+    inputs, outputs = x.shape[-1], g.width()
+    kind = g.choose(np.int8, np.uint8)
+    numbers = g.rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, (inputs, outputs)).astype(kind)
+    shape, axis = g.choose(((), {}), ((outputs,), {"axis": 1}))
+    scale = (np.abs(g.normal(*shape)) + np.float32(0.1)) / np.float32(100)
+    zero = [g.rng.integers(0, 100, shape).astype(kind)] if kind == np.uint8 or g.chance(0.5) else []
+    weights = g.node("DequantizeLinear", numbers, np.asarray(scale, np.float32), *(np.asarray(one) for one in zero), **axis)
+    return g.value("MatMul", (*x.shape[:-1], outputs), x, weights)
+
+
 @block(1, share=0.3)
 def scaler(g, x):
     """Scaler of scikit-learn."""

@@ -13,6 +13,8 @@ def pool(g, x):
     operator = g.choose("MaxPool", "AveragePool")
     attributes, result = windows(g, sizes, dilated=operator == "MaxPool" and g.chance(0.3), smaller=True)
     more = {"count_include_pad": g.integer(0, 1)} if operator == "AveragePool" else {}
+    if g.chance(0.2) and all(stride == 1 for stride in attributes["strides"]):
+        more["ceil_mode"] = 1  # without effect for stride 1
     return g.value(operator, (channels, *result), x, **attributes, **more)
 
 
