@@ -1,5 +1,6 @@
 """Arguments of the Python API: names with a suggestion after a typing error, objects of frameworks, and arrays from tensors."""
 
+import functools
 from difflib import get_close_matches
 
 import numpy as np
@@ -7,13 +8,30 @@ import numpy as np
 from ..data.printable import printable
 from ..trainer.errors import ArgumentError
 
-__all__ = ["as_array", "check_name", "framework_of", "needs_conversion", "shown"]
+__all__ = ["also_named", "as_array", "check_name", "framework_of", "needs_conversion", "shown"]
 
 _LONGEST = 80
 _CONVERSIONS = {
     "torch": "convert a PyTorch module with tpu.from_torch(module, example)",
     "keras": "convert a Keras model with tpu.from_keras(model)",
 }
+
+
+def also_named(name, other):
+    """Returns a decorator of methods that take a keyword argument `name`: calls may name it `other` too, but not give both."""
+
+    def decorate(method):
+        @functools.wraps(method)
+        def call(*given, **named):
+            if other in named:
+                if name in named:
+                    raise ArgumentError(f"`{name}` and `{other}` are the same argument; give one")
+                named[name] = named.pop(other)
+            return method(*given, **named)
+
+        return call
+
+    return decorate
 
 
 def shown(value):

@@ -22,6 +22,8 @@ _LOSSES = {
     "mse": Loss.SQUARED_ERROR,
     "mean_squared_error": Loss.SQUARED_ERROR,
 }
+#: Keras' names of the accuracy.
+_ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy")
 
 
 def loss_of(name):
@@ -35,6 +37,7 @@ def evaluation(run, y, loss, metrics):
     network, origin, loss = run.network, run.network.origin, loss_of(loss)
     if origin.is_split:
         raise ModelError(f"{network.name}: has several outputs; call predict, and compute the loss of each output")
+    metrics = [metrics] if isinstance(metrics, str) else metrics
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
     positions, labels = Positions(network), labels_of(network, y, len(values), loss)
@@ -48,7 +51,7 @@ def evaluation(run, y, loss, metrics):
     labels = labels.reshape(len(values), -1)
     score = Score.of(vectors, labels)
     try:
-        names = [parse_metric(name) for name in metrics]
+        names = [parse_metric(name) for name in metrics if name not in _ACCURACY]
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`metrics`: {error}") from None
     return {"loss": score.loss, "accuracy": score.accuracy} | measured(names, vectors, labels)

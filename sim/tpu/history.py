@@ -41,7 +41,7 @@ class History:
     @property
     def history(self):
         """Returns the statistics as in Keras: lists by name, with a number for each epoch. Names are `loss`, `accuracy`,
-        `learning_rate` and, with validation data, `val_loss` and `val_accuracy`.
+        `learning_rate` and, with validation data, `val_loss` and `val_accuracy`. With the loss `mse`, there is no accuracy.
 
         Examples
         --------
@@ -55,4 +55,5 @@ class History:
         names = {"loss": "loss", "accuracy": "training_accuracy", "learning_rate": "rate"}
         if any(one.measured_loss is not None for one in self.epochs):
             names |= {"val_loss": "measured_loss", "val_accuracy": "accuracy"}
-        return {name: [getattr(one, field) for one in self.epochs] for name, field in names.items()}
+        lists = {name: [getattr(one, field) for one in self.epochs] for name, field in names.items()}
+        return {name: values for name, values in lists.items() if None not in values}

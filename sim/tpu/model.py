@@ -7,7 +7,7 @@ from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
 from ..host.program_check import checked_program
 from ..trainer.errors import ArgumentError
-from .arguments import check_name
+from .arguments import also_named, check_name
 from .cores import config_of
 from .estimate import estimate_of
 from .layers import layers_of, trace
@@ -36,7 +36,7 @@ class Model(TrainableModel):
         Configuration of a simulated core. A board reports its own configuration.
     batch : int or None
         Samples per batch. Default: at most 128, at most 32 for a CNN, and at most the capacity of a board's memory. The default
-        is reduced so that all batches are equally full.
+        is reduced so that all batches are equally full. Keras' name `batch_size` means the same.
 
     Attributes
     ----------
@@ -91,6 +91,7 @@ class Model(TrainableModel):
         size = 32 if self.network.is_convolutional else 128
         return size if count is None else even_batch(count, size)
 
+    @also_named("batch", "batch_size")
     def compile(self, core=None, batch=1, progress=None):
         """Compiles the model for a batch size. Returns a :class:`sim.compiler.program.Program` with memory image, instructions
         (`listing`) and regions.
@@ -125,6 +126,7 @@ class Model(TrainableModel):
             self._programs[key] = program
         return program
 
+    @also_named("batch", "batch_size")
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
         """Executes the model on a backend. Returns an :class:`InferenceRun` with `outputs`, `result` (including cycles and
         stalls), `failure` and `compare()`.
@@ -169,6 +171,7 @@ class Model(TrainableModel):
             progress=progress,
         )
 
+    @also_named("batch", "batch_size")
     def predict(self, x, on="golden", *, core=None, batch=None, check=True):
         """Computes the outputs of the model: an array, or a dict of arrays by name if there are several outputs. Arrays are
         float32, or int64 for class numbers, and have ONNX's shape for this number of samples.
@@ -218,6 +221,7 @@ class Model(TrainableModel):
             raise RunError(f"{error}; `check=False` skips this comparison")
         self._checked.add(place)
 
+    @also_named("batch", "batch_size")
     def trace(self, x, on="golden", *, core=None, batch=None):
         """Computes the tensors of all layers. Returns a dict of float32 arrays (count, *shape), by the names of the ONNX tensors.
 
@@ -241,6 +245,7 @@ class Model(TrainableModel):
         found = trace(self.network, samples.rows, place, run)
         return {name: values[0] for name, values in found.items()} if samples.alone else found
 
+    @also_named("batch", "batch_size")
     def estimate(self, core=None, batch=1):
         """Estimates the cost of one batch without a simulation. Returns an :class:`Estimate`: cycles, bus words, bytes of memory,
         layers.
@@ -254,6 +259,7 @@ class Model(TrainableModel):
         """
         return estimate_of(self._compile(self.network, config_of(core), batch, check=False))
 
+    @also_named("batch", "batch_size")
     def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):
         """Measures each layer in the RTL, on the first batch of samples. Returns a list of
         :class:`sim.compiler.report.LayerCost`: cycles, stalls by reason, utilisation, bus words.
@@ -286,6 +292,7 @@ class Model(TrainableModel):
 
         return measured_layers(self.compile(core, size), measure)
 
+    @also_named("batch", "batch_size")
     def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):
         """Executes the model, and compares the results with an ONNX interpreter in binary32 on the same samples.
 

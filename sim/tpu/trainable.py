@@ -3,6 +3,7 @@
 import onnx
 
 from ..data.whole_files import write_file
+from .arguments import also_named
 from .evaluation import evaluation
 from .temporary_file import TemporaryFile
 
@@ -163,6 +164,7 @@ class TrainableModel:
             source.store(trained, scales)
         return history
 
+    @also_named("batch", "batch_size")
     def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), core=None, batch=None):
         """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
         each metric. For the loss `mse`, there is no accuracy.
@@ -174,7 +176,8 @@ class TrainableModel:
         loss : str
             `cross_entropy` or `mse`, as for :meth:`fit`.
         metrics : sequence of str
-            `top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`.
+            `top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`, and `accuracy`, which is
+            always there.
 
         Examples
         --------

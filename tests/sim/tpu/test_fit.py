@@ -220,7 +220,8 @@ def test_squared_error(rng, tmp_path):
     before = model.evaluate(x, wanted, loss="mse")
     assert before == {"loss": pytest.approx(np.square(model.predict(x) - wanted).mean(), rel=0.02)}
     done = model.fit(x, wanted, loss="mean_squared_error", epochs=20, learning_rate=0.02)
-    assert model.evaluate(x, wanted, "onnx", loss="mse")["loss"] < 0.2 * before["loss"] and "accuracy" in done.history
+    assert model.evaluate(x, wanted, "onnx", loss="mse")["loss"] < 0.2 * before["loss"]
+    assert done.history.keys() == {"loss", "learning_rate"} and len(done.history["loss"]) == 20
 
 
 def test_metrics(path, data):
@@ -232,6 +233,23 @@ def test_metrics(path, data):
     assert np.trace(found["confusion"]) == round(64 * found["accuracy"]) and found["perplexity"] == pytest.approx(
         np.exp(found["loss"])
     )
+
+
+def test_words_of_keras(path, data):
+    """`batch_size` is another name for `batch`, and the metric `accuracy` is the accuracy that is always there."""
+    x, y = data
+    model = tpu.load(path)
+    wanted = model.evaluate(x, y)
+    for metrics in ("accuracy", ["acc"], ["sparse_categorical_accuracy"]):
+        assert model.evaluate(x, y, batch_size=16, metrics=metrics) == wanted
+    assert model.evaluate(x, y, metrics="top-2").keys() == {"loss", "accuracy", "top-2"}
+    for name in ("batch", "batch_size"):
+        assert model.run(x, "model", core=CORE, **{name: 7}).program.batch == 7
+        assert model.compile(CORE, **{name: 3}).batch == 3
+    with pytest.raises(tpu.ArgumentError, match="`batch` and `batch_size` are the same argument; give one"):
+        model.predict(x, batch=4, batch_size=4)
+    with pytest.raises(TypeError, match="batches"):
+        model.predict(x, batches=4)
 
 
 def test_checkpoint(path, data, tmp_path):
