@@ -1,4 +1,4 @@
-/* A program for a PC without the core: runs the batch of samples that `tpu compile` wrote, on the C model of the core, and compares
+/* A program for a PC without the core: runs the batch of samples that `tpu compile` wrote, on the C model of the core. It compares
    every result with results.bin. README.md says how it is built. Argument: the folder that `tpu compile` wrote. */
 
 #include <stdio.h>
@@ -12,7 +12,8 @@
 #define LIMIT 1000u /* looks at the status */
 
 /* The regions, and their addresses on the core's bus. */
-static unsigned char image[MODEL_IMAGE_BYTES], input[MODEL_INPUT_BYTES], output[MODEL_OUTPUT_BYTES], scratch[MODEL_SCRATCH_BYTES + 1];
+static unsigned char image[MODEL_IMAGE_BYTES], input[MODEL_INPUT_BYTES], output[MODEL_OUTPUT_BYTES];
+static unsigned char scratch[MODEL_SCRATCH_BYTES + 1]; /* may be 0 bytes, which C does not have */
 static const tpu_places places = {0x10000000u, 0x20000000u, 0x30000000u, 0x40000000u};
 static const tpu_core_array arrays[] = {{0x10000000u, sizeof image, image},
                                         {0x20000000u, sizeof input, input},

@@ -36,7 +36,7 @@ def build_core_library():
     Raises
     ------
     ToolError
-        If there is no compiler, or it fails.
+        If there is no compiler, it fails, or the folder cannot be written.
     """
     compiler, sources = find_c_compiler(), sorted(_FOLDERS[1].glob("*.c"))
     digest = hashlib.sha256("\0".join([*compiler, *_FLAGS, platform.system(), platform.machine()]).encode())
@@ -54,5 +54,8 @@ def build_core_library():
             raise ToolError(f"{compiler[0]} failed: {next((line for line in lines if 'error' in line), lines[0])}")
 
     place = build_directory() / "libraries"
-    place.mkdir(exist_ok=True)
-    return made_once(place / f"core-{digest.hexdigest()[:24]}.so", make, 2 * _TIMEOUT)
+    try:
+        place.mkdir(exist_ok=True)
+        return made_once(place / f"core-{digest.hexdigest()[:24]}.so", make, 2 * _TIMEOUT)
+    except OSError as error:  # the folder may belong to another user
+        raise ToolError(f"cannot write {place}: {error.strerror}; set TPU_BUILD to a folder that can be written") from None

@@ -21,7 +21,7 @@ _CODES = {"FUNCTION": FunctionCode, "FORMAT": Format, "HALF": Half, "CONDITION":
 
 
 def _wrapped(text, indent="    "):
-    return textwrap.fill(text, 128, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _enum(prefix, names, *end):

@@ -18,7 +18,7 @@ from amaranth_tpu.hw.spec.serial_protocol import (
     Operation,
     Status,
 )
-from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+from amaranth_tpu.sim.golden.machines import MachineFault, machine_of
 
 
 class StandInBoard:
@@ -133,7 +133,7 @@ class StandInBoard:
             region: (self.get(f"{region.name.lower()}_base_low"), self.get(f"{region.name.lower()}_size")) for region in Region
         }
         regions = {region: self.memory[base : base + size] for region, (base, size) in spans.items()}
-        machine = Machine(self.config, regions)
+        machine = machine_of(self.config, regions)
         self.set(cycles=1000, busy=400, stall_fetch=600)
         try:
             machine.run(self.get("pc"))

@@ -3,7 +3,7 @@ failures."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, REGISTERS, STALLS
-from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+from amaranth_tpu.sim.golden.machines import MachineFault, machine_of
 
 NAMES = {register.offset: register.name for register in REGISTERS}
 RUNNING, DONE, FAULT, QUIET = 1, 2, 4, 8
@@ -110,7 +110,7 @@ class Registers:
             places[region] = slice((high << 32 | low) - self.base, (high << 32 | low) - self.base + size)
         regions = {region: bytearray(self.memory[place]) for region, place in places.items()}
         try:
-            Machine(self.config, regions).run(self.values["pc"])
+            machine_of(self.config, regions).run(self.values["pc"])
         except MachineFault as error:
             return error.cause.value, error.pc
         finally:

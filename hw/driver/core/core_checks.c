@@ -10,7 +10,7 @@ static int has(const tpu_core *core, uint32_t feature)
 }
 
 /* Removes the bits and the codes that the core lacks from the records of its instructions. */
-void core_narrow_records(tpu_core *core)
+void tpu_core_narrow_records(tpu_core *core)
 {
     uint32_t number, i, bit;
 
@@ -90,14 +90,14 @@ static int has_legal_counts(const tpu_core *core, const core_record *record, con
     return !(field[record->tiled] && field[F_ROWS] % core->n);
 }
 
-uint32_t core_ring_size(const tpu_core *core)
+uint32_t tpu_core_ring_size(const tpu_core *core)
 {
     return (REGISTER(core, RING) & TPU_RING_SIZE_MASK) >> TPU_RING_SIZE_SHIFT;
 }
 
 static int may_ring(const tpu_core *core)
 {
-    uint32_t ring = REGISTER(core, RING), size = core_ring_size(core);
+    uint32_t ring = REGISTER(core, RING), size = tpu_core_ring_size(core);
 
     return (ring & TPU_RING_RANK_MASK) < size && size <= MOST_CORES && !(ring & TPU_RING_FLUSH_MASK) &&
            !(core->is_refused && size > 1);
@@ -111,7 +111,7 @@ static uint64_t region_base(const tpu_core *core, uint32_t region)
 }
 
 /* Returns the size of a region; 0 if the bus cannot address all of it, or if it does not begin on a beat. */
-uint64_t core_region_bytes(const tpu_core *core, uint32_t region)
+uint64_t tpu_core_region_bytes(const tpu_core *core, uint32_t region)
 {
     uint64_t base = region_base(core, region), bytes = (&REGISTER(core, MODEL_SIZE))[region * (TPU_REGION_STEP / 4)];
     uint64_t last = core->config.address_width < 64 ? ((uint64_t)1 << core->config.address_width) - 1 : UINT64_MAX;
@@ -119,7 +119,7 @@ uint64_t core_region_bytes(const tpu_core *core, uint32_t region)
     return base % core->bus_bytes || base > last || (bytes && bytes - 1 > last - base) ? 0 : bytes;
 }
 
-uint64_t core_host_bytes(const tpu_core *core, const core_record *record, const uint32_t *field)
+uint64_t tpu_core_host_bytes(const tpu_core *core, const core_record *record, const uint32_t *field)
 {
     uint64_t vectors = record->vectors ? record->vectors : core->n;
 
@@ -134,10 +134,10 @@ static int host_is_inside(const tpu_core *core, const core_record *record, const
         return 0;
     return record->transfer == NO_TRANSFER ||
            (field[F_OFFSET] % core->bus_bytes == 0 &&
-            field[F_OFFSET] + core_host_bytes(core, record, field) <= core_region_bytes(core, region));
+            field[F_OFFSET] + tpu_core_host_bytes(core, record, field) <= tpu_core_region_bytes(core, region));
 }
 
-uint64_t core_span_length(const core_span *span, const uint32_t *field, uint32_t cores)
+uint64_t tpu_core_span_length(const core_span *span, const uint32_t *field, uint32_t cores)
 {
     uint64_t height = span->times, rows = 1, length;
     uint32_t i;
@@ -170,13 +170,13 @@ static int spans_are_inside(const tpu_core *core, const core_record *record, con
 
         if (span->only_if && !field[span->only_if])
             continue;
-        if (base % unit || base / unit + core_span_length(span, field, core_ring_size(core)) > depth[span->space])
+        if (base % unit || base / unit + tpu_core_span_length(span, field, tpu_core_ring_size(core)) > depth[span->space])
             return 0;
     }
     return 1;
 }
 
-uint32_t core_decode(const tpu_core *core, const uint8_t *word, const core_record **record, uint32_t *field)
+uint32_t tpu_core_decode(const tpu_core *core, const uint8_t *word, const core_record **record, uint32_t *field)
 {
     uint32_t i;
 

@@ -30,16 +30,16 @@ enum { FORMAT_BFLOAT16 = 0, FORMAT_BINARY32 = 1, FORMAT_PLANES = 2, FORMAT_INDEX
 enum { HALF_WHOLE = 0, HALF_UPPER = 1, HALF_LOWER = 2 };
 enum { CONDITION_POSITIVE = 0, CONDITION_EQUAL = 1 };
 enum { MODE_ALL_REDUCE = 0, MODE_REDUCE_SCATTER = 1, MODE_ALL_GATHER = 2 };
-enum { OP_HALT = 1, OP_SYNC = 2, OP_LOAD = 16, OP_LOAD_BIAS = 17, OP_LOAD_WEIGHTS = 18, OP_STORE = 19, OP_STORE_UPDATE = 20,
-    OP_MATMUL = 32, OP_ACTIVATE = 48, OP_POOL = 49, OP_SOFTMAX = 50, OP_MULTIPLY = 51, OP_LOAD_TABLE = 52, OP_SELECT = 53,
-    OP_UPDATE = 54, OP_RING = 64 };
+enum { OP_HALT = 1, OP_SYNC = 2, OP_LOAD = 16, OP_LOAD_BIAS = 17, OP_LOAD_WEIGHTS = 18, OP_STORE = 19,
+    OP_STORE_UPDATE = 20, OP_MATMUL = 32, OP_ACTIVATE = 48, OP_POOL = 49, OP_SOFTMAX = 50, OP_MULTIPLY = 51,
+    OP_LOAD_TABLE = 52, OP_SELECT = 53, OP_UPDATE = 54, OP_RING = 64 };
 /* Fields of instructions. F_NONE: no field. */
-enum { F_NONE, F_ACC, F_ACC_STRIDE, F_BASE, F_BIAS, F_BIAS_ROWS, F_BUFFER, F_BUFFER_STEP, F_BUFFER_STRIDE, F_CONDITION, F_FIRST,
-    F_FORMAT, F_FUNCTION, F_HALF, F_KEEP, F_LANES, F_LINEAR_HIGH, F_LINEAR_LOW, F_MODE, F_MOMENTUM, F_NUMBER, F_OFFSET,
-    F_OPERAND, F_OPERAND_STRIDE, F_PART, F_RATE, F_REGION, F_RESULT, F_ROUNDS, F_ROWS, F_ROWS0, F_ROWS0_STRIDE, F_ROWS1,
-    F_ROWS1_STRIDE, F_SCALE, F_SEGMENT, F_SPARE, F_START, F_STRIDE, F_TILES, F_TILES0, F_TILES0_ACC_STRIDE, F_TILES0_STRIDE,
-    F_TILES1, F_TILES1_ACC_STRIDE, F_TILES1_STRIDE, F_TRANSPOSE, F_UPDATE, F_WINDOW0, F_WINDOW0_STRIDE, F_WINDOW1,
-    F_WINDOW1_STRIDE, F_WORD, FIELDS };
+enum { F_NONE, F_ACC, F_ACC_STRIDE, F_BASE, F_BIAS, F_BIAS_ROWS, F_BUFFER, F_BUFFER_STEP, F_BUFFER_STRIDE,
+    F_CONDITION, F_FIRST, F_FORMAT, F_FUNCTION, F_HALF, F_KEEP, F_LANES, F_LINEAR_HIGH, F_LINEAR_LOW, F_MODE,
+    F_MOMENTUM, F_NUMBER, F_OFFSET, F_OPERAND, F_OPERAND_STRIDE, F_PART, F_RATE, F_REGION, F_RESULT, F_ROUNDS,
+    F_ROWS, F_ROWS0, F_ROWS0_STRIDE, F_ROWS1, F_ROWS1_STRIDE, F_SCALE, F_SEGMENT, F_SPARE, F_START, F_STRIDE,
+    F_TILES, F_TILES0, F_TILES0_ACC_STRIDE, F_TILES0_STRIDE, F_TILES1, F_TILES1_ACC_STRIDE, F_TILES1_STRIDE,
+    F_TRANSPOSE, F_UPDATE, F_WINDOW0, F_WINDOW0_STRIDE, F_WINDOW1, F_WINDOW1_STRIDE, F_WORD, FIELDS };
 
 /* Fields: name, first bit, width, width without the feature, feature, count, most, codes, more codes, feature. */
 static const core_record RECORDS[OPCODES] = {
@@ -122,12 +122,12 @@ static const core_record RECORDS[OPCODES] = {
             {F_BIAS, 208, 16, 0, 0, 0, 0, 0x0, 0x0, 0}},
      .spans = 3,
      .span = {
-            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .loops = {{F_ROWS0, F_ROWS0_STRIDE}, {F_ROWS1, F_ROWS1_STRIDE}, {F_TILES0,
-             F_TILES0_STRIDE}, {F_TILES1, F_TILES1_STRIDE}}},
+            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .loops = {{F_ROWS0, F_ROWS0_STRIDE}, {F_ROWS1,
+             F_ROWS1_STRIDE}, {F_TILES0, F_TILES0_STRIDE}, {F_TILES1, F_TILES1_STRIDE}}},
             {.space = SPACE_ACC, .base = F_ACC, .times = 1, .writes = 1, .rows = {F_ROWS0, F_ROWS1}, .loops = {{F_TILES0,
              F_TILES0_ACC_STRIDE}, {F_TILES1, F_TILES1_ACC_STRIDE}}},
-            {.space = SPACE_BIAS, .base = F_BIAS, .times = 1, .rows = {F_TILES0}, .slide = {F_BIAS_ROWS, F_ROWS0, F_ROWS1}, .only_if =
-             F_START}}},
+            {.space = SPACE_BIAS, .base = F_BIAS, .times = 1, .rows = {F_TILES0}, .slide = {F_BIAS_ROWS, F_ROWS0, F_ROWS1},
+             .only_if = F_START}}},
     {.opcode = OP_ACTIVATE, .unit = UNIT_ACTIVATE, .needs = 0,
      .fields = 6,
      .field = {
@@ -162,10 +162,10 @@ static const core_record RECORDS[OPCODES] = {
             {F_BUFFER_STEP, 192, 16, 0, TPU_FEATURES_TRAINING_MASK, 0, 0, 0x0, 0x0, 0}},
      .spans = 2,
      .span = {
-            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS0}, .loops = {{F_ROWS1, F_BUFFER_STRIDE}},
-             .tall = 1, .step = F_BUFFER_STEP},
-            {.space = SPACE_ACC, .base = F_ACC, .times = 1, .loops = {{F_ROWS0, F_ROWS0_STRIDE}, {F_ROWS1, F_ROWS1_STRIDE}, {F_WINDOW0,
-             F_WINDOW0_STRIDE}, {F_WINDOW1, F_WINDOW1_STRIDE}}}},
+            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS0}, .loops = {{F_ROWS1,
+             F_BUFFER_STRIDE}}, .tall = 1, .step = F_BUFFER_STEP},
+            {.space = SPACE_ACC, .base = F_ACC, .times = 1, .loops = {{F_ROWS0, F_ROWS0_STRIDE}, {F_ROWS1, F_ROWS1_STRIDE},
+             {F_WINDOW0, F_WINDOW0_STRIDE}, {F_WINDOW1, F_WINDOW1_STRIDE}}}},
      .exclusions = 1, .excluded = {{{F_FUNCTION, F_FORMAT}, {2, 3}}}},
     {.opcode = OP_SOFTMAX, .unit = UNIT_ACTIVATE, .needs = TPU_FEATURES_SOFTMAX_MASK,
      .fields = 8,
@@ -180,8 +180,8 @@ static const core_record RECORDS[OPCODES] = {
             {F_BUFFER_STRIDE, 112, 16, 0, 0, 0, 0, 0x0, 0x0, 0}},
      .spans = 2,
      .span = {
-            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS}, .loops = {{F_TILES, F_BUFFER_STRIDE}},
-             .tall = 1},
+            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS}, .loops = {{F_TILES,
+             F_BUFFER_STRIDE}}, .tall = 1},
             {.space = SPACE_ACC, .base = F_ACC, .times = 1, .rows = {F_ROWS}, .loops = {{F_TILES, F_ACC_STRIDE}}}}},
     {.opcode = OP_MULTIPLY, .unit = UNIT_ACTIVATE, .needs = TPU_FEATURES_TABLE_LANES_MASK,
      .fields = 5,
@@ -229,8 +229,8 @@ static const core_record RECORDS[OPCODES] = {
             {F_BUFFER_STEP, 192, 16, 0, TPU_FEATURES_TRAINING_MASK, 0, 0, 0x0, 0x0, 0}},
      .spans = 3,
      .span = {
-            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS0}, .loops = {{F_ROWS1, F_BUFFER_STRIDE}},
-             .step = F_BUFFER_STEP},
+            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .writes = 1, .rows = {F_ROWS0}, .loops = {{F_ROWS1,
+             F_BUFFER_STRIDE}}, .step = F_BUFFER_STEP},
             {.space = SPACE_BUFFER, .base = F_OPERAND, .times = 1, .rows = {F_ROWS0}, .loops = {{F_ROWS1, F_OPERAND_STRIDE}}},
             {.space = SPACE_ACC, .base = F_ACC, .times = 1, .loops = {{F_ROWS0, F_ROWS0_STRIDE}, {F_ROWS1, F_ROWS1_STRIDE}}}}},
     {.opcode = OP_UPDATE, .unit = UNIT_ACTIVATE, .needs = TPU_FEATURES_UPDATE_LANES_MASK,
@@ -258,10 +258,10 @@ static const core_record RECORDS[OPCODES] = {
             {F_ROUNDS, 80, 16, 0, 0, 1, 0, 0x0, 0x0, 0}},
      .spans = 2,
      .span = {
-            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .rows = {F_SEGMENT}, .loops = {{F_ROUNDS, F_SEGMENT}}, .around = F_STRIDE,
-             .around_modes = 0x3},
-            {.space = SPACE_BUFFER, .base = F_RESULT, .times = 1, .writes = 1, .rows = {F_SEGMENT}, .loops = {{F_ROUNDS, F_SEGMENT}},
-             .around = F_STRIDE, .around_modes = 0x5}}},
+            {.space = SPACE_BUFFER, .base = F_BUFFER, .times = 1, .rows = {F_SEGMENT}, .loops = {{F_ROUNDS, F_SEGMENT}}, .around
+             = F_STRIDE, .around_modes = 0x3},
+            {.space = SPACE_BUFFER, .base = F_RESULT, .times = 1, .writes = 1, .rows = {F_SEGMENT}, .loops = {{F_ROUNDS,
+             F_SEGMENT}}, .around = F_STRIDE, .around_modes = 0x5}}},
 };
 
 /* Tables of softmax. */

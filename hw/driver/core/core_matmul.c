@@ -138,7 +138,7 @@ static void run_pass(tpu_core *core, const uint32_t *field, uint32_t operand, ui
     }
 }
 
-void core_matmul(tpu_core *core, const uint32_t *field)
+void tpu_core_matmul(tpu_core *core, const uint32_t *field)
 {
     uint32_t t0, t1;
 

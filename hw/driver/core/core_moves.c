@@ -22,7 +22,7 @@ void *tpu_core_arrays(void *map, uint64_t address, uint64_t bytes, int writes)
 }
 
 /* Returns the place of bytes of a region, and counts the beats of the bus; 0 after an error response. */
-void *core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes, int writes)
+void *tpu_core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes, int writes)
 {
     const uint32_t *base = &REGISTER(core, MODEL_BASE_LOW) + region * (TPU_REGION_STEP / 4);
     uint32_t beats = (uint32_t)(bytes / core->bus_bytes);
@@ -38,8 +38,8 @@ void *core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes
 static uint8_t *transferred(tpu_core *core, const core_operation *operation)
 {
     int writes = operation->record->transfer == WRITES_HOST;
-    uint64_t bytes = core_host_bytes(core, operation->record, operation->field);
-    uint8_t *host = core_host(core, operation->field[F_REGION], operation->field[F_OFFSET], bytes, writes);
+    uint64_t bytes = tpu_core_host_bytes(core, operation->record, operation->field);
+    uint8_t *host = tpu_core_host(core, operation->field[F_REGION], operation->field[F_OFFSET], bytes, writes);
 
     if (!host) {
         core->cause = writes ? TPU_FAULT_BUS_WRITE : TPU_FAULT_BUS_READ;
@@ -48,7 +48,7 @@ static uint8_t *transferred(tpu_core *core, const core_operation *operation)
     return host;
 }
 
-void core_load(tpu_core *core, const core_operation *operation)
+static void load(tpu_core *core, const core_operation *operation)
 {
     const uint8_t *host = transferred(core, operation);
     const uint32_t *field = operation->field;
@@ -63,7 +63,7 @@ void core_load(tpu_core *core, const core_operation *operation)
                 buffer[row * n + lane] = get16(host);
 }
 
-void core_load_bias(tpu_core *core, const core_operation *operation)
+static void load_bias(tpu_core *core, const core_operation *operation)
 {
     const uint8_t *host = transferred(core, operation);
     const uint32_t *field = operation->field;
@@ -100,7 +100,7 @@ static int make_room(tpu_core *core, uint32_t tiles)
     return 1;
 }
 
-void core_load_weights(tpu_core *core, const core_operation *operation)
+static void load_weights(tpu_core *core, const core_operation *operation)
 {
     const uint8_t *host = transferred(core, operation);
     const uint32_t *field = operation->field;
@@ -122,7 +122,7 @@ void core_load_weights(tpu_core *core, const core_operation *operation)
     }
 }
 
-void core_store(tpu_core *core, const core_operation *operation)
+static void store(tpu_core *core, const core_operation *operation)
 {
     uint8_t *host = transferred(core, operation);
     const uint32_t *field = operation->field;
@@ -138,49 +138,29 @@ void core_store(tpu_core *core, const core_operation *operation)
     }
 }
 
-void core_act(tpu_core *core, const core_operation *operation)
+void tpu_core_act(tpu_core *core, const core_operation *operation)
 {
-    const uint32_t *field = operation->field;
-
     switch (operation->record->opcode) {
     case OP_LOAD:
-        core_load(core, operation);
+        load(core, operation);
         break;
     case OP_LOAD_BIAS:
-        core_load_bias(core, operation);
+        load_bias(core, operation);
         break;
     case OP_LOAD_WEIGHTS:
-        core_load_weights(core, operation);
+        load_weights(core, operation);
         break;
     case OP_STORE:
     case OP_STORE_UPDATE:
-        core_store(core, operation);
+        store(core, operation);
         break;
     case OP_MATMUL:
-        core_matmul(core, field);
+        tpu_core_matmul(core, operation->field);
         break;
-    case OP_ACTIVATE:
-        core_activate(core, field);
-        break;
-    case OP_POOL:
-        core_pool(core, field);
-        break;
-    case OP_SOFTMAX:
-        core_softmax(core, field);
-        break;
-    case OP_MULTIPLY:
-        core_multiply(core, field);
-        break;
-    case OP_LOAD_TABLE:
-        core_load_table(core, field);
-        break;
-    case OP_SELECT:
-        core_select(core, field);
-        break;
-    case OP_UPDATE:
-        core_update(core, field);
+    case OP_RING:
+        tpu_core_ring(core);
         break;
     default:
-        core_ring(core);
+        tpu_core_result(core, operation->record->opcode, operation->field);
     }
 }

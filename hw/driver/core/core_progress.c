@@ -1,6 +1,6 @@
 /* The instructions in flight: which can end, without time. sim/golden/progress.py has the definition.
 
-   An instruction takes effect when it ends. LOAD_WEIGHTS takes effect when it begins; it ends when its last tile fits the FIFO. */
+   An instruction takes effect when it ends. LOAD_WEIGHTS takes effect when it begins, and ends when its last tile fits the FIFO. */
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ static core_operation *first_of(tpu_core *core, uint32_t unit)
     return &core->slot[core->queue[unit].slot[0]];
 }
 
-void core_empty_queues(tpu_core *core)
+void tpu_core_empty_queues(tpu_core *core)
 {
     memset(core->slot, 0, sizeof core->slot);
     memset(core->queue, 0, sizeof core->queue);
@@ -19,7 +19,7 @@ void core_empty_queues(tpu_core *core)
     core->fifo_first = core->fifo_tiles = 0;
 }
 
-int core_is_at_rest(const tpu_core *core)
+int tpu_core_is_at_rest(const tpu_core *core)
 {
     uint32_t unit;
 
@@ -51,11 +51,11 @@ static void find_ranges(const tpu_core *core, core_operation *operation)
         const core_span *span = &record->span[i];
 
         if (span->space != SPACE_TABLE && (!span->only_if || field[span->only_if]))
-            add_range(&operation->range[span->space], field[span->base], core_span_length(span, field, core_ring_size(core)),
-                      span->writes);
+            add_range(&operation->range[span->space], field[span->base],
+                      tpu_core_span_length(span, field, tpu_core_ring_size(core)), span->writes);
     }
     if (record->transfer != NO_TRANSFER)
-        add_range(&operation->range[SPACES + field[F_REGION]], field[F_OFFSET], core_host_bytes(core, record, field),
+        add_range(&operation->range[SPACES + field[F_REGION]], field[F_OFFSET], tpu_core_host_bytes(core, record, field),
                   record->transfer == WRITES_HOST);
 }
 
@@ -81,14 +81,14 @@ static int ends(tpu_core *core, core_operation *operation)
         if (!operation->has_begun) {
             operation->has_begun = 1;
             core->coming = operation->tiles;
-            core_act(core, operation);
+            tpu_core_act(core, operation);
         }
         return operation->tiles <= core->taken + 1 + core->config.weight_fifo_depth; /* the array holds one tile more */
     }
     if (operation->record->unit == UNIT_RING) {
         if (!operation->has_begun) {
             operation->has_begun = 1;
-            core_act(core, operation);
+            tpu_core_act(core, operation);
             operation->is_foreign = core->is_waiting;
         }
         return !operation->is_foreign;
@@ -102,7 +102,7 @@ static int ends(tpu_core *core, core_operation *operation)
     }
     if (operation->tiles)
         return 0;
-    core_act(core, operation);
+    tpu_core_act(core, operation);
     return 1;
 }
 
@@ -128,7 +128,8 @@ static void advance(tpu_core *core)
         taken = core->taken;
         ended = 0;
         for (unit = 0; unit < UNITS; unit++)
-            while (core->queue[unit].length && !core->cause && !first_of(core, unit)->waits_for && ends(core, first_of(core, unit))) {
+            while (core->queue[unit].length && !core->cause && !first_of(core, unit)->waits_for &&
+                   ends(core, first_of(core, unit))) {
                 remove_first(core, unit);
                 ended++;
             }
@@ -153,7 +154,7 @@ static int has_room(tpu_core *core, uint32_t unit)
     return waiting < QUEUE_DEPTH;
 }
 
-int core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc)
+int tpu_core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc)
 {
     uint32_t in_flight = 0, free = 0, i;
     core_operation *operation;
@@ -188,7 +189,7 @@ int core_dispatch(tpu_core *core, const core_record *record, const uint32_t *fie
 }
 
 /* Resumes the RING that began last: its data from the other cores has arrived. */
-void core_end_ring(tpu_core *core)
+void tpu_core_end_ring(tpu_core *core)
 {
     core->is_waiting = 0;
     first_of(core, UNIT_RING)->is_foreign = 0;

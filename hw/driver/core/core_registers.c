@@ -51,6 +51,11 @@ tpu_core *tpu_core_new(const tpu_core_config *config, tpu_core_memory *memory, v
 
     if (!core)
         return 0;
+    if (n < 2 || n > MOST_N || (n & (n - 1)) || !(config->config & TPU_CONFIG_BUS_BYTES_MASK) ||
+        config->config >> TPU_CONFIG_IN_FLIGHT_SHIFT > MOST_IN_FLIGHT) {
+        free(core);
+        return 0;
+    }
     core->config = *config;
     core->n = (uint32_t)n;
     core->width = core->n < COLUMNS ? COLUMNS : core->n;
@@ -70,7 +75,7 @@ tpu_core *tpu_core_new(const tpu_core_config *config, tpu_core_memory *memory, v
         return 0;
     }
     core->tile_least = 255;
-    core_narrow_records(core);
+    tpu_core_narrow_records(core);
     set_constants(core);
     return core;
 }
@@ -126,19 +131,19 @@ static void execute_one(tpu_core *core)
     const core_record *record;
     const uint8_t *word;
 
-    if (pc % core->bus_bytes || (uint64_t)pc + step > core_region_bytes(core, TPU_REGION_MODEL)) {
+    if (pc % core->bus_bytes || (uint64_t)pc + step > tpu_core_region_bytes(core, TPU_REGION_MODEL)) {
         end_run(core, TPU_FAULT_ADDRESS, pc);
         return;
     }
-    word = core_host(core, TPU_REGION_MODEL, pc, step, 0);
-    cause = word ? core_decode(core, word, &record, field) : TPU_FAULT_BUS_READ;
+    word = tpu_core_host(core, TPU_REGION_MODEL, pc, step, 0);
+    cause = word ? tpu_core_decode(core, word, &record, field) : TPU_FAULT_BUS_READ;
     if (cause) {
         end_run(core, cause, pc);
         return;
     }
     core->executed++;
     core->pc += step;
-    if (record->unit == UNIT_CONTROL ? !core_is_at_rest(core) : !core_dispatch(core, record, field, pc))
+    if (record->unit == UNIT_CONTROL ? !tpu_core_is_at_rest(core) : !tpu_core_dispatch(core, record, field, pc))
         /* The core decodes the next instruction while this one waits for the dispatcher. */
         end_run(core, TPU_FAULT_TIMEOUT, record->opcode == OP_HALT ? pc : pc + step);
     else if (record->opcode == OP_HALT)
@@ -164,7 +169,7 @@ static void execute_ring(tpu_core *core)
             execute(each);
             each = each->next;
         } while (each != core);
-    while (core_exchange(core));
+    while (tpu_core_exchange(core));
 }
 
 static void start(tpu_core *core)
@@ -175,7 +180,7 @@ static void start(tpu_core *core)
         core->value[offset / 4] = 0;
     REGISTER(core, RING_SENT) = REGISTER(core, RING_RECEIVED) = 0;
     REGISTER(core, STATUS) = TPU_STATUS_RUNNING_MASK;
-    core_empty_queues(core);
+    tpu_core_empty_queues(core);
     core->pc = REGISTER(core, PC);
     core->executed = core->silent = core->cause = 0;
     core->looks = LOOKS;

@@ -50,7 +50,7 @@ static uint32_t result_of(const tpu_core *core, uint32_t sum, uint32_t function)
 }
 
 /* Writes a result to the buffer: rounded, or as two words of the vectors `row` and `row` + 1. */
-void core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bits, uint32_t format)
+void tpu_core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bits, uint32_t format)
 {
     uint16_t *vector = core->buffer + row * core->n;
 
@@ -61,7 +61,7 @@ void core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bit
         vector[lane] = rounded(bits);
 }
 
-void core_activate(tpu_core *core, const uint32_t *field)
+static void activate(tpu_core *core, const uint32_t *field)
 {
     uint32_t n = core->n, rows = field[F_ROWS], format = field[F_FORMAT], row, lane;
     uint16_t *upper = core->buffer + field[F_BUFFER] * n;
@@ -75,7 +75,7 @@ void core_activate(tpu_core *core, const uint32_t *field)
                 upper[row * n + lane] = (uint16_t)(bits >> 16);
                 upper[(rows + row) * n + lane] = (uint16_t)bits;
             } else
-                core_write_result(core, field[F_BUFFER] + row * (format == FORMAT_BINARY32 ? 2 : 1), lane, bits, format);
+                tpu_core_write_result(core, field[F_BUFFER] + row * (format == FORMAT_BINARY32 ? 2 : 1), lane, bits, format);
         }
 }
 
@@ -98,7 +98,7 @@ static uint32_t largest_of(const tpu_core *core, const uint32_t *field, uint32_t
     return of_ordered(most);
 }
 
-void core_pool(tpu_core *core, const uint32_t *field)
+static void pool(tpu_core *core, const uint32_t *field)
 {
     uint32_t format = field[F_FORMAT], function = field[F_FUNCTION], height = format == FORMAT_BINARY32 ? 2 : 1;
     uint32_t step = field[F_BUFFER_STEP] ? field[F_BUFFER_STEP] : height, r0, r1, lane, index, bits;
@@ -115,23 +115,24 @@ void core_pool(tpu_core *core, const uint32_t *field)
                 if (format == FORMAT_INDEX)
                     core->buffer[row * core->n + lane] = (uint16_t)(lane < field[F_LANES] ? index : 0);
                 else
-                    core_write_result(core, row, lane, lane < field[F_LANES] ? result_of(core, bits, function) : 0, format);
+                    tpu_core_write_result(core, row, lane, lane < field[F_LANES] ? result_of(core, bits, function) : 0, format);
             }
 }
 
-void core_multiply(tpu_core *core, const uint32_t *field)
+static void multiply(tpu_core *core, const uint32_t *field)
 {
     uint32_t n = core->n, row, lane;
 
     for (row = 0; row < field[F_ROWS]; row++)
         for (lane = 0; lane < n; lane++) {
-            uint16_t x = rounded(core->sums[(field[F_ACC] + row) * n + lane]), w = core->buffer[(field[F_OPERAND] + row) * n + lane];
+            uint16_t x = rounded(core->sums[(field[F_ACC] + row) * n + lane]);
+            uint16_t w = core->buffer[(field[F_OPERAND] + row) * n + lane];
 
             core->buffer[(field[F_BUFFER] + row) * n + lane] = lane < field[F_LANES] ? rounded(product_of(x, w)) : 0;
         }
 }
 
-void core_select(tpu_core *core, const uint32_t *field)
+static void select_rows(tpu_core *core, const uint32_t *field)
 {
     uint32_t n = core->n, step = field[F_BUFFER_STEP] ? field[F_BUFFER_STEP] : 1, r0, r1, lane;
 
@@ -148,25 +149,51 @@ void core_select(tpu_core *core, const uint32_t *field)
             }
 }
 
-void core_update(tpu_core *core, const uint32_t *field)
+static void update(tpu_core *core, const uint32_t *field)
 {
     uint32_t n = core->n, row, lane;
 
     for (row = 0; row < field[F_ROWS]; row++)
         for (lane = 0; lane < n; lane++) {
             const uint32_t *master = core->bias + (field[F_BIAS] + row) * n + lane, *momentum = master + field[F_ROWS] * n;
-            uint16_t *update = core->updates + (field[F_UPDATE] + row) * 3 * n + lane;
+            uint16_t *result = core->updates + (field[F_UPDATE] + row) * 3 * n + lane;
             uint32_t moved = product_of((uint16_t)(*momentum >> 16), (uint16_t)field[F_MOMENTUM]), sum;
 
-            update[0] = rounded(sum_of(core->sums[(field[F_ACC] + row) * n + lane], moved));
-            sum = sum_of(*master, product_of(update[0], (uint16_t)field[F_RATE]));
-            update[n] = (uint16_t)(sum >> 16);
-            update[2 * n] = (uint16_t)sum;
+            result[0] = rounded(sum_of(core->sums[(field[F_ACC] + row) * n + lane], moved));
+            sum = sum_of(*master, product_of(result[0], (uint16_t)field[F_RATE]));
+            result[n] = (uint16_t)(sum >> 16);
+            result[2 * n] = (uint16_t)sum;
         }
 }
 
-void core_load_table(tpu_core *core, const uint32_t *field)
+static void load_table(tpu_core *core, const uint32_t *field)
 {
     memcpy(core->table + field[F_WORD], core->buffer + field[F_BUFFER] * core->n, field[F_ROWS] * core->n * sizeof *core->table);
     memcpy(core->settings, field, sizeof core->settings);
+}
+
+void tpu_core_result(tpu_core *core, uint32_t opcode, const uint32_t *field)
+{
+    switch (opcode) {
+    case OP_ACTIVATE:
+        activate(core, field);
+        break;
+    case OP_POOL:
+        pool(core, field);
+        break;
+    case OP_SOFTMAX:
+        tpu_core_softmax(core, field);
+        break;
+    case OP_MULTIPLY:
+        multiply(core, field);
+        break;
+    case OP_LOAD_TABLE:
+        load_table(core, field);
+        break;
+    case OP_SELECT:
+        select_rows(core, field);
+        break;
+    default:
+        update(core, field);
+    }
 }

@@ -79,27 +79,27 @@ static int exchange(tpu_core *const *cores, uint32_t size, uint32_t rounds)
     return 1;
 }
 
-void core_ring(tpu_core *core)
+void tpu_core_ring(tpu_core *core)
 {
-    core->is_waiting = core_ring_size(core) > 1 || !exchange(&core, 1, fields_of(core)[F_ROUNDS]);
+    core->is_waiting = tpu_core_ring_size(core) > 1 || !exchange(&core, 1, fields_of(core)[F_ROUNDS]);
 }
 
 /* Enters the cores of the ring by rank. Returns their number, or 0 if their links do not form a ring of their registers. */
 static uint32_t find_cores(tpu_core *core, tpu_core **cores)
 {
-    uint32_t size = core_ring_size(core), count;
+    uint32_t size = tpu_core_ring_size(core), count;
 
     for (count = 0; count < size; count++, core = core->next) {
         uint32_t rank = REGISTER(core, RING) & TPU_RING_RANK_MASK;
 
-        if (core_ring_size(core) != size || (REGISTER(core->next, RING) & TPU_RING_RANK_MASK) != (rank + 1) % size)
+        if (tpu_core_ring_size(core) != size || (REGISTER(core->next, RING) & TPU_RING_RANK_MASK) != (rank + 1) % size)
             return 0;
         cores[rank] = core;
     }
     return core->next == cores[((REGISTER(core, RING) & TPU_RING_RANK_MASK) + 1) % size] ? size : 0;
 }
 
-int core_exchange(tpu_core *core)
+int tpu_core_exchange(tpu_core *core)
 {
     tpu_core *cores[MOST_CORES], *each = core;
     uint32_t size, rank, rounds = UINT32_MAX;
@@ -120,7 +120,7 @@ int core_exchange(tpu_core *core)
     match = match && size && exchange(cores, size, rounds);
     do {
         if (match && fields_of(each)[F_ROUNDS] == rounds)
-            core_end_ring(each);
+            tpu_core_end_ring(each);
         else
             each->is_waiting = 0; /* its RING never ends: it goes on until its program is stuck */
         each = each->next;

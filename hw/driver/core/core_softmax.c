@@ -86,7 +86,7 @@ static uint32_t result_of(int64_t power, int64_t halvings, int64_t quotient, int
     return result < 128 ? 0 : (uint32_t)result << 16;
 }
 
-void core_softmax(tpu_core *core, const uint32_t *field)
+void tpu_core_softmax(tpu_core *core, const uint32_t *field)
 {
     uint32_t n = core->n, format = field[F_FORMAT], number, i, bits;
     row_of_values row = {0, n, field[F_ACC_STRIDE], n * (field[F_TILES] - 1) + field[F_LANES], 0, 0};
@@ -110,7 +110,7 @@ void core_softmax(tpu_core *core, const uint32_t *field)
                 power = power_of(&row, element(&row, i), &halvings);
                 bits = top == 0xFF ? NAN_BITS : result_of(power, halvings, quotient, places);
             }
-            core_write_result(core, first + i / n * field[F_BUFFER_STRIDE], i % n, bits, format);
+            tpu_core_write_result(core, first + i / n * field[F_BUFFER_STRIDE], i % n, bits, format);
         }
     }
 }

@@ -27,7 +27,7 @@ typedef struct core_operation {
     core_range range[RANGES];
     uint32_t waits_for; /* slots, as a mask, of operations that must end first */
     uint64_t passes;    /* of a MATMUL: passes that have not begun */
-    uint64_t tiles;     /* of a MATMUL: tiles still to be taken; of a LOAD_WEIGHTS: tiles requested up to and including this one */
+    uint64_t tiles;     /* of a MATMUL: tiles still to be taken; of a LOAD_WEIGHTS: tiles requested up to its last one */
     int is_live, has_begun, is_foreign; /* foreign: a RING that has begun and needs other cores to end */
 } core_operation;
 
@@ -67,38 +67,29 @@ struct tpu_core {
 #define REGISTER(core, name) ((core)->value[TPU_REG_##name / 4])
 
 /* core_checks.c: an instruction's fields. Returns its fault, or TPU_FAULT_NONE. */
-void core_narrow_records(tpu_core *core);
-uint32_t core_decode(const tpu_core *core, const uint8_t *word, const core_record **record, uint32_t *field);
-uint64_t core_host_bytes(const tpu_core *core, const core_record *record, const uint32_t *field);
-uint64_t core_span_length(const core_span *span, const uint32_t *field, uint32_t cores);
-uint64_t core_region_bytes(const tpu_core *core, uint32_t region);
-uint32_t core_ring_size(const tpu_core *core);
+void tpu_core_narrow_records(tpu_core *core);
+uint32_t tpu_core_decode(const tpu_core *core, const uint8_t *word, const core_record **record, uint32_t *field);
+uint64_t tpu_core_host_bytes(const tpu_core *core, const core_record *record, const uint32_t *field);
+uint64_t tpu_core_span_length(const core_span *span, const uint32_t *field, uint32_t cores);
+uint64_t tpu_core_region_bytes(const tpu_core *core, uint32_t region);
+uint32_t tpu_core_ring_size(const tpu_core *core);
 
 /* core_progress.c: returns 0 if the instruction can never be dispatched. */
-void core_empty_queues(tpu_core *core);
-int core_is_at_rest(const tpu_core *core);
-int core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc);
-void core_end_ring(tpu_core *core);
+void tpu_core_empty_queues(tpu_core *core);
+int tpu_core_is_at_rest(const tpu_core *core);
+int tpu_core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc);
+void tpu_core_end_ring(tpu_core *core);
 
 /* The effects of instructions: core_moves.c, core_matmul.c, core_results.c, core_softmax.c. */
-void *core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes, int writes);
-void core_act(tpu_core *core, const core_operation *operation);
-void core_load(tpu_core *core, const core_operation *operation);
-void core_load_bias(tpu_core *core, const core_operation *operation);
-void core_load_weights(tpu_core *core, const core_operation *operation);
-void core_store(tpu_core *core, const core_operation *operation);
-void core_matmul(tpu_core *core, const uint32_t *field);
-void core_activate(tpu_core *core, const uint32_t *field);
-void core_pool(tpu_core *core, const uint32_t *field);
-void core_multiply(tpu_core *core, const uint32_t *field);
-void core_select(tpu_core *core, const uint32_t *field);
-void core_update(tpu_core *core, const uint32_t *field);
-void core_load_table(tpu_core *core, const uint32_t *field);
-void core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bits, uint32_t format);
-void core_softmax(tpu_core *core, const uint32_t *field);
+void *tpu_core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes, int writes);
+void tpu_core_act(tpu_core *core, const core_operation *operation);
+void tpu_core_matmul(tpu_core *core, const uint32_t *field);
+void tpu_core_result(tpu_core *core, uint32_t opcode, const uint32_t *field);
+void tpu_core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bits, uint32_t format);
+void tpu_core_softmax(tpu_core *core, const uint32_t *field);
 
 /* core_ring.c: the first function begins a RING; the second returns 1 if cores that waited for each other can go on. */
-void core_ring(tpu_core *core);
-int core_exchange(tpu_core *core);
+void tpu_core_ring(tpu_core *core);
+int tpu_core_exchange(tpu_core *core);
 
 #endif

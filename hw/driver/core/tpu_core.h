@@ -40,13 +40,14 @@ typedef struct tpu_core_map {
 
 void *tpu_core_arrays(void *map, uint64_t address, uint64_t bytes, int writes);
 
-/* Returns a core after power-up with all memories 0, or 0 if there is not enough memory. `context` is given to `memory`. */
+/* Returns a core after power-up with all memories 0. Returns 0 if there is not enough memory, or no core has such a `config`.
+   `context` is given to `memory`. */
 typedef struct tpu_core tpu_core;
 tpu_core *tpu_core_new(const tpu_core_config *config, tpu_core_memory *memory, void *context);
 void tpu_core_free(tpu_core *core);
 
-/* Connects cores to a ring: the link of each leads to the next one, and the link of the last one to the first. Each core also needs
-   its register `ring`. */
+/* Connects cores to a ring: the link of each leads to the next one, and the link of the last one to the first. Each core also
+   needs its register `ring`. */
 void tpu_core_join(tpu_core *const *cores, uint32_t count);
 
 /* The functions of a tpu_port with a tpu_core as context. A run is executed when it starts. To a program that polls, it lasts for

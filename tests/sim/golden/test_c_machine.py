@@ -1,5 +1,6 @@
 """Tests that the C model of the core is the Python model, which is the definition, and that everything works without it."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.registers import REGISTER
+from amaranth_tpu.hw.tools.c_library import build_core_library
+from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.sim.golden import c_machine, machines
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.c_machine import CMachine
@@ -152,6 +156,7 @@ def test_sanitizers_find_nothing(tmp_path, programs, seed):
         (None, "none-of-these", "CC is set, but none-of-these was not found; install one"),
         (None, "false", "failed: exit status 1"),
     ],
+    ids=["no PATH", "no CC", "CC fails"],
 )
 def test_python_model_without_a_compiler(monkeypatch, tmp_path, path, compiler, reason):
     """Without a compiler that works, programs run on the Python model, and `why_python` names the reason."""
@@ -170,3 +175,22 @@ def test_python_model_without_a_compiler(monkeypatch, tmp_path, path, compiler, 
     finally:
         machines.why_python.cache_clear()
         c_machine.c_library.cache_clear()
+
+
+def test_folder_of_another_user(monkeypatch, tmp_path):
+    """If the folder of generated files cannot be written, the reason names it and a remedy."""
+    (tmp_path / "libraries").write_text("a file in the place of the folder")
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    with pytest.raises(ToolError, match="libraries: .*; set TPU_BUILD to a folder that can be written"):
+        build_core_library()
+
+
+@pytest.mark.parametrize("change", [{"n": 0}, {"n": 12}, {"n": 255}, {"bus_bytes": 0}, {"in_flight": 64}])
+def test_no_such_core(change):
+    """`tpu_core_new` returns no core for a configuration that no core has."""
+    values = {name: int(getattr(SMALL, name)) for name in REGISTER["config"].fields} | change
+    config = (ctypes.c_uint32 * 9)(REGISTER["config"].pack(**values), 0, 32, 16, 4, 8, 4, 4, 32)
+    library = c_machine.c_library()
+    new = type(library.tpu_core_new)(("tpu_core_new", library))
+    new.restype = ctypes.c_void_p
+    assert new(config, None, None) is None

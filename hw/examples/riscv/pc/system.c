@@ -1,6 +1,6 @@
 /* The system of the firmware as a PC: `../firmware/system.h` with standard output, and the C model of the core at TPU_BASE.
 
-   The firmware's calls of tpu_open are compiled as calls of open_on_pc, which replaces the core's registers in memory by the C model. */
+   The firmware's calls of tpu_open are compiled as calls of open_on_pc, which replaces the core's registers by the C model. */
 
 #define _DEFAULT_SOURCE
 
