@@ -1,5 +1,5 @@
-/* A program for a PC without the core: runs the batch of samples that `tpu compile` wrote, on the C model of the core. It compares
-   every result with results.bin. README.md says how it is built. Argument: the folder that `tpu compile` wrote. */
+/* A program for a PC without the core: runs the batch of samples that `tpu compile` wrote, on the C model of the core. It
+   compares every result with results.bin. README.md says how it is built. Argument: the folder that `tpu compile` wrote. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -255,7 +255,8 @@ def compare_words(rng, config, count):
             word = random_word(draw, config, sizes, machine.size)
         else:
             word = at_edge(draw, config, machine.size, *edge_cases[number - count])
-        found = core.library.tpu_core_decode(ctypes.c_void_p(core.pointer), word.to_bytes(32, "little"), ctypes.byref(record), fields)
+        pointer, encoded = ctypes.c_void_p(core.pointer), word.to_bytes(32, "little")
+        found = core.library.tpu_core_decode(pointer, encoded, ctypes.byref(record), fields)
         try:
             expected = {name: getattr(value, "value", value) for name, value in machine.check(word, 0)[1].items()}
             cause = Fault.NONE

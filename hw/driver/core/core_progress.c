@@ -1,6 +1,6 @@
 /* The instructions in flight: which can end, without time. sim/golden/progress.py has the definition.
 
-   An instruction takes effect when it ends. LOAD_WEIGHTS takes effect when it begins, and ends when its last tile fits the FIFO. */
+   An instruction takes effect when it ends; LOAD_WEIGHTS when it begins. LOAD_WEIGHTS ends when its last tile fits the FIFO. */
 
 #include <string.h>
 
