@@ -75,8 +75,10 @@ ShapeOption = Annotated[
 #: Arguments of the Python API that messages name in backticks, and the options that stand for them.
 _OPTIONS = {
     "batch_size": "--batch",
+    'cells="native"': "--cells native",
     "learning_rate": "--rate",
     "model.check_programs = False": "--no-check",
+    'on="model"': "--simulator model",
     "weight_decay": "--weight-decay",
 }
 
@@ -213,7 +215,7 @@ def show_error(text):
 
 class _OnConsole(logging.Handler):
     def emit(self, record):
-        show_line(self.format(record))
+        show_line(with_options(self.format(record)))
 
 
 def _interrupt(number, frame):

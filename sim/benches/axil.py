@@ -1,8 +1,14 @@
 """An AXI4-Lite master for cocotb benches. It makes one access at a time; an access takes a few clock cycles."""
 
+import contextlib
+import time
+
 from cocotb.triggers import RisingEdge, SimTimeoutError, with_timeout
 
 __all__ = ["AxiLite"]
+
+_FIRST_PART = 1024  # cycles of the first wait for an interrupt; later ones are twice as long until one takes `_SECONDS`
+_SECONDS = 0.25
 
 
 class AxiLite:
@@ -19,11 +25,16 @@ class AxiLite:
         Clock period, in nanoseconds.
     limit : int
         Number of cycles without a response after which an access raises TimeoutError.
+
+    Members
+    -------
+    on_wait : callable or None
+        Called a few times a second while :meth:`interrupt` waits.
     """
 
     def __init__(self, dut, clock, *, prefix="s_axil", irq=None, period=10, limit=1000):
         self._edge = RisingEdge(clock)
-        self._irq, self._period, self._limit = irq, period, limit
+        self._irq, self._period, self._limit, self.on_wait = irq, period, limit, None
         for name in (
             "awaddr",
             "awvalid",
@@ -94,11 +105,18 @@ class AxiLite:
         return int(self._rdata.value)
 
     async def interrupt(self, cycles):
-        """Waits for the interrupt, without executing Python in the meantime. Returns True if it arrives within `cycles`."""
-        if self._irq.value == 1:
-            return True
-        try:
-            await with_timeout(RisingEdge(self._irq), cycles * self._period, "ns")
-        except SimTimeoutError:
-            return False
+        """Waits for the interrupt, and executes Python only a few times a second in the meantime. Returns True if it arrives
+        within `cycles`."""
+        part = _FIRST_PART
+        while self._irq.value != 1:
+            if cycles <= 0:
+                return False
+            started = time.monotonic()
+            with contextlib.suppress(SimTimeoutError):
+                await with_timeout(RisingEdge(self._irq), min(part, cycles) * self._period, "ns")
+                return True
+            cycles -= part
+            if self.on_wait:
+                self.on_wait()
+            part *= 2 if time.monotonic() - started < _SECONDS else 1
         return True

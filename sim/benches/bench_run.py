@@ -24,6 +24,37 @@ async def prepare(dut):
     return Driver(await prepare_port(dut))
 
 
+class Ticker:
+    """The progress of a bench: batches, cycles and seconds since the object was made. It is sent at most every tenth of a
+    second.
+
+    Parameters
+    ----------
+    dut : handle
+    port : AxiLite
+        Port whose waits for an interrupt send progress, too.
+    batches : int
+    """
+
+    def __init__(self, dut, port, batches):
+        self._cycle, self._batches, self._done, self._ticked = dut.cycle, batches, 0, 0
+        self._first, self._started = int(dut.cycle.value), time.perf_counter()
+        port.on_wait = self
+
+    @property
+    def figures(self):
+        """Returns the entries of the report: `simulated_cycles`, `seconds` and `cycles_per_second`."""
+        cycles, seconds = int(self._cycle.value) - self._first, time.perf_counter() - self._started
+        return {"simulated_cycles": cycles, "seconds": seconds, "cycles_per_second": cycles / max(seconds, 1e-9)}
+
+    def __call__(self, done=None):
+        """Sends progress. `done` is the number of batches that have ended, by default as before."""
+        self._done = self._done if done is None else done
+        if (now := time.monotonic()) > self._ticked + 0.1 or self._done == self._batches:
+            self._ticked, figures = now, self.figures
+            tick(self._done, self._batches, figures["simulated_cycles"], figures["seconds"])
+
+
 async def prepare_port(dut):
     """Starts the clock, resets the core, and returns the register port of the core."""
     for name in ("address", "last", "wdata", "write", "read", "dump"):
@@ -48,23 +79,20 @@ async def dump(dut, first, last):
 @cocotb.test()
 async def run(dut):
     job = arguments()
-    driver = await prepare(dut)
+    port = await prepare_port(dut)
+    driver = Driver(port)
     result = {"identity": await driver.identify(), "batches": [], "fault": None}
     batches = job["batches"]
-    started, first_cycle, ticked = time.perf_counter(), int(dut.cycle.value), time.monotonic()
+    ticker = Ticker(dut, port, len(batches))
     for index, batch in enumerate(batches):
         await driver.configure_regions(batch.get("regions", {}))
         counters, result["fault"] = await driver.run_batch(index, job["cycle_limit"], batch.get("pc", 0))
         result["batches"].append(counters)
         if result["fault"]:
             break
-        if (now := time.monotonic()) > ticked + 0.1:
-            ticked = now
-            tick(index + 1, len(batches))
-    result["simulated_cycles"] = int(dut.cycle.value) - first_cycle
-    result["seconds"] = time.perf_counter() - started
-    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
-    tick(len(batches), len(batches))
+        ticker(index + 1)
+    result |= ticker.figures
+    ticker(len(batches))
     await dump(dut, *job["window"])
     output = numpy.frombuffer(read_dump(job["dump"], job["beat_bytes"])[: job["outputs"]], numpy.uint8)
     numpy.save(job["npy"], output)

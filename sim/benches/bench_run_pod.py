@@ -4,15 +4,13 @@ No Python is executed between the start of a batch and its interrupts. :func:`si
 results.
 """
 
-import time
-
 import cocotb
 import numpy
 
 from ..host.driver import Driver
-from ..rtl.bench_side import arguments, report, tick
+from ..rtl.bench_side import arguments, report
 from ..rtl.memory_images import read_dump
-from .bench_run import dump, prepare_port
+from .bench_run import Ticker, dump, prepare_port
 
 
 class _Selected:
@@ -58,16 +56,14 @@ async def run(dut):
         await driver.join_ring(rank, len(drivers))
     result = {"identity": await drivers[0].identify(), "batches": [], "fault": None}
     batches = job["batches"]
-    started, first_cycle = time.perf_counter(), int(dut.cycle.value)
+    ticker = Ticker(dut, port, len(batches))
     for index, batch in enumerate(batches):
         counters, result["fault"] = await _batch(drivers, index, batch, job["cycle_limit"])
         result["batches"].append(counters)
-        tick(index + 1, len(batches))
+        ticker(index + 1)
         if result["fault"]:
             break
-    result["simulated_cycles"] = int(dut.cycle.value) - first_cycle
-    result["seconds"] = time.perf_counter() - started
-    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
+    result |= ticker.figures
     await dump(dut, *job["window"])
     dumps = [read_dump(f"{job['dump']}.{number}", job["beat_bytes"])[: job["outputs"]] for number in range(job["cores"])]
     numpy.save(job["npy"], numpy.stack([numpy.frombuffer(one, numpy.uint8) for one in dumps]))

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-__all__ = ["ProgressLine", "phase", "shows_phases"]
+__all__ = ["ProgressLine", "duration", "phase", "show", "shows_phases"]
 
 _FIRST = 2  # seconds before the first line on a terminal
 _REDRAWN = 0.5  # seconds between updates on a terminal
@@ -25,6 +25,21 @@ def shows_phases(show):
         _displays.remove(show)
 
 
+def show(text):
+    """Shows a text in the progress on the screen, until the next text, or until a call with None. Shows nothing without
+    progress."""
+    if _displays:
+        _displays[-1](text)
+
+
+def duration(seconds):
+    """Returns a time as text, such as `about 3 h`."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s"
+
+
 @contextlib.contextmanager
 def phase(text):
     """Shows a phase of a long call during the `with` block: in the progress that the caller shows, else as a
@@ -32,12 +47,12 @@ def phase(text):
     with contextlib.ExitStack() as stack:
         if not _displays:
             stack.enter_context(ProgressLine())
-        show = _displays[-1]
-        show(text)
+        display = _displays[-1]
+        display(text)
         try:
             yield
         finally:
-            show(None)
+            display(None)
 
 
 class ProgressLine:

@@ -42,7 +42,18 @@ def _plan(simulation, run, image, outputs, memory):
 
 
 def run_batches(
-    simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None, probes=()
+    simulation,
+    image,
+    batches,
+    *,
+    outputs,
+    memory=None,
+    cycle_limit=1 << 32,
+    timeout=3600,
+    progress=None,
+    on_cycles=None,
+    seed=None,
+    probes=(),
 ):
     """Simulates batches one after the other, on one core with `sim/benches/bench_run.py`, or on all cores of a ring with
     `bench_run_pod.py`.
@@ -62,6 +73,8 @@ def run_batches(
         Plusargs of `axi_memory`: latency, stalls, bus errors.
     cycle_limit : int
         Number of cycles after which a batch is aborted.
+    progress, on_cycles : callable
+        As in :meth:`sim.rtl.runner.Simulation.run`, in batches.
     probes : sequence of Probe
         The probes with which the simulation was built.
 
@@ -90,6 +103,7 @@ def run_batches(
             plusargs=plusargs,
             timeout=timeout,
             progress=progress,
+            on_cycles=on_cycles,
             seed=seed,
             arguments={
                 "batches": batches,

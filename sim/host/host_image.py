@@ -3,6 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.timing.model import HOST_LATENCY
+from ..data.progress_lines import show
 from ..golden.machines import MachineFault, ring_of
 from ..rtl.native_cells import check_cells, with_native_cells
 from ..rtl.runner import Simulation
@@ -11,6 +12,7 @@ from ..rtl.verilog_cache import verilog_of
 from ..rtl.wave_view import WaveView
 from .batches import run_batches
 from .driver import fault_of
+from .time_left import TimeLeft
 
 __all__ = ["HostImage", "core_simulation", "cycle_limit"]
 
@@ -18,6 +20,12 @@ _PAGE = 4096
 #: The least size of the memory, as a power of two. A build of Verilator takes long and serves programs of all usual sizes. Icarus
 #: builds in less than a second, but sets each word of the memory to zero before each run: a second for 16 MiB.
 _LEAST_BITS = {"verilator": 24, "icarus": 20}
+
+
+def _faster(cells="rtl", **_):
+    """Returns a text that says what is faster than the RTL in a simulator."""
+    native = "" if cells == "native" else 'the simulator verilator with `cells="native"`, with the same cycles; '
+    return f'{native}`on="model"`, without cycles; fewer samples, or a smaller batch of a training step'
 
 
 def cycle_limit(program):
@@ -118,17 +126,21 @@ class HostImage:
         built = {"simulator": simulator, "memory_bytes": self.size, "cores": self.cores, **options}
         if probes:  # only of one core
             built["probes"] = probes
-        raw = run_batches(
-            core_simulation(program.config, **built),
-            self.bytes,
-            self.batches,
-            outputs=self.outputs,
-            timeout=timeout,
-            progress=progress,
-            memory={"latency": HOST_LATENCY, **(memory or {})},
-            cycle_limit=cycle_limit(program),
-            probes=probes,
-        )
+        try:
+            raw = run_batches(
+                core_simulation(program.config, **built),
+                self.bytes,
+                self.batches,
+                outputs=self.outputs,
+                timeout=timeout,
+                progress=progress,
+                on_cycles=TimeLeft(program.predicted_cycles, len(self.batches), _faster(**options)),
+                memory={"latency": HOST_LATENCY, **(memory or {})},
+                cycle_limit=cycle_limit(program),
+                probes=probes,
+            )
+        finally:
+            show(None)
         return raw if self.cores > 1 else raw | {"output": [raw["output"]]}
 
     def execute(self, progress=None):

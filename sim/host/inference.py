@@ -23,6 +23,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..compiler.compile import compile_network
+from ..data.progress_lines import show
 from ..data.samples import as_samples
 from ..golden.arithmetic import bfloat16
 from ..golden.network import core_input, run_network, samples_for
@@ -169,7 +170,9 @@ def run_samples(
         return RunResult(expected, expected, None, time.perf_counter() - started)
     program = program or compile_network(network, config, batch or len(samples))
     host = InferenceImage(program, samples)
+    show("computing the expected results")
     expected = run_network(network, samples)
+    show(None)
     if simulator == "model":
         return _run_model(host, expected, progress)
     raw = host.simulate(

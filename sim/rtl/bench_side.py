@@ -18,9 +18,9 @@ def report(result):
     (Path(os.environ["TPU_RUN"]) / "report.json").write_text(json.dumps(result))
 
 
-def tick(done, total):
-    """Sends progress to the caller of :meth:`sim.rtl.runner.Simulation.run`: `done` of `total` units of work. To be called in a
-    bench."""
+def tick(done, total, cycles=0, seconds=0):
+    """Sends progress to the caller of :meth:`sim.rtl.runner.Simulation.run`: `done` of `total` units of work, and the cycles
+    simulated in `seconds` seconds. To be called in a bench."""
     place = Path(os.environ["TPU_RUN"])
-    (place / "progress.new").write_text(f"{done} {total}")
+    (place / "progress.new").write_text(f"{done} {total} {cycles} {seconds:.3f}")
     (place / "progress.new").rename(place / "progress")

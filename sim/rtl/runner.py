@@ -309,7 +309,19 @@ class Simulation:
         """Returns the duration of the build, in seconds."""
         return json.loads((self.build() / "build.json").read_text())["seconds"]
 
-    def run(self, module, *, testcase=None, arguments=None, plusargs=None, seed=None, timeout=600, progress=None, directory=None):
+    def run(
+        self,
+        module,
+        *,
+        testcase=None,
+        arguments=None,
+        plusargs=None,
+        seed=None,
+        timeout=600,
+        progress=None,
+        on_cycles=None,
+        directory=None,
+    ):
         """Runs a cocotb bench in a separate process, and returns the bench's report (:func:`sim.rtl.bench_side.report`).
 
         Parameters
@@ -329,6 +341,8 @@ class Simulation:
             Time limit of the bench, in seconds. It starts again when the bench calls :func:`sim.rtl.bench_side.tick`.
         progress : callable
             Called with `(done, total)` when the bench calls :func:`sim.rtl.bench_side.tick`.
+        on_cycles : callable
+            Called with `(done, cycles, seconds)` then, if the bench counts the simulated cycles.
         directory : path
             Folder for the files of the simulation. Default: a temporary folder, deleted at the end unless it has a trace.
 
@@ -342,7 +356,7 @@ class Simulation:
         run = _run_folder(module, directory)
         (run / "arguments.json").write_text(json.dumps(arguments or {}))
         try:
-            problem, trace = self._run_in(run, place, module, testcase, plusargs or {}, seed, timeout, progress)
+            problem, trace = self._run_in(run, place, module, testcase, plusargs or {}, seed, timeout, progress, on_cycles)
         except KeyboardInterrupt:
             if directory is None:
                 shutil.rmtree(run, ignore_errors=True)
@@ -362,7 +376,7 @@ class Simulation:
             shutil.rmtree(run, ignore_errors=True)
         return result
 
-    def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress):
+    def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress, on_cycles):
         """Runs the simulator. Returns `(problem, trace)`: the text of the problem, empty after success, and the path of the trace
         or None."""
 
@@ -374,9 +388,11 @@ class Simulation:
             before = seen
             with contextlib.suppress(OSError, ValueError):
                 seen = (run / "progress").read_text()
-                done, total = seen.split()
+                done, total, cycles, seconds = seen.split()
                 if progress:
                     progress(int(done), int(total))
+                if on_cycles and seen != before:
+                    on_cycles(int(done), int(cycles), float(seconds))
             return seen != before
 
         runner = cocotb_runners()[self.simulator]()
