@@ -40,6 +40,7 @@ from .messages import inline, title, unsupported
 from .operators.concatenation import stacked, together
 from .operators.expressions import limited_proofs
 from .order import sort_nodes
+from .other_formats import other_format
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .validity.model import check_header, check_names, check_text
 from .validity.nodes import check_nodes
@@ -59,6 +60,8 @@ def read_network(path, keep_softmax=False, shapes=None):
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{printable(path)}: {error.strerror or error}; name an ONNX file") from None
+    if (other := other_format(path, content)) is not None:
+        raise ModelError(f"{printable(path)}: {other}")
     try:
         model = onnx.ModelProto.FromString(content)
     except DecodeError:

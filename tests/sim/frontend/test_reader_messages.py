@@ -30,6 +30,24 @@ def test_lists_of_windows(tmp_path, operator, attributes, words):
     refused(b.save(tmp_path), "node 'odd'", words)
 
 
+OTHER_FORMATS = {
+    "net.h5": (b"\x89HDF\r\n\x1a\n\0", "Keras model", "tpu.from_keras"),
+    "net.keras": (b"PK\x03\x04\x14\0", "Keras model", "tpu.from_keras"),
+    "net.pt": (b"PK\x03\x04\0\0", "PyTorch", "tpu.from_torch"),
+    "old.pth": (b"\x80\x02\x8a\n", "PyTorch", "tpu.from_torch"),
+    "net.tflite": (b"\x1c\0\0\0TFL3", "TensorFlow Lite", "tf2onnx"),
+    "net.zip": (b"PK\x03\x04\x14\0", "ZIP archive"),
+    "net.onnx": (b"<html>", "not an ONNX model"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_files_of_other_frameworks(tmp_path, name):
+    content, *words = OTHER_FORMATS[name]
+    (tmp_path / name).write_bytes(content + bytes(100))
+    refused(tmp_path / name, *words)
+
+
 def test_root_of_negative_numbers(rng, tmp_path):
     b = vector()
     b("MatMul", weights(rng, 4, 4))
