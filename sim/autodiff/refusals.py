@@ -30,7 +30,7 @@ REFUSALS = {
         "Concat, Resize and others that compute the model's result in several parts",
         "computes the model's result in several parts, which can't be trained",
     ),
-    "function": ("a function without a derivative", "its function {} can't be trained; replace it, for example by Relu"),
+    "function": ("a function without a derivative", "its function {} can't be trained"),
     "position": (
         "a vector that is repeated at all positions",
         "reads one position for all of its results, which can't be trained",

@@ -158,7 +158,9 @@ def _apply(step):
         truth = compared(step, tensor)
         if truth is not None:
             return [truth]
-        raise _of_scalar(step, tensor) or ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+        raise _of_scalar(step, tensor) or ModelError(
+            f"{step.title}: works on integers; put a Cast to float before it, or compute row numbers on the host"
+        )
     masked = added_masks(step) or truth_values(step, tensor)
     if masked is not None:
         return [masked]
@@ -195,7 +197,7 @@ def _element(step, tensor, known):
     part = partial or known.group == PARTS
     woven = part or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
-        result = unknown(step)
+        result = unknown(step, "" if partial or known.joins else "all of its inputs but one must be constant")
         found = recognise(step, result) or recognise_normalisation(step, result)
         if found is not None:
             return replace(found, formulas=result.formulas, woven=True)

@@ -115,7 +115,7 @@ class _Fusion:
             raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
         if isinstance(node, Linear) and node.softmax in ("log", "all"):
             kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
-            raise ModelError(f"{node.title}: nothing may come after {kind}, which the host computes; remove it")
+            raise ModelError(f"{node.title}: nothing may come after {kind}, which the host computes; let the model end with it")
         result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]

@@ -9,7 +9,6 @@ from ..data.progress_lines import ProgressLine
 from ..export.writer import ModelWriter
 from ..golden.compiled_sums import fastest_sums
 from ..golden.training import initial_state
-from ..ir.errors import ModelError
 from ..ir.optimizers import Adam, Sgd
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
@@ -56,17 +55,13 @@ def fit(
 ):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
     the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`. Before the training, `check_form` is
-    called with `scales`, or with None if no file can hold the weights; it may raise an error."""
+    called with `scales`, if a file can hold the weights; it may raise an error."""
     callbacks, loss = Callbacks(callbacks), loss_of(loss)
     rates = {"learning_rate": learning_rate, "dropout": dropout}
     for name, value in (rates | {"validation_split": validation_split}).items():
         _check_number(name, value)
     trained = trainable_network(network, loss)
-    try:
-        writer = ModelWriter(trained.graph, trained.parameters)
-    except ModelError:
-        check_form(None)
-        raise
+    writer = ModelWriter(trained.graph, trained.parameters)
     check_form(writer.scales)
     samples, measured = training_sets(network, x, y, loss, split=validation_split, data=validation_data, seed=seed)
     if samples.is_padded or measured and measured.is_padded:

@@ -110,14 +110,8 @@ class Source:
         return self._dropout
 
     def check(self, scales=()):
-        """Raises ModelError if trained weights cannot be stored in the object. `scales` are those of :meth:`store`; None if
-        values of the model are not the core's weights one to one."""
-        if (
-            self.missing
-            or self._repeated
-            or scales is None
-            or any(scales[name] is not None for name in set(scales) - set(self._places))
-        ):
+        """Raises ModelError if trained weights cannot be stored in the object. `scales` are those of :meth:`store`."""
+        if self.missing or self._repeated or any(scales[name] is not None for name in set(scales) - set(self._places)):
             raise ModelError(self._refusal)
         trained = self._weights_in(scales)
         fixed = [name for name in trained if name in self._fixed]
@@ -161,8 +155,8 @@ class Source:
         names = _listed(self.missing)
         return (
             f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-            "with BatchNormalization, or a constant that is added to results of a layer; remove or fuse such layers, or "
-            "train a file: save the model, and load it"
+            "with BatchNormalization, ConvTranspose, or a constant that is added to results of a layer; train a file instead: "
+            "write it with `save`, and train `tpu.load` of it"
         )
 
     def store(self, model, scales):

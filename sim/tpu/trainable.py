@@ -127,8 +127,6 @@ class TrainableModel:
         from .fit import fit  # its imports are slow
 
         source = self._source
-        if source:
-            source.check()
         if dropout is None:
             dropout = source.dropout if source else 0.0
         trained, scales, history = fit(

@@ -203,7 +203,7 @@ def einsum(step, tensor):
     if not fits or tensor.batch is not None and values[tensor.batch] in inner:
         raise ModelError(
             f"{step.title}: its equation {printable(equation, 60)} is not a product of a tensor with constant weights, as in "
-            "bk,kn->bn or btk,khd->bthd; use Transpose and MatMul"
+            "bk,kn->bn or btk,khd->bthd; write it with Transpose, MatMul, Mul and ReduceSum"
         )
     weights = weights.transpose([matrix.index(letter) for letter in inner + outer])
     sizes = weights.shape[len(inner) :]

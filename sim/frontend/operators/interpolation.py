@@ -40,7 +40,7 @@ def interpolated(step, tensor, factors, mode):
     if mode == "align_corners" and any(abs(length - round(length)) > 1e-3 for length in lengths):
         raise ModelError(
             f"{step.title}: align_corners with scales that give no whole number of rows, which interpreters read differently; "
-            f"give its sizes"
+            f"give its sizes, of an open batch only those of the attribute axes (opset 18)"
         )
     limited(step, *(size for _, size in factors))
     tensor, dims = tensor.permuted(sample), sample.shape

@@ -90,7 +90,9 @@ def _factors(step, tensor):
     for axis, number in zip(axes, wanted):
         axis %= len(dims)
         if axis == batch and sizes is not None and tensor.is_open:
-            raise ModelError(f"{step.title}: its sizes fix the batch, which is open; use scales")
+            raise ModelError(
+                f"{step.title}: its sizes fix the batch, which is open; give scales, or name the other axes (opset 18)"
+            )
         factor = number if sizes is None else number / dims[axis]
         if axis == batch and factor != 1:
             raise ModelError(f"{step.title}: repeats samples of {show(tensor)}")

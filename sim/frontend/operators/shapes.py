@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto, helper
 
-from ...fusion.nodes import Unknown
+from ...fusion.nodes import Input, Unknown
 from ...ir.errors import ModelError
 from ..index.values import FLOATS, INTEGERS, LOWEST, SymbolicTensor, limited, show
 from ..index.views import seen_through
@@ -37,6 +37,8 @@ def keep(step, tensor):
         kind = helper.np_dtype_to_tensor_dtype(like.dtype)
     else:
         kind = step.attributes["to"]
+    if kind in INTEGERS and not tensor.integer and isinstance(tensor.source, Input):
+        raise ModelError(f"{step.title}: a Cast of an input to integers is not supported; declare the input itself as integers")
     if kind in INTEGERS and not tensor.integer:
         raise ModelError(f"{step.title}: a Cast to integers is not supported; remove it")
     if kind not in (*FLOATS, *INTEGERS):

@@ -212,7 +212,7 @@ def _spread_windows(step, have, axes, kernel):
             if cut < 0:
                 raise ModelError(
                     f"{step.title}: extends {reach} values to {wanted[axis]}, which ONNX interpreters read differently; "
-                    f"write explicit pads"
+                    f"leave out output_shape or auto_pad, and give output_padding"
                 )
             before, after = (cut // 2, cut - cut // 2) if mode == "SAME_UPPER" else (cut - cut // 2, cut // 2)
         if reach - before - after < 1:

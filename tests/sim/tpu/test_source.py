@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
@@ -212,6 +212,19 @@ def test_combined_weights_are_refused_before_training(rng, tmp_path):
     with pytest.raises(tpu.ModelError, match="Net: trained weights cannot be stored in it: its weights b/kernel, b/factor are"):
         model.fit(x, y)
     assert all((net.weights[name] == before[name]).all() for name in before)
+    model.save(tmp_path / "file.onnx")  # the remedy: a file is trained
+    tpu.load(tmp_path / "file.onnx").fit(x, y, epochs=1)
+
+
+def test_untrainable_network_is_refused_for_its_own_cause(rng, tmp_path):
+    """No remedy is told for weights that cannot be stored if the network cannot be trained, and so no file of it."""
+    net, (x, y) = Framework(rng, tmp_path, norm=True), clusters(rng, 64)
+    source = net.source()
+    graph = source.model.graph
+    graph.node.append(helper.make_node("Reciprocal", [graph.output[0].name], ["inverse"], "odd"))
+    graph.output[0].name = "inverse"
+    with pytest.raises(tpu.ModelError, match="its function reciprocal can't be trained$"):
+        model_of(source).fit(x, y, loss="mse")
 
 
 def test_combined_weights_are_reported_at_conversion(rng, tmp_path):
