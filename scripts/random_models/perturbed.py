@@ -31,8 +31,8 @@ def session(model):
 
 
 class Perturbed:
-    """A model with noise on each floating-point constant and each result of a node. Recurrent layers are computed in
-    small operators, so that each gate has noise too.
+    """A model with noise on each floating-point input and constant, and on each result of a node. Noise of an input stands for
+    rounded weights that a node implies, as in Resize. Recurrent layers are in small operators, so each gate has noise.
 
     Parameters
     ----------
@@ -43,21 +43,22 @@ class Perturbed:
 
     def __init__(self, model, feeds):
         constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-        nodes, self._feeds = _in_steps(model, constants), feeds
+        nodes, self._feeds = _in_steps(model, constants, feeds), feeds
         model = _with(model, nodes, constants)
         made = [name for node in nodes for name in node.output if name]
         values = dict(zip(made, session(_with(model, nodes, outputs=made))(feeds)))
         exact = {name for node in nodes for name in node.input[1:] if node.op_type in _EXACT}
-        noisy = {name: array for name, array in (constants | values).items() if array.dtype == np.float32 and name not in exact}
+        given = constants | feeds
+        noisy = {name: array for name, array in (given | values).items() if array.dtype == np.float32 and name not in exact}
         self._shapes = {f"{name} noise": array.shape for name, array in noisy.items()}
         inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self._shapes.items()]
         times = {name: helper.make_node("Mul", [f"{name} exact", f"{name} noise"], [name]) for name in noisy}
-        for name in constants:
+        for name in given:
             if name in noisy:
                 times[name].input[0], times[name].output[0] = name, f"{name} noisy"
-        result = [times[name] for name in constants if name in noisy]
+        result = [times[name] for name in given if name in noisy]
         for node in nodes:
-            node.input[:] = [f"{name} noisy" if name in constants and name in noisy else name for name in node.input]
+            node.input[:] = [f"{name} noisy" if name in given and name in noisy else name for name in node.input]
             names = list(node.output)
             node.output[:] = [f"{name} exact" if name in noisy else name for name in names]
             result += [node, *(times[name] for name in names if name in noisy)]
@@ -71,7 +72,7 @@ class Perturbed:
 
 def _with(model, nodes, constants=None, inputs=(), outputs=None):
     """Returns the model with other nodes, constants and outputs, and with further inputs."""
-    made = onnx.ModelProto.FromString(model.SerializeToString())
+    made, nodes = onnx.ModelProto.FromString(model.SerializeToString()), list(nodes)
     if constants is not None:
         del made.graph.initializer[:]
         made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
@@ -84,14 +85,15 @@ def _with(model, nodes, constants=None, inputs=(), outputs=None):
     return made
 
 
-def _in_steps(model, constants):
+def _in_steps(model, constants, feeds):
     """Returns the model's nodes, with recurrent layers in small operators, whose constants are added to `constants`."""
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    shapes = {one.name: one.type.tensor_type.shape.dim for one in (*inferred.value_info, *inferred.input)}
+    sequences = [node.input[0] for node in model.graph.node if node.op_type in STATES]
+    given = session(_with(model, model.graph.node, outputs=sequences))(feeds) if sequences else ()
+    steps = {name: len(array) for name, array in zip(sequences, given)}
     nodes = []
     for node in model.graph.node:
         if node.op_type in STATES:
-            made, more = in_small_operators(node, shapes[node.input[0]][0].dim_value, constants)
+            made, more = in_small_operators(node, steps[node.input[0]], constants)
             constants |= more
             nodes += made
         else:

@@ -58,16 +58,26 @@ class Trial:
     content: bytes
 
 
-def trial(seed, sizes, most=4):
-    """Draws the model of a seed, and checks it. `sizes` are the rows of the cores to compile it for, and `most` is the largest
-    number of blocks. Returns a :class:`Trial`."""
+def trial(seed, sizes, most=4, best=0.5):
+    """Draws the model of a seed, and checks it. Returns a :class:`Trial`.
+
+    Parameters
+    ----------
+    seed : int
+    sizes : sequence of int
+        Rows of the cores to compile it for.
+    most : int
+        Largest number of blocks.
+    best : float
+        Share of the programs that the compiler searches with the effort `best`, which takes most of the time.
+    """
     started, drawn = time.perf_counter(), random_model(seed, most)
     content, done = drawn.model.SerializeToString(), _Done()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(content)
         try:
-            reason = _fault(path, drawn, np.random.default_rng([seed, 1]), sizes, done)
+            reason = _fault(path, drawn, np.random.default_rng([seed, 1]), sizes, best, done)
             outcome = WRONG if reason else RIGHT
         except ModelError as error:
             outcome, reason = REFUSED, general(str(error).replace(f"{path}: ", ""))
@@ -84,7 +94,7 @@ class _Done:
         self.programs, self.small = 0, []
 
 
-def _fault(path, drawn, rng, sizes, done):
+def _fault(path, drawn, rng, sizes, best, done):
     """Returns a message of one line about the first fault of a model, or None."""
     network = load_network(path)
     samples = as_samples(network, joined_inputs(network, drawn.feeds))
@@ -101,7 +111,7 @@ def _fault(path, drawn, rng, sizes, done):
     if compared.error:
         return f"compared as by `tpu run`: {compared.error}"
     for n in sizes:
-        config, effort = drawn_core(rng, n), str(rng.choice(["fast", "best"]))
+        config, effort = drawn_core(rng, n), "best" if rng.random() < best else "fast"
         batch = int(rng.integers(1, len(samples.rows) + 1))
         try:
             program = compile_network(network, config, batch, effort)

@@ -249,7 +249,8 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
     if output.last:  # the logarithm of a softmax differs by at most twice the largest difference of its operands
         away = 2 * bounds.max(axis=1, keepdims=True)
         exact = softmax(exact, output.last == "log")
-        bounds = away + 1e-5 * np.abs(exact) if output.last == "log" else np.expm1(away) * exact + 1e-6
+        with np.errstate(over="ignore", invalid="ignore"):  # bounds that are not finite are not compared
+            bounds = away + 1e-5 * np.abs(exact) if output.last == "log" else np.expm1(away) * exact + 1e-6
     share, place = _share(exact, bounds, theirs, unit)
     if share <= 1:
         return replace(found, reading=share)

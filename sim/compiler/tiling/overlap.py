@@ -48,7 +48,8 @@ def vectors_of(plans, first, end, low):
     buffer (`low` is True) and the high end.
     """
     needed = [2 * plan.operands + plan.slots * plan.staging for plan in plans]
-    if len(plans) > 1 and sum(needed) > end - first:
+    least = sum(needed) if len(plans) > 1 else needed[0] - plans[0].operands  # a stage alone may have operands of one job
+    if least > end - first:
         return None
     needed[0] = min(needed[0], end - first)
     shares, first = [], first if low else end - sum(needed)

@@ -81,6 +81,18 @@ def test_the_longest_has_two_places_first():
     assert [count for _, count in sums_of([(448, 112), (39200, 196)], 512)] == [112, 392]
 
 
+def test_stage_alone_has_operands_of_a_job(rng):
+    """A stage alone gets the operands of two jobs, or of one job if the buffer has no more rows; with fewer rows, it fits
+    nowhere."""
+    for _ in range(50):
+        operands, slots, staging = (int(rng.integers(1, limit)) for limit in (200, 4, 100))
+        plan, least = SimpleNamespace(operands=operands, slots=slots, staging=staging), operands + slots * staging
+        assert vectors_of([plan], 64, 64 + least - 1, False) is None
+        for rows in (least, least + operands // 2, least + operands + 9):
+            (((_, count), _),) = vectors_of([plan], 64, 64 + rows, False)
+            assert count == min(2 * operands, rows - slots * staging)
+
+
 def test_vectors_have_places_of_their_own(rng):
     for _ in range(50):
         plans = [
