@@ -39,6 +39,7 @@ DOCUMENTS = {
     "utilisation": RESULTS,
     "networks": RESULTS,
     "processors": RESULTS,
+    "seconds": RESULTS,
     "mlperf-tiny": RESULTS,
     "transformers": RESULTS,
     "training": RESULTS,

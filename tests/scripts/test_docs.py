@@ -1,6 +1,8 @@
 """Tests that the documentation site has no dead links and loads nothing from other hosts, and that the commands in its guides
 run."""
 
+import ast
+import builtins
 import os
 import re
 import subprocess
@@ -75,6 +77,22 @@ def test_code_is_run_or_marked(name):
             assert (site.ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("name", GUIDES)
+def test_code_defines_its_names(name):
+    """A Python block can be copied alone: it imports or defines every name that it uses."""
+    for language, title, code in blocks(name):
+        if language == "python" and not title:
+            names = {node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+            made = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    made |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.arg)):
+                    made.add(node.arg if isinstance(node, ast.arg) else node.name)
+            missing = {node.id for node in names} - made - {*dir(builtins)}
+            assert not missing, f"{missing} in: {code}"
+
+
 def test_commands_of_other_pages():
     """Each block of commands outside the guides is run by a test."""
     found = set()
@@ -90,7 +108,7 @@ def test_commands_of_other_pages():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in GUIDES if any(not title for _, title, _ in blocks(name))])
 def test_code_of_guides_runs(name, tmp_path):
-    """The code blocks of a guide run in order without errors, in an empty folder."""
+    """The code blocks of a guide run in order without errors, in an empty folder, each in a process of its own."""
     (tmp_path / "bin").mkdir()
     for tool, words in (("tpu", "-m amaranth_tpu.scripts.tpu"), ("python", "")):
         path = tmp_path / "bin" / tool
@@ -99,13 +117,10 @@ def test_code_of_guides_runs(name, tmp_path):
     work = tmp_path / "work"
     work.mkdir()
     environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120"}
-    before = ""
     for language, title, code in blocks(name):
         if title:
             continue
-        if language == "python":  # a page's blocks run in order, in one process
-            before += code
-        words = [sys.executable, "-c", before] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
+        words = [sys.executable, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
         done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, f"{code}\n{done.stdout[-1000:]}{done.stderr[-2000:]}"
 

@@ -15,7 +15,7 @@ from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.targets import RESOURCES
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.benchmark import summary as summary_module
-from amaranth_tpu.scripts.benchmark.summary import HEAD, summary_rows
+from amaranth_tpu.scripts.benchmark.summary import HEAD, seconds_rows, summary_rows
 from amaranth_tpu.scripts.cli.core_options import CoreChoice
 from amaranth_tpu.scripts.datasheet import SECTIONS
 from amaranth_tpu.scripts.show.documents import DOCUMENTS, RESULTS, ROOT, table, table_rows
@@ -111,10 +111,27 @@ def test_each_table_is_in_its_document():
         assert marked == described | {name for name, document in DOCUMENTS.items() if document == path}
 
 
+def test_reasons_in_the_readme_have_figures_of_the_tables():
+    text = (ROOT / "README.md").read_text().partition("## Why")[2].partition("## For whom")[0].partition("## Two")[0]
+    [trained] = [
+        row for row in table_rows("training") if not row["options"] and (row["network"], row["batch"]) == ("default", "64")
+    ]
+    [board] = [row for row in table_rows("boards") if row["board"] == "ulx3s-45f"]
+    tests = {name.rstrip(": "): value for name, value in (list(row.values()) for row in table_rows("node-tests"))}
+    figures = f"to {trained['accuracy']}", f"--rtl-steps {trained['steps on the core']}`", f"{board['MHz']} MHz"
+    for figure in (*figures, f"{tests['passed']} pass, {tests['wrong']} give wrong"):
+        assert figure in " ".join(text.split()), figure
+    cycles = 4 * int(
+        next(row["cycles"] for row in table_rows("utilisation") if (row["n"], row["batch"]) == ("16", "128")).replace(",", "")
+    )
+    assert f"demo's {cycles:,} cycles" in text
+
+
 def test_summary_follows_the_tables(monkeypatch):
-    """The summary table in the README is the table computed from the longer tables. If a figure in a longer table changes, the
-    summary changes too."""
+    """The summary tables are those computed from the longer tables. If a figure in a longer table changes, the summary changes
+    too."""
     assert table("summary") == markdown_table(HEAD, summary_rows())
+    assert table("seconds") == markdown_table(HEAD, seconds_rows())
     longer = {name: table_rows(name) for name, document in DOCUMENTS.items() if document == RESULTS}
     longer["utilisation"][0]["bits different"] = "3"
     monkeypatch.setattr(summary_module, "table_rows", longer.__getitem__)
