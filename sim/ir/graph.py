@@ -14,6 +14,8 @@ from ..functions.functions import NONE, Function
 
 __all__ = ["View", "Tensor", "Term", "Pool", "Stage", "Feed", "Graph", "dense_chain", "span"]
 
+_MINUS_ZERO = 0x8000  # bits of the bfloat16 -0, a structural zero
+
 
 def span(count, stride, kernel, dilation):
     """Returns the number of source positions, along one axis, from the first to the last position that `count` consecutive
@@ -344,7 +346,11 @@ class Graph:
         """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual. Structural zeros do not
         count."""
         height, width = stage.sums_size
-        return sum(height * width * term.weights.size for term in stage.terms)
+        return height * width * sum(map(_multiplications, stage.terms))
+
+
+def _multiplications(term):
+    return np.count_nonzero(term.weights.view(np.uint16) != _MINUS_ZERO) if term.sparse else term.weights.size
 
 
 def dense_chain(name, layers):

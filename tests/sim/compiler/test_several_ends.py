@@ -232,3 +232,14 @@ def test_refused(rng, tmp_path):
     ]:
         with pytest.raises(tpu.DataError, match=words):
             model.predict(wrong)
+
+
+def test_copies_for_outputs_are_not_utilisation(rng, tmp_path):
+    """The multiplications of three layers, whose results are all outputs, are those of the layers and one for each copied
+    value."""
+    b, outputs = Builder(["n", 16]), []
+    for _ in range(3):
+        b("MatMul", weights(rng, 16, 16))
+        outputs.append(b("Relu"))
+    program = compile_network(tpu.load(b.save(tmp_path, outputs=outputs)).network, tpu.Config(n=4), 5)
+    assert program.useful_macs == 5 * (3 * 16 * 16 + 3 * 16)
