@@ -63,7 +63,9 @@ def _report(one, options):
     path.write_bytes(one.content)
     print(f"seed {one.seed}: {one.outcome}: {one.reason.rstrip()}", file=sys.stderr)
     repeat = f"python -m amaranth_tpu.scripts.random_models --count 1 --seed {one.seed} --n {options.n} --blocks {options.blocks}"
-    print(f"    {path} ({', '.join(one.operators)}); repeat it with {repeat}", file=sys.stderr, flush=True)
+    print(f"    {path} ({', '.join(one.operators)}); repeat it with {repeat}", file=sys.stderr)
+    line = f"tests/scripts/test_random_models.py::test_model_of_a_seed_is_right {one.seed}"
+    print(f"    after the mend, add to tests/failed_seeds.txt: {line}", file=sys.stderr, flush=True)
 
 
 def _summary(first, trials, seconds):

@@ -77,7 +77,7 @@ def trial(seed, sizes, most=4, best=0.5):
         path = Path(folder) / "model.onnx"
         path.write_bytes(content)
         try:
-            reason = _fault(path, drawn, np.random.default_rng([seed, 1]), sizes, best, done)
+            reason = _fault(path, drawn, seed, sizes, best, done)
             outcome = WRONG if reason else RIGHT
         except ModelError as error:
             outcome, reason = REFUSED, general(str(error).replace(f"{path}: ", ""))
@@ -94,7 +94,7 @@ class _Done:
         self.programs, self.small = 0, []
 
 
-def _fault(path, drawn, rng, sizes, best, done):
+def _fault(path, drawn, seed, sizes, best, done):
     """Returns a message of one line about the first fault of a model, or None."""
     network = load_network(path)
     samples = as_samples(network, joined_inputs(network, drawn.feeds))
@@ -111,6 +111,7 @@ def _fault(path, drawn, rng, sizes, best, done):
     if compared.error:
         return f"compared as by `tpu run`: {compared.error}"
     for n in sizes:
+        rng = np.random.default_rng([seed, n])  # the core of a size does not depend on other sizes
         config, effort = drawn_core(rng, n), "best" if rng.random() < best else "fast"
         batch = int(rng.integers(1, len(samples.rows) + 1))
         try:

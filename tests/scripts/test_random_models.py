@@ -30,6 +30,12 @@ def test_random_models_are_right(seed, part):
         assert found.outcome in (RIGHT, REFUSED), f"model of seed {found.seed}, {found.operators}: {found.reason}"
 
 
+def test_model_of_a_seed_is_right(seed):
+    """The model of the command with `--count 1 --seed`. A seed that the command found belongs into tests/failed_seeds.txt."""
+    found = trial(seed, SIZES)
+    assert found.outcome in (RIGHT, REFUSED), f"{found.operators}: {found.reason}"
+
+
 def _alone(rng, name):
     """Returns a model of one block, or None if it does not fit a random value."""
     one = BLOCKS[name]
