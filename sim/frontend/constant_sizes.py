@@ -5,18 +5,42 @@ from math import prod
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from ..ir.errors import ModelError
 from .index.values import show
 
-__all__ = ["ROOM", "ROOM_OF_STORED", "check_size"]
+__all__ = ["ROOM", "Room", "check_size"]
 
-#: Bytes that computed constants may take at a time, besides `ROOM_OF_STORED` for each byte of stored constants.
+#: Bytes that computed constants may take at a time, besides `_ROOM_OF_STORED` for each byte of stored constants.
 ROOM = 1 << 25
-ROOM_OF_STORED = 8
+_ROOM_OF_STORED = 8
 
 _FEW = 64  # numbers up to which an input may be a shape, axes or bounds, on which the shape of the result depends
 _ADAPTED = {"PRelu": 1, "Gemm": 2}  # {operator: its first input that is broadcast to the shape of the result}
+
+
+class Room:
+    """The number of bytes that computed constants may still take, `left`, while a graph is evaluated."""
+
+    def __init__(self, graph):
+        self.left = ROOM + _ROOM_OF_STORED * graph.ByteSize()
+        self._taken = {}  # name of a computed constant -> its bytes
+
+    def read(self, tensor, array):
+        """Adds the room of a stored tensor. The graph's own size contains it unless it is external."""
+        if uses_external_data(tensor):
+            self.left += _ROOM_OF_STORED * array.nbytes
+
+    def take(self, name, value):
+        """Takes the room of the value `name` if it is a constant."""
+        if isinstance(value, np.ndarray):
+            self._taken[name] = value.nbytes
+            self.left -= value.nbytes
+
+    def release(self, name):
+        """Returns the room of the value `name` if it is a computed constant."""
+        self.left += self._taken.pop(name, 0)
 
 
 def check_size(step, room):

@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
-from onnx.external_data_helper import uses_external_data
 
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
@@ -27,7 +26,7 @@ from ..ir.errors import ModelError
 from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants
 from .branches import chosen_branch, reads_of
-from .constant_sizes import ROOM, ROOM_OF_STORED
+from .constant_sizes import Room
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
 from .host_part import MAY_BE_LEFT, LeftToHost, describe, nodes_from
@@ -232,8 +231,7 @@ class _Reader:
         self.users = Counter(name for node in self.graph.node for name in reads_of(node))  # reads that are still to come
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values have been released
-        self.room = ROOM + ROOM_OF_STORED * self.graph.ByteSize()  # bytes that computed constants may still take
-        self.computed = {}  # name -> bytes of a computed constant
+        self.room = Room(self.graph)
         self.done = set()  # nodes that have run, by id
 
     def read(self, keep_softmax):
@@ -344,8 +342,7 @@ class _Reader:
                 continue
             if name in self.initializers:
                 self.values[name] = read_constant(self.initializers[name], f"initialiser {quoted(name)}", self.folder)
-                if uses_external_data(self.initializers[name]):
-                    self.room += ROOM_OF_STORED * self.values[name].nbytes
+                self.room.read(self.initializers[name], self.values[name])
                 continue
             node = self.producers.get(name)
             if node is None:
@@ -395,9 +392,9 @@ class _Reader:
                 if any(isinstance(value, SymbolicTensor) for value in arguments):
                     result = apply(checked(step))
                 elif any(isinstance(value, (Sizes, Repeated)) for value in arguments):
-                    result = fold_open_constants(step, self.folder, self.room)
+                    result = fold_open_constants(step, self.folder, self.room.left)
                 else:
-                    result = fold_constants(step, self.folder, self.room)
+                    result = fold_constants(step, self.folder, self.room.left)
         except (ModelError, Relayout, LeftToHost):
             raise
         except Exception as error:  # numpy and onnx raise for mismatches that no check above finds
@@ -408,14 +405,12 @@ class _Reader:
             if name:
                 self.values[name] = value
                 _name(value, name)
-            if name and isinstance(value, np.ndarray):
-                self.computed[name] = value.nbytes
-                self.room -= value.nbytes
+                self.room.take(name, value)
         for name in set(node.input):  # index maps of large images are large, so they are released early
             self.users[name] -= 1
             if not self.users[name]:
                 self.values.pop(name, None)
-                self.room += self.computed.pop(name, 0)
+                self.room.release(name)
                 self.ended.add(name)
 
 
