@@ -118,10 +118,11 @@ static enum tpu_error check_config(tpu *core, const tpu_needs *needs)
 static enum tpu_error check_features(tpu *core, uint32_t needed)
 {
     uint32_t found = read_register(core, TPU_REG_FEATURES);
-    uint32_t bits = needed & ~TPU_FEATURES_TABLE_LANES_MASK, lanes = needed & TPU_FEATURES_TABLE_LANES_MASK;
+    uint32_t tables = TPU_FEATURES_TABLE_LANES_MASK, updates = TPU_FEATURES_UPDATE_LANES_MASK;
+    uint32_t bits = needed & ~(tables | updates);
+    int lanes = (!(needed & tables) || (found & tables)) && (!(needed & updates) || (found & updates));
 
-    return expect(core, (found & bits) == bits && (!lanes || (found & lanes)), TPU_ERROR_CONFIGURATION, TPU_REG_FEATURES, needed,
-                  found);
+    return expect(core, (found & bits) == bits && lanes, TPU_ERROR_CONFIGURATION, TPU_REG_FEATURES, needed, found);
 }
 
 enum tpu_error tpu_check(tpu *core, const tpu_model *model)

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import warnings
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+from amaranth_tpu.sim.data.printable import printable
 
 __all__ = [
     "Effort",
@@ -77,10 +80,14 @@ _OPTIONS = {
     "batch_size": "--batch",
     'cells="native"': "--cells native",
     "learning_rate": "--rate",
+    'loss="mse"': "--loss mse",
     "model.check_programs = False": "--no-check",
     'on="model"': "--simulator model",
     "weight_decay": "--weight-decay",
 }
+
+
+_KINDS = {"integer": "an integer", "number": "a number"}
 
 
 def with_options(message):
@@ -268,6 +275,20 @@ def _flush_or_drop():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _without_pydantic(message):
+    """Returns the message of a wrong option in this project's words, where pydantic has its own."""
+    message = message.replace(" Value error, ", " ", 1)
+    message = re.sub(r"Input should be (a valid (integer|number))?", lambda kind: f"must be {_KINDS.get(kind[2], '')}", message)
+    return re.sub(r", unable to (parse|interpret) .*", "", message)
+
+
+def _text(error):
+    """Returns the message of an error. For an error of the system, it is the file and the cause."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{printable(error.filename or f'a file in {tempfile.gettempdir()}, or an output of this command')}: {error.strerror}"
+
+
 def run_app(app, expected):
     """Runs a typer application and ends the process. `expected` has the exceptions to print as one line: a tuple, or a function
     that returns the tuple.
@@ -286,13 +307,13 @@ def run_app(app, expected):
             sys.exit(status)
         message = None
     except typer.BadParameter.__base__ as error:  # the base of typer's errors for a wrong command line
-        message, status = error.format_message().replace(" Value error, ", " ", 1), 2  # pydantic
+        message, status = with_options(_without_pydantic(error.format_message())), 2
     except (typer.Abort, KeyboardInterrupt):
         message, status = None, 130
     except Exception as error:
         if not isinstance(error, expected() if callable(expected) else expected):
             raise
-        message, status, advice = with_options(str(error)), 1, getattr(error, "advice", [])
+        message, status, advice = with_options(_text(error)), 1, getattr(error, "advice", [])
     show_line("interrupted") if message is None else show_error(message)
     for line in advice:
         show_line(line)

@@ -158,7 +158,7 @@ def _made_by(config, model, batch, name, probabilities, effort, shapes, no_check
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
-    words += f" --name {name}" * (name != "model") + " --probabilities" * probabilities
+    words += f" -o {name}" + f" --name {name}" * (name != "model") + " --probabilities" * probabilities
     words += "".join(f" --shape {_ODD_IN_SHAPE.sub('_', text)}" for text in shapes)
     words += f" --effort {effort}" * (effort is not Effort.BEST) + " --no-check" * no_check
     return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]

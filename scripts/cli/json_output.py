@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from amaranth_tpu.hw.verilog.header import package_version
+from amaranth_tpu.hw.verilog.header import package_version, source
 
 __all__ = ["model_object", "print_json"]
 
@@ -25,11 +25,11 @@ def model_object(model):
 
 
 def print_json(figures, **objects):
-    """Prints a JSON object: `made_by` (name and version of this package), then `objects`, then the figures.
+    """Prints a JSON object: `made_by` (name, version and, if known, commit of this package), then `objects`, then the figures.
 
     `objects` may be `model`, from :func:`model_object`, and `core`, a Config or None.
     """
     if objects.get("core"):
         objects["core"] = asdict(objects["core"])
-    made_by = {"name": "amaranth-tpu", "version": package_version()}
+    made_by = {"name": "amaranth-tpu", "version": package_version(), "commit": source().removeprefix("commit ") or None}
     print(json.dumps({"made_by": made_by} | objects | {name: value for name, value in figures.items() if name not in objects}))

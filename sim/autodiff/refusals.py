@@ -53,11 +53,11 @@ REFUSALS = {
     ),
     "end": (
         "the last operator, with the cross-entropy",
-        "the model ends in {}; training needs logits, the input of Softmax, or --loss mse",
+        'the model ends in {}; training needs logits, the input of Softmax, or `loss="mse"`',
     ),
     "class": (
         "one class, with the cross-entropy",
-        f"has one result, whose Softmax is always 1: there is nothing to learn; {_CLASSES}, or --loss mse",
+        f'has one result, whose Softmax is always 1: there is nothing to learn; {_CLASSES}, or `loss="mse"`',
     ),
     "order": ("Gather or Slice of the logits", "the model's result omits or repeats some of its logits, which can't be trained"),
 }

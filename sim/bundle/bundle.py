@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.verilog.header import package_version
+from amaranth_tpu.hw.verilog.header import package_version, source
 
 from ..golden.network import core_input, run_network
 from .c_header import c_header
@@ -89,7 +89,7 @@ def _description(network, program, model, name, files):
     tensors = {"input": [asdict(tensor) for tensor in model.input], "output": asdict(model.output)}
     return {
         "format": 1,
-        "made_by": f"amaranth-tpu {package_version()}",
+        "made_by": " ".join(filter(None, ["amaranth-tpu", package_version(), source()])),
         "network": model.name,
         "identifier": name,
         "batch": model.batch,

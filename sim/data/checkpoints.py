@@ -5,8 +5,11 @@ the job, and a digest of the content. A job can resume only from a checkpoint wi
 Simulations and sweeps have one file per finished work item.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +56,28 @@ class Checkpoint:
         """Returns True if the file exists."""
         return self.path.exists()
 
+    @contextlib.contextmanager
+    def alone(self):
+        """Holds the folder during the `with` block, so that no other process writes a checkpoint there. The operating system
+        releases it if this process dies. Raises CheckpointError if another process holds it."""
+        self._make_folder()
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise self.error("another process trains into this folder; wait for it, or name another folder") from None
+            yield
+        finally:
+            os.close(folder)
+
+    def _make_folder(self):
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{printable(self.path.parent)}: {error.strerror or error}") from None
+
     def numbered(self, number):
         """Returns the :class:`Checkpoint` of a file beside this one whose name ends in a number."""
         return Checkpoint(self.path.with_stem(f"{self.path.stem}-{number}"), self.command)
@@ -74,10 +99,7 @@ class Checkpoint:
         sim.data.digits.DataError
             If writing fails, for example on a full disk. The message is one line.
         """
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{printable(self.path.parent)}: {error.strerror or error}") from None
+        self._make_folder()
         remove_partial(self.path)
         tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
         described = {"format": _FORMAT, "facts": json.dumps(facts), "progress": json.dumps(progress, allow_nan=False)}

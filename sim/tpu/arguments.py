@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from ..data.errors import DataError
 from ..data.printable import printable
 from ..trainer.errors import ArgumentError
 
@@ -65,5 +66,15 @@ def needs_conversion(value):
 
 
 def as_array(value):
-    """Returns a tensor of PyTorch as a numpy array, also one that needs a gradient. Other arguments are returned unchanged."""
-    return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else value
+    """Returns a tensor of PyTorch, also one that needs a gradient, or a list of numbers as a numpy array. Other arguments are
+    returned unchanged. Raises DataError for a list whose parts have different shapes."""
+    if hasattr(value, "detach"):
+        return np.asarray(value.detach().cpu())
+    try:
+        return np.asarray(value) if isinstance(value, (list, tuple)) else value
+    except ValueError:
+        shapes = ", ".join(str(np.shape(one)) if isinstance(one, np.ndarray) else shown(one) for one in value[:3])
+        raise DataError(
+            f"samples: a list of {len(value)} parts of different shapes ({shapes}) is not an array; give one array with a row "
+            "for each sample, and to a model with several inputs a dict of arrays by name"
+        ) from None

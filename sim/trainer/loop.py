@@ -1,6 +1,7 @@
 """The training loop, with checkpoints, log and callbacks."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from ..data.checkpoints import Checkpoint
@@ -60,6 +61,10 @@ class TrainingRun:
         sim.data.digits.DataError
             If a file cannot be written. The message is one line.
         """
+        with self.checkpoints.alone() if self.checkpoints else nullcontext():
+            self._train()
+
+    def _train(self):
         written = time.monotonic()
         try:
             while not (self.training.done or self.stopped or self.failure):

@@ -31,11 +31,11 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
     another training."""
     if len(graph.origin.inputs) > 1 or graph.origin.is_split:
         raise ModelError(
-            f"{printable(graph.origin.path)}: has several inputs or outputs; training needs a model with one of each"
+            f"{printable(graph.origin.path.name)}: has several inputs or outputs; training needs a model with one of each"
         )
     if onnx.load(graph.origin.path, load_external_data=False).training_info:
         raise ModelError(
-            f"{printable(graph.origin.path)}: has training_info, which is not supported; export the model without it"
+            f"{printable(graph.origin.path.name)}: has training_info, which is not supported; export the model without it"
         )
     return differentiate(graph, loss, apart=lambda: with_other_weights(graph))
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
 from amaranth_tpu.sim.data.whole_files import write_file
+from command import refused
 from suites import slow
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +195,29 @@ def test_full_disk(words, unbuffered):
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
             timeout=60,
         )
-    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device: 'standard output'\n")
+    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+def test_error_of_the_system_names_a_place(command, monkeypatch, tmp_path):
+    """An error without a file, as of a full disk in a temporary folder, names the folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def full(*_, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("amaranth_tpu.hw.verilog.export.to_verilog", full)
+    refused(
+        command("generate", "-o", tmp_path / "x.v"), f"error: a file in {tmp_path}, or an output of this command: No space left"
+    )
+
+
+@pytest.mark.parametrize(
+    "words, said", [("generate --n 4.5", "'--n': must be an integer"), ("train --dropout x", "must be a number")]
+)
+def test_value_of_another_type(command, words, said):
+    done = command(*words.split())
+    assert done.returncode == 2 and "Input should" not in done.stderr
+    refused(done, said)
 
 
 def test_closed_output():

@@ -36,7 +36,9 @@ def test_the_same_bytes_twice(tmp_path):
     assert {name: len(data) for name, data in contents(tmp_path / "one").items()} == figures["files"]
     assert (tmp_path / "one" / "samples.bin").read_bytes() == np.arange(32, dtype="<f4").tobytes()
     header = (tmp_path / "one" / "model.h").read_text()
-    command = "tpu compile --n 4 --unified-buffer-depth 1024 --accumulator-depth 256 --model m.onnx --batch 2 --name digits"
+    command = (
+        "tpu compile --n 4 --unified-buffer-depth 1024 --accumulator-depth 256 --model m.onnx --batch 2 -o digits --name digits"
+    )
     assert f"`{command}`" in header and "static const tpu_model digits = {" in header
     assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "x.npy", "one", "deep"}
 

@@ -10,6 +10,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.hw.verilog.header import source
 from amaranth_tpu.sim.check.against_model import ModelComparison
 from amaranth_tpu.sim.compiler.report import LayerCost
 from amaranth_tpu.sim.models.shipped import SHIPPED
@@ -41,7 +42,8 @@ def test_program_model_and_core_are_named(command, tmp_path, monkeypatch, rng, k
     done = command(*words, "--model", "m.onnx", "--n", "4", "--json")
     assert done.returncode == 0, done.stderr
     figures = printed(kind, done.stdout)
-    assert figures["made_by"] == {"name": "amaranth-tpu", "version": version("amaranth-tpu")}
+    made_by = {"name": "amaranth-tpu", "version": version("amaranth-tpu"), "commit": source().removeprefix("commit ") or None}
+    assert figures["made_by"] == made_by
     assert figures["model"] == {"name": "m.onnx", "sha256": digest(path)}
     assert figures["core"] == CORE | ({"training": True, "bias_depth": figures["core"]["bias_depth"]} if kind == "train" else {})
 

@@ -11,6 +11,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import encode
 from amaranth_tpu.hw.spec.isa import Fault, Opcode
 from amaranth_tpu.hw.spec.registers import REGISTER, STALLS
+from amaranth_tpu.sim.bundle import host_model
 from amaranth_tpu.sim.bundle.c_header import c_header
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
@@ -181,6 +182,17 @@ def test_missing_features_are_refused(rng, tmp_path):
     host.pack(host.bundle.samples)
     assert session(host).prepare()("run", LIMIT) == "OK"
     assert host.unpack().tobytes() == host.bundle.files["results.bin"]
+
+
+@pytest.mark.parametrize("name", ["table_lanes", "update_lanes"])
+def test_any_number_of_lanes_is_accepted(rng, tmp_path, monkeypatch, name):
+    """A program that needs a unit with lanes runs on cores with any number of them, but not on a core without."""
+    monkeypatch.setattr(host_model, "_features", lambda program: {"table_lanes": 0xFF00, "update_lanes": 0xFF0000}[name])
+    host = host_of(mlp(rng), CONFIG, np.zeros((1, 21), np.float32), tmp_path)
+    lacking = {"table_lanes": {"table_lanes": 0}, "update_lanes": {}}[name]
+    for change, error in ((lacking, "CONFIGURATION"), *(({"training": True, name: lanes}, "OK") for lanes in (1, 2, 4))):
+        core = session(host, config=replace(CONFIG, **change))
+        assert core.open() == "OK" and core.check() == error, change
 
 
 def test_core_goes_away(host):

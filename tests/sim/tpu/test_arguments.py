@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.data.digits import DataError
 from training_runs import clusters, write_dense_model
 
 
@@ -87,3 +88,14 @@ def test_tensors_are_arrays(path, rng):
     model.fit(Tensor(x), Tensor(y), validation_data=(Tensor(x), Tensor(y)))
     other.fit(x, y, validation_data=(x, y))
     assert model.evaluate(Tensor(x), Tensor(y)) == other.evaluate(x, y)
+
+
+def test_lists_of_unequal_arrays_are_refused():
+    """The message is ours and not numpy's; a list of equal parts is an array."""
+    model = tpu.load("d")
+    for x in ([np.zeros((2, 784)), np.zeros((3, 784))], [np.zeros(784), [1, 2]], ([1], [1, 2])):
+        with pytest.raises(
+            DataError, match="^samples: a list of 2 parts of different shapes .* one array with a row for each sample"
+        ):
+            model.predict(x)
+    assert model.predict([np.zeros(784), np.zeros(784)]).shape == (2, 10)

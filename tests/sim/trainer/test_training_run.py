@@ -378,3 +378,14 @@ def test_differing_bits():
     one = np.array([1.0, 2.0], np.float32)
     assert differing_bits(one, one.copy()) == 0 and differing_bits(one, -one) == 2
     assert differing_bits(one, np.zeros(3, np.float32)) == 96 and differing_bits(np.float32([0.0]), np.float32([-0.0])) == 1
+
+
+def test_two_trainings_do_not_share_a_folder(rng, tmp_path):
+    """While a training holds the folder of its checkpoints, another one is refused and writes nothing."""
+    first, other = (TrainingRun(training=new_training(rng), checkpoints=checkpoint_in(tmp_path)) for _ in range(2))
+    with first.checkpoints.alone():
+        with pytest.raises(CheckpointError, match=f"^{tmp_path}.* another process trains into this folder; wait for it"):
+            other()
+        assert not [*tmp_path.iterdir()]
+    other()
+    assert other.training.done and first.checkpoints.exists()
