@@ -1,4 +1,4 @@
-"""Tests of tables of which only some rows are measured again."""
+"""Tests of tables with some rows measured again."""
 
 from amaranth_tpu.scripts.benchmark.common import with_other_rows
 

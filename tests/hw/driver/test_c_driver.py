@@ -186,7 +186,7 @@ def test_missing_features_are_refused(rng, tmp_path):
 
 @pytest.mark.parametrize("name", ["table_lanes", "update_lanes"])
 def test_any_number_of_lanes_is_accepted(rng, tmp_path, monkeypatch, name):
-    """A program that needs a unit with lanes runs on cores with any number of them, but not on a core without."""
+    """A program that needs a unit with lanes runs on cores with any number of lanes, but not on a core without the unit."""
     monkeypatch.setattr(host_model, "_features", lambda program: {"table_lanes": 0xFF00, "update_lanes": 0xFF0000}[name])
     host = host_of(mlp(rng), CONFIG, np.zeros((1, 21), np.float32), tmp_path)
     lacking = {"table_lanes": {"table_lanes": 0}, "update_lanes": {}}[name]
