@@ -173,8 +173,8 @@ enum tpu_error tpu_run(tpu *core, uint32_t polls);
    DEAD_MEMORY. Regions and the timeout stay; the results of a run that it ended are undefined. */
 enum tpu_error tpu_recover(tpu *core, uint32_t polls);
 
-/* Empties the links of the `count` cores of a ring, after tpu_recover of each: BUSY, DEAD_BUS, LINK. After a fault, RINGs need it.
-   It looks `looks` times at each core during the flush, and again after it: these looks must take at least a link's latency. */
+/* Empties the links of the `count` cores of a ring, after tpu_recover of each: BUSY, DEAD_BUS, LINK. RINGs need it before the
+   first run, and again after a fault or an `aresetn` of any core. It looks `looks` times at each core during the flush, and again after it: these looks must take at least a link's latency. */
 enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks);
 
 /* For an interrupt handler: takes `irq` back, and off until the next start. The end of the run remains to be seen by tpu_wait. */

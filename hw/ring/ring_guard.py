@@ -13,8 +13,9 @@ __all__ = ["RingGuard"]
 class RingGuard(wiring.Component):
     """Decides if RING may execute.
 
-    Vectors of an aborted run may still be on the links. RING is refused until a flush discards them. A core alone in its ring
-    has no links, and needs no flush.
+    Vectors of an aborted run may still be on the links. RING is refused until a flush discards them. A reset of the core alone
+    aborts its run too, and the guard cannot tell it from a reset of all cores: after every reset, RING is refused. A core alone
+    in its ring has no links, and needs no flush.
 
     Members
     -------
@@ -36,7 +37,7 @@ class RingGuard(wiring.Component):
                 "position": In(ring_position()),
                 "links": In(ring_links()),
                 "run": In(run_state()),
-                "refused": Out(1),
+                "refused": Out(1, init=1),
                 "check": Out(ring_check()),
             }
         )

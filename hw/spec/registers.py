@@ -149,8 +149,8 @@ def _registers():
     yield Register("ring_state", 0x0D8, "ro", "State of the links.", {
         "held": (0, 1, "the link FIFO holds a vector"),
         "offered": (1, 1, "a vector is offered at `m_axis_ring`"),
-        "refused": (2, 1, "RING needs a `flush`, except with `size` 1; set by a fault, or a reset in a run or with busy links")},
-        needs="ring")
+        "refused": (2, 1, "RING needs a `flush`, except with `size` 1: after `aresetn`, a fault, a reset in a run or on a link")},
+        reset=1 << 2, needs="ring")
 # fmt: on
 
 

@@ -6,9 +6,11 @@ images, outputs : list of files
     Memory of every core before and after the runs.
 runs : list of lists of dict
     For every core: `regions`, and optional settings. `timeout` is the value of the register, `delay` the number of cycles until
-    the start of the core. `rank` and `size` are the position in the ring and the number of cores (default: the pod's).
+    the start of the core. `rank` and `size` are the position in the ring and the number of cores (default: the pod's). `aresetn`
+    is the number of cycles from the start until a reset of this core alone, which ends its run.
 recover : list of str
-    Recovery after a fault, for every run. `flush` resets all cores and flushes their links; `reset` only resets the cores.
+    Recovery before every run that is the first or follows a fault. `flush` resets all cores and flushes their links; `reset` only
+    resets the cores.
 pause : float
     Probability of a stall per cycle on each channel.
 
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import cocotb
 from cocotb.clock import Clock
+from cocotb.handle import Force, Release
 from cocotb.triggers import ClockCycles
 
 with warnings.catch_warnings():
@@ -51,6 +54,14 @@ def _agents(dut, rank, image, rng, pause):
     return memory, Driver(AxiLiteHost(master, getattr(dut, f"core{rank}_irq")))
 
 
+async def _reset(dut, core):
+    """Resets one core. In the pod all cores share `aresetn`, so this forces the wire that each core derives from it."""
+    core.bus_rst.value = Force(1)
+    await ClockCycles(dut.aclk, 2)
+    core.bus_rst.value = Release()
+    await ClockCycles(dut.aclk, 1)
+
+
 async def _one(dut, driver, rank, size, job):
     """Executes one run on one core, and returns its results."""
     await driver.configure_regions(job["regions"])
@@ -58,6 +69,10 @@ async def _one(dut, driver, rank, size, job):
     await driver.write("timeout", job.get("timeout", 3000))
     await ClockCycles(dut.aclk, job.get("delay", 0) + 1)
     await driver.start()
+    if "aresetn" in job:
+        await ClockCycles(dut.aclk, job["aresetn"])
+        await _reset(dut, getattr(dut, f"core{rank}"))
+        return {"fault": None}
     fault = None
     try:
         await driver.wait(100_000)
@@ -79,17 +94,18 @@ async def runs(dut):
     await ClockCycles(dut.aclk, 4)
     dut.aresetn.value = 1
     await ClockCycles(dut.aclk, 4)
-    results = []
+    results, recover = [], True
     for number, cores in enumerate(job["runs"]):
+        if recover:
+            for driver in drivers:
+                await driver.reset()
+            if job["recover"][number] == "flush":
+                await flush_ring(drivers, looks=10)
         tasks = [cocotb.start_soon(_one(dut, drivers[rank], rank, len(cores), core)) for rank, core in enumerate(cores)]
         results.append([await task for task in tasks])
         for driver, result in zip(drivers, results[number]):
             result["ring_state"] = await driver.ring_state()
-        if any(result["fault"] for result in results[number]):
-            for driver in drivers:
-                await driver.reset()
-            if job["recover"][number] == "flush":
-                await flush_ring(drivers)
+        recover = any(result["fault"] for result in results[number])
     for (memory, _), image, output in zip(agents, job["images"], job["outputs"]):
         Path(output).write_bytes(bytes(memory.read(0, Path(image).stat().st_size)))
     report({"runs": results})

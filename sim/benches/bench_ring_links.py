@@ -39,9 +39,7 @@ with warnings.catch_warnings():
         AxiStreamSource,
     )
 
-from amaranth_tpu.hw.spec.registers import REGISTER
-
-from ..host.driver import Driver
+from ..host.driver import Driver, flush_ring
 from ..rtl.bench_side import arguments, report
 from .bench_cocotbext import PERIOD, AxiLiteHost
 
@@ -96,7 +94,8 @@ async def ring_links(dut):
 
     driver, gone = Driver(AxiLiteHost(master, dut.irq)), []
     await driver.configure_regions(job["regions"])
-    await driver.write("ring", REGISTER["ring"].pack(rank=0, size=job["size"], flush=0))
+    await driver.join_ring(0, job["size"])
+    await flush_ring([driver], looks=1)
     tasks = [cocotb.start_soon(task) for task in (_watch(dut), _give(source, job["links"], gone), _take(sink, gone))]
     await driver.start()
     await driver.wait(100_000)

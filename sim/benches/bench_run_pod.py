@@ -7,7 +7,7 @@ results.
 import cocotb
 import numpy
 
-from ..host.driver import Driver
+from ..host.driver import Driver, flush_ring
 from ..rtl.bench_side import arguments, report
 from ..rtl.memory_images import read_dump
 from .bench_run import Ticker, dump, prepare_port
@@ -54,6 +54,7 @@ async def run(dut):
     drivers = [Driver(_Selected(port, dut.select, number)) for number in range(job["cores"])]
     for rank, driver in enumerate(drivers):
         await driver.join_ring(rank, len(drivers))
+    await flush_ring(drivers, looks=1)  # the links are empty: all cores and links were reset together
     result = {"identity": await drivers[0].identify(), "batches": [], "fault": None}
     batches = job["batches"]
     ticker = Ticker(dut, port, len(batches))

@@ -178,6 +178,7 @@ class CMachineRing:
         self.faults = [None] * size
         pointers = (ctypes.c_void_p * size)(*(machine.core.pointer for machine in self.machines))
         c_library().tpu_core_join(pointers, size)
+        self.flush()
 
     def run(self, pc=0):
         """Executes all cores. :meth:`sim.golden.isa_ring.MachineRing.run` has the parameters and errors."""
@@ -188,7 +189,7 @@ class CMachineRing:
             raise fault
 
     def flush(self):
-        """Empties the links of all cores. After a fault, this must precede the next RING."""
+        """Empties the links of all cores. This must precede the first RING of new cores, and the next RING after a fault."""
         for machine in self.machines:
             machine.core.write("control", _RESET)
             machine.core.write("ring", _FLUSH)

@@ -32,7 +32,7 @@ def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
     rank, size : int
         Position in the ring, and number of cores.
     refused : bool
-        True after a fault in a ring of several cores, until the links are flushed. Every RING is then a fault.
+        True after a fault or `aresetn` in a ring of several cores, until the links are flushed. Every RING is then a fault.
 
     Raises
     ------

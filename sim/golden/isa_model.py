@@ -93,7 +93,7 @@ class Machine:
         Instructions executed by the last run, including HALT.
     refused : bool
         True if every RING of this core gives the fault RING, in a ring of several cores. Set by a run that ended with a fault,
-        cleared by :meth:`.MachineRing.flush`.
+        cleared by :meth:`.MachineRing.flush`. In hardware, `aresetn` sets it too.
     """
 
     def __init__(self, config, regions=None, *, rank=0, size=1):

@@ -11,7 +11,8 @@ __all__ = ["MachineRing"]
 class MachineRing:
     """Cores in a ring. Each executes its own program, and they exchange data at every RING instruction.
 
-    After a fault, every RING of that core gives the fault RING until :meth:`flush`.
+    After a fault, every RING of that core gives the fault RING until :meth:`flush`. So does every RING after `aresetn`; a new
+    model starts in the state after reset and flush.
 
     RINGs *match* if mode and segment are the same in all cores. Matching RINGs complete after the least number of rounds that any
     core requests, and only in the cores that request this number. A core whose RING does not complete gives TIMEOUT in the model.
@@ -59,7 +60,7 @@ class MachineRing:
             raise fault
 
     def flush(self):
-        """Empties the links of all cores. After a fault, this must precede the next RING."""
+        """Empties the links of all cores. After a fault, or `aresetn` of any core, this must precede the next RING."""
         for machine in self.machines:
             machine.refused = False
 

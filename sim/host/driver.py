@@ -89,7 +89,8 @@ class Driver:
         await self.write("control", 0b01)
 
     async def join_ring(self, rank, size):
-        """Sets the core's rank in the ring, and the number of cores in the ring."""
+        """Sets the core's rank in the ring, and the number of cores in the ring. After `aresetn`, :func:`flush_ring` must
+        follow."""
         await self.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
 
     async def set_flush(self, flush):
@@ -168,8 +169,8 @@ class Driver:
 
 
 async def flush_ring(drivers, looks=50):
-    """Empties the links of all cores of a ring. All cores must be idle. After a fault or a reset, this must precede the next
-    RING.
+    """Empties the links of all cores of a ring. All cores must be idle. After `aresetn` of any core, a fault, or a reset in a
+    run, this must precede the next RING.
 
     Parameters
     ----------

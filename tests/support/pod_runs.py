@@ -55,7 +55,7 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
     runs : list of lists of (words, dict)
         For each run, the program of every core, with further options of :mod:`sim.benches.bench_pod`.
     recover : list of str
-        Recovery after each run, "reset" or "flush", as in the bench. Default: "flush".
+        Recovery before each run, "reset" or "flush", as in the bench. Default: "flush".
     apart : bool
         True to give each run a separate OUTPUT and SCRATCH of 0x400 bytes.
 

@@ -39,6 +39,7 @@ static void set_constants(tpu_core *core)
     REGISTER(core, WEIGHT_FIFO_DEPTH) = config->weight_fifo_depth;
     REGISTER(core, STATUS) = TPU_STATUS_QUIET_MASK;
     REGISTER(core, TIMEOUT) = 1u << 20;
+    core->is_refused = 1;
     REGISTER(core, RING) = 1u << TPU_RING_SIZE_SHIFT;
     if (config->features & TPU_FEATURES_RING_MASK)
         REGISTER(core, RING_DEPTH) = config->ring_depth;
@@ -102,7 +103,7 @@ void tpu_core_join(tpu_core *const *cores, uint32_t count)
         cores[i]->next = cores[(i + 1) % count];
 }
 
-/* RING is refused from a fault, or from the reset of a run, until a flush. */
+/* RING is refused at first, and from a fault or the reset of a run, until a flush. */
 static void guard_ring(tpu_core *core, int is_abandoned)
 {
     if (is_abandoned || (REGISTER(core, STATUS) & TPU_STATUS_FAULT_MASK))

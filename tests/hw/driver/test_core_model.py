@@ -199,6 +199,14 @@ def test_reset_of_a_waiting_core_refuses_rings():
     assert core.read("ring_state") == 0
 
 
+def test_new_core_refuses_rings():
+    """A new core is in the state after `aresetn`: its RINGs need a flush."""
+    core = CMachine(FULL, {}, rank=0, size=2).core
+    assert core.read("ring_state") == 4
+    core.write("ring", 1 << 16)
+    assert core.read("ring_state") == 0
+
+
 # ---- a program on a PC
 
 

@@ -37,7 +37,7 @@ def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
     the machine model bit for bit."""
     good = [LOAD, ring(mode=mode), STORE, HALT]
     runs = [[(good, TIMEOUT), ([HALT], TIMEOUT)], [(good, TIMEOUT)] * 2, [(good, TIMEOUT)] * 2]
-    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "flush", "flush"], apart=True)
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["flush", "reset", "flush"], apart=True)
     assert causes(results[0]) == ["TIMEOUT", None]
     assert [core["ring_state"]["held"] for core in results[0]] == [0, 1]
     assert results[0][0]["ring_state"]["refused"]
@@ -48,11 +48,34 @@ def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
     assert all(is_output_right(after, memories, regions[2]))
 
 
+@pytest.mark.parametrize("size", [2, *slow(3)])
+def test_first_ring_after_aresetn_needs_a_flush(rng, tmp_path, size):
+    words = [LOAD, ring(), STORE, HALT]
+    results, *_ = play_pod(rng, tmp_path, [[(words, TIMEOUT)] * size], recover=["reset"])
+    assert causes(results[0]) == ["RING"] * size and all(core["ring_state"]["refused"] for core in results[0])
+
+
+@pytest.mark.parametrize("first", [164, *slow(*range(100, 300, 8))])
+@pytest.mark.parametrize("link_latency, delay", [(40, 0), (0, 60)])
+def test_ring_after_aresetn_of_one_core_is_refused(rng, tmp_path, link_latency, delay, first):
+    """If one core is reset alone, vectors of the other core may still arrive, though that core ended with DONE. The next RING of
+    the core that was reset faults, and no core takes these vectors for results."""
+    load = (Opcode.LOAD, dict(region=Region.INPUT, rows=48, buffer=0))
+    store = (Opcode.STORE, dict(region=Region.OUTPUT, rows=16, buffer=128))
+    old, new = [load, ring(), HALT], [load, ring(buffer=40), store, HALT]
+    limit, runs = {"timeout": 200}, []
+    for cycle in (first, first + 4):
+        runs += [[(old, limit | {"aresetn": cycle}), (old, limit | {"delay": delay})], [(new, limit)] * 2]
+    recover = ["flush", "reset"] * 2
+    results, *_ = play_pod(rng, tmp_path, runs, link_latency=link_latency, recover=recover, apart=True)
+    assert [causes(cores)[0] for cores in results] == [None, "RING"] * 2
+
+
 def test_a_core_alone_needs_no_flush(rng, tmp_path):
     """A core with ring size 1 runs a RING without a flush after a reset, because it uses no link."""
     words = [LOAD, ring(), STORE, HALT]
     runs = [[([0xFF], {}), ([HALT], {})], [(words, {"rank": 0, "size": 1})] * 2]
-    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "reset"], apart=True)
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["flush", "reset"], apart=True)
     assert causes(results[0]) == ["ILLEGAL", None] and causes(results[1]) == [None, None]
     assert [core["ring_state"]["refused"] for core in results[1]] == [1, 0]
     for memory in memories:
