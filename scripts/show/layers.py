@@ -9,19 +9,14 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 
 
 def plan_of(program):
-    """Returns the tiling and cost of each layer as a dict for `--json`: `layers`, and the estimated `cycles` of a batch.
-
-    In a program of more than 60,000 passes, the layers have no cycles.
-    """
-    from amaranth_tpu.sim.compiler.report import planned_layers
+    """Returns the tiling and cost of each layer as a dict for `--json`: `layers`, and the estimated `cycles` of a batch."""
+    from amaranth_tpu.sim.compiler.report import expected_layers
 
     layers = []
-    for number, layer in enumerate(planned_layers(program)):
+    for number, layer in enumerate(expected_layers(program)):
         values = asdict(layer)
         del values["stalls"]
-        layers.append(
-            {**values, "shape": list(layer.shape), "where": _where(program, number), "bound": layer.cycles and layer.bound}
-        )
+        layers.append({**values, "shape": list(layer.shape), "where": _where(program, number), "bound": layer.bound})
     return {
         "batch": program.batch,
         "n": program.config.n,

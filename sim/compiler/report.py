@@ -1,6 +1,7 @@
 """The cost of each layer or stage of a network, from the timing model or from measurements in RTL simulation."""
 
 import copy
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -12,21 +13,18 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from ..functions.functions import NONE
 from .image import array_cycles
 from .program import host_vectors
-from .timing.model import UNITS, simulate
+from .timing.model import UNITS
+from .training.explain import sum_costs
 
-__all__ = ["LayerCost", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
-
-
-_LAYERED_PASSES = 60_000  # limit of a program's passes for one simulation per layer
+__all__ = ["LayerCost", "expected_layers", "measured_layers", "first_stages"]
 
 
 @dataclass(frozen=True)
 class LayerCost:
     """The cost of one layer or stage for one batch.
 
-    Layers overlap: while one layer drains, the operands of the next layer are loaded. The cycles of a layer are the cycles in
-    which the array accepts its rows, plus the wait cycles that it adds. If a layer hides wait cycles of earlier layers, these are
-    subtracted from the earlier layers. The cycles of all layers therefore add up to the cycles of the whole program.
+    The cycles of a layer are the cycles in which the array accepts its rows, plus its wait cycles. The cycles of all layers add
+    up to the cycles of the whole program.
 
     Parameters
     ----------
@@ -39,9 +37,9 @@ class LayerCost:
         Useful multiplications for the batch.
     compute_cycles : int
         Cycles of the array's passes.
-    cycles, busy : int or None
-        Cycles of the layer, and cycles in which the array accepted a row. None if they are not known.
-    utilisation : float or None
+    cycles, busy : int
+        Cycles of the layer, and cycles in which the array accepted a row.
+    utilisation : float
         Useful multiplications / (cycles x cells of the array).
     read_beats, write_beats : int
         Bus beats that the layer reads and writes.
@@ -55,9 +53,9 @@ class LayerCost:
     tiling: str
     macs: int
     compute_cycles: int
-    cycles: int | None
-    busy: int | None
-    utilisation: float | None
+    cycles: int
+    busy: int
+    utilisation: float
     read_beats: int
     write_beats: int
     stalls: dict | None = None
@@ -149,15 +147,19 @@ def _kept_weights(op, word, count):
     return [(part, encode(Opcode.LOAD_WEIGHTS, **fields | {"rows": tiles}).to_bytes(len(word), "little"))]
 
 
-def _beats(program, number):
-    config = program.config
-    mine = [op for op in program.ops if op.stage == number]
-    tiles = sum(count for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS for stage, count in op.parts if stage == number)
-    read = (host_vectors(mine, "r", config.n) + tiles * config.n) * config.beats_per_vector
-    return (
-        read + len(mine) * config.instruction_bytes // config.bus_bytes,
-        host_vectors(mine, "w", config.n) * config.beats_per_vector,
-    )
+def _beats(program):
+    """Returns the bus beats `(read, written)` of each layer."""
+    config, own, tiles = program.config, defaultdict(list), Counter()
+    for op in program.ops:
+        own[op.stage].append(op)
+        for stage, count in op.parts if op.opcode is Opcode.LOAD_WEIGHTS else ():
+            tiles[stage] += count
+    beats = []
+    for number in range(len(program.plan)):
+        read = (host_vectors(own[number], "r", config.n) + tiles[number] * config.n) * config.beats_per_vector
+        read += len(own[number]) * config.instruction_bytes // config.bus_bytes
+        beats.append((read, host_vectors(own[number], "w", config.n) * config.beats_per_vector))
+    return beats
 
 
 def _described(program):
@@ -177,60 +179,23 @@ def _described(program):
     ]
 
 
-def _layers(program, busy, waiting, reasons=None):
-    """Returns the :class:`LayerCost` of each layer. The lists come from executions of the first 1, 2, 3 ... layers: `busy` has
-    the cycles in which the array is busy, `waiting` the wait cycles by reason. If `reasons` is given, the layers have
-    `stalls`."""
-    config, own = program.config, []
-    for number in range(len(busy)):
-        before = waiting[number - 1] if number else {}
-        own.append({name: cycles - before.get(name, 0) for name, cycles in waiting[number].items()})
-    for number in range(len(own) - 1, 0, -1):  # a layer may hide wait cycles of the layer before it
-        for name, cycles in own[number].items():
-            if cycles < 0:
-                own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
+def _layers(program, busy, cycles, stalls=None):
+    """Returns the :class:`LayerCost` of each layer. The lists have the busy cycles, the cycles and the stalls of each layer."""
     layers = []
-    for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program)):
-        taken = busy[number] - (busy[number - 1] if number else 0)
-        cycles, macs = taken + sum(own[number].values()), program.batch * macs
-        read, written = _beats(program, number)
-        layers.append(
-            LayerCost(
-                name,
-                kind,
-                shape,
-                tiling,
-                macs,
-                compute,
-                cycles,
-                taken,
-                macs / max(1, cycles) / config.n**2,
-                read,
-                written,
-                own[number] if reasons else None,
-            )
-        )
+    for number, ((name, kind, shape, tiling, macs, compute), beats) in enumerate(zip(_described(program), _beats(program))):
+        macs, taken = program.batch * macs, cycles[number]
+        utilisation = macs / max(1, taken) / program.config.n**2
+        costs = taken, busy[number], utilisation, *beats, stalls and stalls[number]
+        layers.append(LayerCost(name, kind, shape, tiling, macs, compute, *costs))
     return layers
 
 
-def described_layers(program):
-    """Returns the layers with their sizes. Cycles and utilisation are None."""
-    return [
-        LayerCost(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
-        for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))
-    ]
-
-
 def expected_layers(program):
-    """Returns the layers with cycles from the timing model, which simulates the program once per layer."""
-    runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
-    return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
-
-
-def planned_layers(program):
-    """Returns the layers with cycles from the timing model. If the program has more than `_LAYERED_PASSES` passes, the cycles are
-    None, as the simulations would take too long."""
-    return described_layers(program) if program.cost.passes > _LAYERED_PASSES else expected_layers(program)
+    """Returns the layers with cycles from one simulation by the timing model. Cycles in which the array waits count for the layer
+    whose pass follows."""
+    by_layer = {cost.name: cost for cost in sum_costs(program)}
+    costs = [by_layer[number] for number in range(len(program.plan))]
+    return _layers(program, [cost.busy for cost in costs], [cost.cycles for cost in costs])
 
 
 def measured_layers(program, run):
@@ -239,11 +204,19 @@ def measured_layers(program, run):
     `run(program, number, layers)` must execute one batch of the program, which has the first `number` of `layers` layers. It
     returns the counters as :meth:`sim.host.driver.Driver.counters` does.
     """
-    layers = len(_described(program))
+    layers = len(program.plan)
     counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
-    return _layers(
-        program,
-        [one["busy"] for one in counters],
-        [{name: one[f"stall_{name}"] for name in STALLS} for one in counters],
-        reasons=True,
-    )
+    busy = [one["busy"] for one in counters]
+    taken = [after - before for before, after in zip([0, *busy], busy)]
+    stalls = _own_stalls([{name: one[f"stall_{name}"] for name in STALLS} for one in counters])
+    return _layers(program, taken, [cycles + sum(own.values()) for cycles, own in zip(taken, stalls)], stalls)
+
+
+def _own_stalls(stalls):
+    """Returns the stall cycles of each layer by reason, from the stall cycles of executions of the first 1, 2, 3 ... layers."""
+    own = [{name: cycles - before.get(name, 0) for name, cycles in one.items()} for before, one in zip([{}, *stalls], stalls)]
+    for number in range(len(own) - 1, 0, -1):  # a layer may hide stalls of the layer before it
+        for name, cycles in own[number].items():
+            if cycles < 0:
+                own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
+    return own

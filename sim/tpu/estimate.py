@@ -5,7 +5,7 @@ from functools import cached_property
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.report import planned_layers
+from ..compiler.report import expected_layers
 
 __all__ = ["Estimate", "estimate_of"]
 
@@ -51,11 +51,8 @@ class Estimate:
     @cached_property
     def layers(self):
         """Returns the cost of each layer: a list of :class:`sim.compiler.report.LayerCost`. The cycles of the layers add up to
-        `cycles`.
-
-        For a program of more than 60,000 passes, the layers have no cycles.
-        """
-        return planned_layers(self.program)
+        `cycles`."""
+        return expected_layers(self.program)
 
 
 def estimate_of(program):

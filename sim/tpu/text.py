@@ -7,7 +7,7 @@ import numpy as np
 
 from amaranth_tpu.hw.tools.process import build_directory
 
-from ..compiler.report import planned_layers
+from ..compiler.report import expected_layers
 from ..data.whole_files import write_file
 from ..models.gpt import TOKENS, gpt_model, state_names
 from ..models.gpt_text import decoded, encoded
@@ -65,7 +65,7 @@ def _chosen(logits, temperature, random):
 def cycles_by_part(program):
     """Returns the estimated cycles of a program of the GPT by the parts of :data:`PARTS`: a dict of str to int."""
     cycles = dict.fromkeys(PARTS, 0)
-    for layer in planned_layers(program):
+    for layer in expected_layers(program):
         part = next(part for part, names in PARTS.items() if any(name in layer.name for name in names))
         cycles[part] += layer.cycles
     return cycles

@@ -1,4 +1,4 @@
-"""The cost of each sum of a training step, from the timing model."""
+"""The cost of each sum of a training step, or of each layer of a network, from one simulation by the timing model."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ __all__ = ["SumCost", "sum_costs"]
 
 @dataclass(frozen=True)
 class SumCost:
-    """The cost of a sum of a training step. The cycles of all sums add up to the cycles of the step.
+    """The cost of a sum of a training step, or of a layer of a network. The costs of a program add up to its cycles.
 
     Parameters
     ----------
-    name : str
-        Name of the tensor that the sum makes.
+    name : str or int
+        Name of the tensor that the sum makes, or number of the layer.
     instructions : int
     busy : int
         Cycles in which the array accepts rows of the sum's passes.
@@ -24,7 +24,7 @@ class SumCost:
         Cycles in which the array waits before these passes, by reason: keys of :data:`sim.compiler.timing.waits.REASONS`.
     """
 
-    name: str
+    name: str | int
     instructions: int
     busy: int
     waits: dict
@@ -35,7 +35,7 @@ class SumCost:
 
 
 def sum_costs(program):
-    """Returns the :class:`SumCost` of each sum of a step's program, in the order of their first instructions."""
+    """Returns the :class:`SumCost` of each sum of a program, in the order of their first instructions."""
     ops, config = program.ops, program.config
     waits = array_waits(ops, simulate(ops, config, cores=program.cores), config.n)
     instructions, busy = Counter(op.stage for op in ops), Counter()
