@@ -59,7 +59,9 @@ class Checkpoint:
     @contextlib.contextmanager
     def alone(self):
         """Holds the folder during the `with` block, so that no other process writes a checkpoint there. The operating system
-        releases it if this process dies. Raises CheckpointError if another process holds it."""
+        releases it if this process dies. A new folder that stays empty is removed. Raises CheckpointError if another process
+        holds the folder."""
+        is_new = not self.path.parent.exists()
         self._make_folder()
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
@@ -71,6 +73,9 @@ class Checkpoint:
             yield
         finally:
             os.close(folder)
+            if is_new:
+                with contextlib.suppress(OSError):  # it has a checkpoint
+                    self.path.parent.rmdir()
 
     def _make_folder(self):
         try:
