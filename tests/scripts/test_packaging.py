@@ -81,3 +81,16 @@ def test_every_file_is_installed(installed):
         places = {path: Path("tpu") / path.name if path.parent == Path("sim/short") else path for path in expected}
         missing = sorted(str(path) for path, place in places.items() if not (installed / "amaranth_tpu" / place).exists())
         assert not missing, missing
+
+
+def test_every_file_is_in_the_source_distribution(installed):
+    """The list of files that setuptools packs has all tests, scripts and sources."""
+    packed = {*(installed / "amaranth_tpu.egg-info" / "SOURCES.txt").read_text().splitlines()}
+    expected = {
+        str(path.relative_to(ROOT))
+        for folder in ("hw", "sim", "scripts", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert not expected - packed and {"pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE"} <= packed
+    assert not [name for name in packed if name.endswith(".pyc")]
