@@ -19,6 +19,7 @@ from . import (
     master_rounding,
     mlperf_tiny,
     node_tests,
+    old,
     parameter_server,
     processors,
     rings,
@@ -48,6 +49,7 @@ TABLES = (
     node_tests,
     zoo,
     summary,
+    old,
 )
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.documents import ROOT, put_table, table_rows
 from ..show.markdown import markdown_table
+from .versions import VERSION, version_of
 
 __all__ = ["Json", "MODEL", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of", "with_other_rows"]
 
@@ -58,7 +59,8 @@ def samples_of(count):
 
 
 def publish(name, head, rows, figures, as_json, write, keys=None):
-    """Prints a table, or its `figures` as JSON. If `write` is True, also writes the table into its document.
+    """Prints a table, or its `figures` as JSON. If `write` is True, also writes the table into its document, with the version of
+    the sources that decide it (:mod:`scripts.benchmark.versions`), unless the rows have one.
 
     Parameters
     ----------
@@ -68,8 +70,14 @@ def publish(name, head, rows, figures, as_json, write, keys=None):
         First cells of all rows of the whole table, if `rows` may be some of them: the document keeps its other rows.
     """
     print(json.dumps(figures) if as_json else markdown_table(head, rows))
-    if write:
-        put_table(name, markdown_table(head, rows if keys is None else with_other_rows(head, rows, table_rows(name), keys)))
+    if not write:
+        return
+    others = table_rows(name)
+    if version_of(name):
+        if VERSION not in head:
+            head, rows = [*head, VERSION], [[*row, version_of(name)] for row in rows]
+        others = [{**other, VERSION: other.get(VERSION, "")} for other in others]
+    put_table(name, markdown_table(head, rows if keys is None else with_other_rows(head, rows, others, keys)))
 
 
 def with_other_rows(head, rows, others, keys):

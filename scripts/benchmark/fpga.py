@@ -15,6 +15,7 @@ from amaranth_tpu.hw.tools.process import build_directory
 
 from ..show.terminal import spinner
 from .common import Json, Write, app, publish
+from .versions import VERSION, version_of_file
 
 __all__ = ["blocks", "boards", "devices"]
 
@@ -77,8 +78,8 @@ def boards(
         reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
         core = asdict(PRESETS[BOARDS[name].preset])
         placed = [
-            report
-            for report in (json.loads(path.read_text()) for path in reports)
+            report | {VERSION: version_of_file("boards", path)}
+            for path, report in ((path, json.loads(path.read_text())) for path in reports)
             if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]
         ]
         if not placed:
@@ -92,9 +93,10 @@ def boards(
                     *_shares(figure["total"], figure["available"]),
                     f"{figure['fmax_mhz']:.1f}",
                     f"{figure['clock_mhz']:.1f}",
+                    figure[VERSION],
                 ]
             )
-    head, keys = ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], [(name,) for name in _ROUTED]
+    head, keys = ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock", VERSION], [(name,) for name in _ROUTED]
     publish("boards", head, rows, figures, as_json, write, keys)
 
 
@@ -120,6 +122,6 @@ def blocks(as_json: Json = False, write: Write = False):
         row("- others", rest[len(large) :]),
         row("bridge and memory of the board", [name for name in _AROUND_CORE if name in found]),
     ]
-    publish(
-        "blocks", ["block", *(name.upper() if name != "bram" else "block RAM" for name in RESOURCES)], rows, found, as_json, write
-    )
+    head = ["block", *(name.upper() if name != "bram" else "block RAM" for name in RESOURCES), VERSION]
+    version = version_of_file("blocks", path)
+    publish("blocks", head, [[*row, version] for row in rows], found, as_json, write)

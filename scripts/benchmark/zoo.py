@@ -22,6 +22,7 @@ from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
 from amaranth_tpu.sim.ir.errors import ModelError
 
 from .common import Json, Write, app, publish
+from .versions import VERSION, version_of
 from .zoo_models import MODELS, PACKAGES, find_wheel, model_in
 
 __all__ = ["zoo"]
@@ -144,12 +145,13 @@ def zoo(
             path = Path(folder) / one.file.rpartition("/")[2]
             path.write_bytes(content)
             figure = {"package": one.package, "version": version, "licence": licence, "file": one.file, "shapes": one.shapes}
-            kept[_title(one)] = figure | _in_process(path, one.shapes, n, limit)
+            kept[_title(one)] = figure | _in_process(path, one.shapes, n, limit) | {VERSION: version_of("zoo")}
     if figures:
         figures.write_text(json.dumps(kept, indent=1))
         chosen = MODELS
     rows = [_cells(one, kept.get(_title(one), {"version": "", "licence": "", "refused": "not measured yet"})) for one in chosen]
-    publish("zoo", _HEAD, rows, [kept[_title(one)] for one in chosen if _title(one) in kept], as_json, write)
+    rows = [[*row, kept.get(_title(one), {}).get(VERSION, "")] for row, one in zip(rows, chosen)]
+    publish("zoo", [*_HEAD, VERSION], rows, [kept[_title(one)] for one in chosen if _title(one) in kept], as_json, write)
 
 
 def _title(one):

@@ -1,6 +1,10 @@
-"""Tests of tables with some rows measured again."""
+"""Tests of tables with some rows measured again, and of the versions of rows."""
 
-from amaranth_tpu.scripts.benchmark.common import with_other_rows
+import os
+
+from amaranth_tpu.scripts.benchmark import common, versions
+from amaranth_tpu.scripts.benchmark.common import publish, with_other_rows
+from amaranth_tpu.scripts.show import documents
 
 HEAD = ["network", "batch", "cycles"]
 KEYS = [("a", 64), ("b", 64), ("b", 128)]
@@ -19,3 +23,43 @@ def test_measured_rows_replace_theirs_and_others_stay():
 def test_rows_of_a_table_with_other_columns_are_dropped():
     others = [{"network": "a", "batch": "64", "seconds": "1"}]
     assert with_other_rows(HEAD, [["b", 64, "71"]], others, KEYS) == [["b", "64", "71"]]
+
+
+def test_version_follows_code_and_not_its_comments(tmp_path):
+    (tmp_path / "hw" / "bus").mkdir(parents=True)
+    (tmp_path / "hw" / "bus" / "load.py").write_text(
+        '"""Loads."""\n\n\ndef f(x):\n    """Returns x."""\n    return x  # as it is\n'
+    )
+    found = [versions._digest("ring", tmp_path)]
+    for text in ("def f(x):\n    return x\n", "def f(x):\n    return -x\n"):
+        (tmp_path / "hw" / "bus" / "load.py").write_text(text)
+        found.append(versions._digest("ring", tmp_path))
+    assert found[0] == found[1] != found[2]
+
+
+def test_rows_have_versions_and_older_ones_are_listed(tmp_path, monkeypatch):
+    """A measured row gets the version of its sources. Rows that were not measured keep theirs, and are listed as older."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- begin ring -->\n| n | cycles |\n| --- | --- |\n| 4 | 1 |\n| 8 | 2 |\n<!-- end ring -->\n")
+    monkeypatch.setattr(documents, "DOCUMENTS", {"ring": page})
+    monkeypatch.setattr(documents, "write_copies", lambda: None)
+    monkeypatch.setattr(versions, "DECIDED_BY", {"ring": ("hw/bus",)})
+    versions.version_of.cache_clear()
+    assert [row[:3] for row in versions.old_rows()] == [("ring", "4 1", ""), ("ring", "8 2", "")]
+    publish("ring", ["n", "cycles"], [["8", "3"]], [], False, True, [("4",), ("8",)])
+    assert documents.table_rows("ring")[1] == {"n": "8", "cycles": "3", "made by": common.version_of("ring")}
+    assert [row[:3] for row in versions.old_rows()] == [("ring", "4 1", "")]
+    versions.version_of.cache_clear()
+
+
+def test_figures_of_a_file_older_than_a_source_have_no_version(tmp_path):
+    (tmp_path / "report.json").write_text("{}")
+    assert versions.version_of_file("ring", tmp_path / "report.json") == versions.version_of("ring")
+    os.utime(tmp_path / "report.json", (0, 0))
+    assert versions.version_of_file("ring", tmp_path / "report.json") == ""
+
+
+def test_sources_of_tables_exist():
+    assert versions.DECIDED_BY.keys() <= documents.DOCUMENTS.keys()
+    for part in {part for parts in versions.DECIDED_BY.values() for part in parts}:
+        assert [*documents.ROOT.glob(part)], part
