@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import helper
 
+from ..data.errors import DataError
+from ..data.printable import printable
 from ..data.samples import as_samples, joined_inputs
 from .arguments import as_array
 
@@ -62,8 +64,12 @@ def samples_of(network, x):
     Raises
     ------
     sim.data.digits.DataError
-        If a name is unknown, or an array does not fit the model.
+        If a name is unknown, an array does not fit the model, or a list has an array for each of several inputs.
     """
+    inputs = network.origin.inputs
+    if isinstance(x, (list, tuple)) and len(inputs) == len(x) > 1 and any(getattr(one, "ndim", 0) > 1 for one in x):
+        names = ", ".join(f"{one.name!r}: ..." for one in inputs)
+        raise DataError(f"a list of arrays does not name the model's inputs; give a dict, {printable('{' + names + '}', 200)}")
     if isinstance(x, dict):
         x = joined_inputs(network, {name: as_array(one) for name, one in x.items()})
     return as_samples(network, as_array(x))

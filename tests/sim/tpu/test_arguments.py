@@ -99,3 +99,19 @@ def test_lists_of_unequal_arrays_are_refused():
         ):
             model.predict(x)
     assert model.predict([np.zeros(784), np.zeros(784)]).shape == (2, 10)
+
+
+def test_list_of_the_inputs_is_refused():
+    """A list with an array for each input is not taken for two samples; a list of rows is an array."""
+    ends = [onnx.helper.make_tensor_value_info(name, 1, ["n", 4]) for name in "xyz"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sub", ["x", "y"], ["z"])], "two", ends[:2], ends[2:])
+    model = tpu.load(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8))
+    x, y = np.arange(8.0).reshape(2, 4), np.ones((2, 4))
+    for given in ([x, y], (x, y)):
+        with pytest.raises(
+            DataError, match="^a list of arrays does not name the model's inputs; give a dict, {'x': ..., 'y': ...}$"
+        ):
+            model.predict(given)
+    wanted = model.predict({"x": x, "y": y}, check=False)
+    assert (wanted == x - y).all()
+    assert (model.predict([*np.concatenate([x, y], axis=1)], check=False) == wanted).all()
