@@ -50,8 +50,6 @@ INNER = """
     sim/compiler/training
     sim/compiler/passes
     sim/compiler/codegen
-    sim/compiler/tiling
-    sim/compiler/memory
     sim/compiler/timing
     sim/frontend/operators
     sim/frontend/formulas sim/frontend/validity

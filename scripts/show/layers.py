@@ -29,9 +29,8 @@ def plan_of(program):
 
 def _where(program, number):
     """Returns a text that lists where stage `number` is computed: host, array, activation unit."""
-    batched = program.memory.batched
-    stage = batched.stages[number]
-    gathered = {gather.tensor.name for gather in batched.gathers if gather.term is not None}
+    stage = program.memory.variant.stages[number]
+    gathered = {gather.tensor.name for gather in program.memory.gathers if gather.term is not None}
     places = ["array"]
     if any(term.source in gathered for term in stage.terms):
         places.insert(0, "host gathers windows")

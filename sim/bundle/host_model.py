@@ -145,7 +145,7 @@ def host_model(network, program):
         batch=program.batch,
         input_values=network.sample_size,
         output_values=network.output_size,
-        output_bits=32 if program.memory.batched.wide else 16,
+        output_bits=32 if program.memory.wide else 16,
         last=LAST.index(_last(origin)),
         needs=needs,
         input_shape=tuple(network.input_shape) or (network.sample_size,),

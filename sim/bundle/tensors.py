@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
-
 from .copies import Copy, copies_of
 
 __all__ = ["HostTensor", "input_tensors", "output_tensor"]
@@ -32,9 +30,8 @@ class HostTensor:
 def _placed(memory, name, values, *places):
     """Returns the :class:`HostTensor` of the tensor `name`. `values` are the indices of its first sample's values, and `places`
     their arrays y, x and channel in the tensor."""
-    layout, first, n = memory.host.layouts[name], memory.host.regions[name][1], memory.n
-    rows, step = layout.samples
-    return HostTensor(rows, layout.sample * n, step * n, tuple(copies_of(values, first * n + layout.element(0, *places))))
+    step = int(memory.element(name, 1, 0, 0, 0) - memory.element(name, 0, 0, 0, 0))
+    return HostTensor(1, step, 0, tuple(copies_of(values, memory.element(name, 0, *places))))
 
 
 def input_tensors(memory):
@@ -42,23 +39,19 @@ def input_tensors(memory):
 
     Parameters
     ----------
-    memory : sim.compiler.image.HostMemory
+    memory : sim.compiler.training.inference.NetworkMemory
     """
     graph, found = memory.network, []
     numbers = graph.arrange_inputs(graph.fed(np.arange(1, graph.sample_size + 1)[None]))
-    for gather in memory.batched.gathers:
-        name = gather.tensor.name
-        if memory.host.regions[name][0] is not Region.INPUT:
-            raise ValueError(f"the tensor {name!r} of the input is not in region INPUT")
+    for gather in memory.gathers:
         values = gather(numbers[gather.source])[0].transpose(2, 0, 1)  # 0: padding
         channel, y, x = np.nonzero(values)
-        found.append(_placed(memory, name, values[channel, y, x] - 1, y, x, channel))
+        found.append(_placed(memory, gather.tensor.name, values[channel, y, x] - 1, y, x, channel))
     return found
 
 
 def output_tensor(memory):
-    """Returns the :class:`HostTensor` that a host reads. It has binary32 values, or bfloat16 values if `memory.batched.wide` is
-    False."""
+    """Returns the :class:`HostTensor` that a host reads. It has binary32 values, or bfloat16 values if `memory.wide` is False."""
     graph = memory.network
     places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
     indices = np.unravel_index(places, graph.tensors[graph.output].shape)

@@ -1,32 +1,19 @@
-"""The compiler: graph, configuration and batch size -> program, memory images and cycle estimates.
+"""The compiler of networks: graph, configuration and batch size -> program, memory images and cycle estimates.
 
 1. The passes of :mod:`sim.compiler.passes.pipeline` rewrite the graph. `tpu compile --passes` lists them. Optional passes give
    several variants of the graph.
-2. The search (:mod:`sim.compiler.search`) compares candidates for each variant and keeps the fastest. For each candidate:
-
-   a. the batch is stored along x (:mod:`sim.compiler.memory.batching`), and tensors are allocated in host memory
-      (:mod:`sim.compiler.memory.layout`);
-   b. stages are tiled (:mod:`sim.compiler.tiling.stage_tiling`, :mod:`sim.compiler.tiling.chunk_tiling`), and tensors between
-      overlapping stages stay resident in the unified buffer if they fit (:mod:`sim.compiler.tiling.resident`). Equal branches,
-      such as the heads of an attention, overlap (:mod:`sim.compiler.tiling.branches`);
-   c. instructions are emitted (:mod:`sim.compiler.codegen.generate`). Function tables are loaded while earlier runs leave the
-      activation unit idle (:mod:`sim.compiler.codegen.tables_ahead`);
-   d. instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the timing model simulates the program
-      (:mod:`sim.compiler.timing.model`).
-3. The fastest candidate is encoded (:mod:`sim.compiler.image`) and cached on disk (:mod:`sim.compiler.program_cache`).
+2. Each variant is a step without state (:mod:`sim.compiler.training.network`). It is compiled as a training step is
+   (:mod:`sim.compiler.training`).
+3. The fastest program is cached on disk (:mod:`sim.compiler.program_cache`).
 """
-
-from functools import partial
 
 import numpy as np
 
 from ..functions.functions import NONE
-from .decisions import decision_of
-from .image import HostMemory, make_code, make_program
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .program import CompileError, Program, check_unit, disassemble
 from .program_cache import key_of, load, store
-from .search import Trials, search
+from .training.inference import Network
 
 __all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", "compile_network", "disassemble"]
 
@@ -60,9 +47,9 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     Parameters
     ----------
     effort : str
-        One of `EFFORTS`. `best` searches for the schedule with the fewest cycles; `fast` takes the first schedule that fits.
+        One of `EFFORTS`. `best` searches for the order with the fewest cycles; `fast` takes the first order that fits.
     progress : callable or None
-        Called with `(done, total)`, the number of schedules tried so far and the number planned. `total` may grow.
+        Called with `(done, total)`, the number of variants of the graph that are compiled, and of all variants.
 
     Raises
     ------
@@ -77,25 +64,32 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     variants = run_passes(MAPPING, graph, config, batch)
     found = load(key)
     if found:
-        decision, code = found
-        choice = decision.choice(graph, variants[decision.variant], config, batch)
-        emit = partial(decision.emit, choice, config)
-        return make_program(HostMemory(choice.batched, choice.host, config), choice.plans, code, emit, config)
-    number, choice, schedule = _fastest(graph, variants, config, batch, effort, Trials(progress))
-    memory = HostMemory(choice.batched, choice.host, config)
-    code = make_code(memory, schedule, config)
-    store(key, decision_of(number, choice, schedule), code)
-    return make_program(memory, choice.plans, code, partial(tuple, schedule.ops), config)
+        number, code = found
+        return Network(graph, variants[number], config, batch).program(code)
+    number, network, schedule = _fastest(graph, variants, config, batch, effort == "fast", progress)
+    code = network.code(schedule)
+    store(key, number, code)
+    return network.program(code)
 
 
-def _fastest(graph, variants, config, batch, effort, trials):
-    """Searches all variants of the graph. Returns `(index, Choice, Schedule)` for the program with the fewest cycles, with the
-    index of its variant. `trials` counts the schedules for progress reports."""
-    best = None
+def _fastest(graph, variants, config, batch, fast, progress):
+    """Returns `(index, Network, Schedule)` of the variant of the graph with the fewest cycles. Raises the CompileError of the
+    first variant if none fits."""
+    best, fault = None, None
     for number, variant in enumerate(variants):
-        found = search(graph, variant, config, batch, fast=effort == "fast", trials=trials)
-        if best is None or found[1].cycles < best[2].cycles:
-            best = number, *found
+        try:
+            network = Network(graph, variant, config, batch)
+            schedule = network.search(fast)
+        except CompileError as error:
+            fault = fault or error
+            continue
+        finally:
+            if progress:
+                progress(number + 1, len(variants))
+        if best is None or schedule.cycles < best[2].cycles:
+            best = number, network, schedule
+    if best is None:
+        raise CompileError(f"stage {fault}") from None
     return best
 
 

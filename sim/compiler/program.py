@@ -90,15 +90,20 @@ class Cost:
     least_beats: int = 0
 
 
-def cost_of(ops, config, cycles, compute_cycles=None, least_beats=0):
-    """Returns the :class:`Cost` of instructions that take `cycles` cycles. Default for `compute_cycles`: the array works as the
-    instructions say."""
+def cost_of(ops, config, cycles, least_beats=0):
+    """Returns the :class:`Cost` of instructions that take `cycles` cycles."""
     matmuls, beats = [op for op in ops if op.opcode is Opcode.MATMUL], config.beats_per_vector
-    if compute_cycles is None:
-        compute_cycles = sum(op.array_cycles(config.n) for op in matmuls)
+    compute_cycles = sum(op.array_cycles(config.n) for op in matmuls)
     read = host_vectors(ops, "r", config.n) * beats + (len(ops) + 1) * config.instruction_bytes // config.bus_bytes
     written = host_vectors(ops, "w", config.n) * beats
     return Cost(cycles, sum(op.passes for op in matmuls), compute_cycles, read, written, least_beats)
+
+
+def first_constant(instructions, config):
+    """Returns the byte offset of the constants in region MODEL, behind a number of instructions. With this alignment, no page
+    boundary splits a burst within a tile of weights."""
+    align = min(config.n * config.vector_bytes, 4096)
+    return -(-instructions * config.instruction_bytes // align) * align
 
 
 def factor(name):
@@ -131,8 +136,8 @@ class Program:
         `tensors`: array} for the arguments of :meth:`pack_input`; and `output`, the name of the results in `tensors`.
     emit : callable
         Called without arguments; returns the value of `ops`.
-    plan : tuple
-        Tiling of each stage of a network.
+    plan : tuple of str
+        Description of the jobs of each stage of a network.
     cores : int
         Number of cores in the ring. Each core executes this program with its own host memory.
     checked : bool
@@ -199,10 +204,10 @@ class Program:
     def with_factors(self, values):
         """Returns the contents of region MODEL with other factors of the optimizer, {name: value}: in tiles of constants, and in
         the fields of UPDATEs."""
-        first = self.instructions * self.config.instruction_bytes
+        first = first_constant(self.instructions, self.config)
         instructions, constants = bytearray(self.model[:first]), bytearray(self.model[first:])
         self._write(constants, {factor(name): value for name, value in values.items() if factor(name) in self.tensors})
-        words = np.frombuffer(instructions, "<u2").reshape(self.instructions, -1)
+        words = np.frombuffer(instructions, "<u2").reshape(-1, self.config.instruction_bytes // 2)
         updates = np.flatnonzero(words[:, 0] & 0xFF == Opcode.UPDATE.value)
         for one in INSTRUCTIONS[Opcode.UPDATE].fields if len(updates) else ():
             if one.name in values:

@@ -1,6 +1,6 @@
 """A cache of compiled programs on disk (:mod:`sim.data.disk_cache`), so that all commands share the result of one search.
 
-A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
+A file has the choices of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
 images are built each time a program is loaded.
 
 A second cache has an empty file for each program that a model of the core has checked (:mod:`sim.host.program_check`).
@@ -20,8 +20,6 @@ from amaranth_tpu.hw.verilog.header import package_version
 from ..data.disk_cache import DiskCache
 from ..data.printable import printable
 from ..data.source_digest import source_digest
-from ..functions.functions import Function
-from .decisions import Decision
 from .image import Code
 from .program import Cost
 
@@ -78,32 +76,27 @@ def _add(digest, value):
 
 
 def load(key):
-    """Returns the :class:`Decision` and the :class:`Code` stored under a key. Returns None if nothing is stored under the key."""
+    """Returns the number of the variant and the :class:`Code` stored under a key. Returns None if nothing is stored under the
+    key."""
     content = _CACHE.load(key) if _most() else None
     if content is None:
         return None
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        plain, words, order = json.loads(arrays["plain"].tobytes()), arrays["words"].tobytes(), arrays["order"]
-    code = plain["code"] | {
-        "words": words,
-        "groups": tuple(map(tuple, plain["code"]["groups"])),
-        "functions": tuple(Function(name, tuple(parameters)) for name, parameters in plain["code"]["functions"]),
-        "cost": Cost(**plain["code"]["cost"]),
-    }
-    return Decision.of_plain(plain["decision"], order), Code(**code)
+        plain, places = json.loads(arrays["plain"].tobytes()), arrays["places"]
+        words, image = arrays["words"].tobytes(), tuple(arrays["image"].tolist())
+    return plain["variant"], Code(words, image, places, plain["order"], tuple(plain["plans"]), Cost(**plain["cost"]))
 
 
-def store(key, decision, code):
+def store(key, variant, code):
     """Stores a program under a key. Deletes the oldest files beyond `TPU_PROGRAMS_MB`."""
     most = _most()
     if not most:
         return
-    plain = {name: value for name, value in asdict(code).items() if name != "words"}
-    plain["functions"] = [(function.name, function.parameters) for function in code.functions]
-    text = json.dumps({"decision": decision.plain(), "code": plain}, default=int)  # converts numpy's integers
+    plain = {"variant": variant, "order": code.order, "plans": code.plans, "cost": asdict(code.cost)}
+    text = json.dumps(plain, default=int)  # converts numpy's integers
     file = io.BytesIO()
     plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))
-    np.savez_compressed(file, plain=plain_bytes, words=words, order=decision.order)
+    np.savez_compressed(file, plain=plain_bytes, words=words, places=code.places, image=np.array(code.image, np.int64))
     _CACHE.store(key, file.getvalue(), most)
 
 

@@ -4,17 +4,15 @@ import copy
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 
 from amaranth_tpu.hw.spec.encoding import decode, encode
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..functions.functions import NONE
-from .image import array_cycles
 from .program import host_vectors
-from .timing.model import UNITS
-from .training.explain import sum_costs
+from .timing.model import MATMUL, UNITS
+from .training.explain import SumCost, sum_costs
 
 __all__ = ["LayerCost", "expected_layers", "measured_layers", "first_stages"]
 
@@ -100,21 +98,6 @@ def _kind(stage):
     return ", ".join(words)
 
 
-def _tiling(plan, stage, batched, number):
-    height, width = stage.result_size
-    parts = [
-        f"{batched.chunks} x {batched.rows} samples"
-        if batched.is_along_x(number)
-        else f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"
-    ]
-    if len(plan.groups) > 1 or plan.groups[0] > 1:
-        groups = [f"{len(list(same))} x {size}" for size, same in groupby(plan.groups)]
-        parts.append(f"column tiles {' + '.join(groups)}")
-    if len(plan.blocks) > 1:
-        parts.append(f"{len(plan.blocks)} blocks")
-    return ", ".join(parts)
-
-
 def first_stages(program, count):
     """Returns a program that ends after the first `count` layers. It has the same images, without the instructions of the other
     layers."""
@@ -164,18 +147,13 @@ def _beats(program):
 
 def _described(program):
     """Returns `(name, kind, shape, tiling, useful multiplications per sample, array cycles)` of each layer."""
-    batched = program.memory.batched
-    cycles = array_cycles(batched, program.ops, program.config.n)
+    graph, cycles = program.memory.network, Counter()
+    for op in program.ops:
+        if op.unit == MATMUL:
+            cycles[op.stage] += op.array_cycles(program.config.n)
     return [
-        (
-            stage.name,
-            _kind(stage),
-            (*stage.result_size, stage.channels),
-            _tiling(plan, batched.stages[number], batched, number),
-            batched.graph.macs(stage),
-            cycles[number],
-        )
-        for number, (stage, plan) in enumerate(zip(batched.graph.stages, program.plan))
+        (stage.name, _kind(stage), (*stage.result_size, stage.channels), plan, graph.macs(stage), cycles[number])
+        for number, (stage, plan) in enumerate(zip(graph.stages, program.plan))
     ]
 
 
@@ -194,7 +172,8 @@ def expected_layers(program):
     """Returns the layers with cycles from one simulation by the timing model. Cycles in which the array waits count for the layer
     whose pass follows."""
     by_layer = {cost.name: cost for cost in sum_costs(program)}
-    costs = [by_layer[number] for number in range(len(program.plan))]
+    nothing = SumCost("", 0, 0, {})  # of a layer that only gives a tensor another shape
+    costs = [by_layer.get(number, nothing) for number in range(len(program.plan))]
     return _layers(program, [cost.busy for cost in costs], [cost.cycles for cost in costs])
 
 

@@ -165,7 +165,7 @@ def _fetches(seen, config):
 
 
 def _instructions(seen, offers, program):
-    stages = program.memory.batched.graph.stages
+    stages = program.memory.network.stages
     instructions, step = [], program.config.instruction_bytes
     for row in seen["decode"]:
         opcode, fields = decode(int.from_bytes(program.model[row["pc"] : row["pc"] + 32], "little"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from .errors import ModelError
 
-__all__ = ["regions", "split_bias_rows"]
+__all__ = ["moved", "regions", "split_bias_rows"]
 
 _MOST_REGIONS = 1024  # largest number of stages in place of one
 
@@ -61,7 +61,7 @@ def _parts(stage, names):
             name=name,
             size=(bottom - top, right - left),
             origin=(stage.origin[0] + top, stage.origin[1] + left),
-            terms=tuple(_moved(term, top, left) for term in stage.terms),
+            terms=tuple(moved(term, top, left) for term in stage.terms),
             bias=stage.bias[top, left],
             value=stage.value if number == len(rectangles) else None,
         )
@@ -73,7 +73,7 @@ def _unused(name, names):
     return name
 
 
-def _moved(term, top, left):
+def moved(term, top, left):
     """Returns the term of the sums from row `top` and column `left` on."""
     (stride_y, stride_x), (above, before) = term.stride, term.padding
     return replace(term, padding=(above - top * stride_y, before - left * stride_x))

@@ -85,6 +85,13 @@ class StepTerm:
     transposed : bool
         Swaps positions and (kernel position, channel) of the source, for the gradient of weights. `weights` has a vector for each
         position of the sum.
+    lanes : int
+        The source is loaded transposed, in networks alone. With groups, a line of vectors has so many positions of one channel,
+        and the windows are windows of such lines. Without groups, each vector of the source had so many positions, and has
+        channels again.
+    blocks : tuple of (int, int)
+        The first position in the line, and the number of the weights, of each vector of a line. There are kernel positions for
+        each number of weights.
     """
 
     source: str
@@ -97,6 +104,8 @@ class StepTerm:
     apart: tuple[int, int] = (1, 1)
     swapped: bool = False
     transposed: bool = False
+    lanes: int = 0
+    blocks: tuple = ()
 
     def __str__(self):
         sizes = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "padding": (0, 0), "apart": (1, 1)}
@@ -140,6 +149,10 @@ class StepStage:
     select : sim.ir.graph.Select or None
     times : str or None
         Tensor that multiplies the rounded result; a tensor of one channel multiplies all channels.
+    name : str
+        Name of the sums in reports. Default: the output.
+    origin : (int, int)
+        Position in the output of the result's position (0, 0), if the result is a part of the output.
     ring : str or None
         An operation on `start` between cores, in place of sums. `"all_reduce"`: the sum over the cores, from core 0 on.
         `"reduce_scatter"`: each core gets the sum of its segment of the channels. `"all_reduce_segments"`: each core gets the
@@ -157,6 +170,8 @@ class StepStage:
     norm: Norm | None = None
     select: Select | None = None
     times: str | None = None
+    name: str = ""
+    origin: tuple[int, int] = (0, 0)
     ring: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Code generation for tiled stages, and the schedule of the instructions.
+"""Instructions, the memory that they access, and their schedule.
 
 For its terms, see :mod:`sim.compiler`.
 """

@@ -3,17 +3,16 @@ must wait for."""
 
 from collections import Counter
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
+from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
 
-from ...golden.function_tables import table_of
-from ..memory.bias_image import BiasImage
-from ..memory.data_tiles import DataTiles
-from ..memory.layout import ZEROS
 from ..timing.model import UNIT, UNITS
 from .instructions import LastUse, Op, Ring, accesses
 from .table_slots import TableSlots
 
-__all__ = ["Emitter", "StageEmitter"]
+__all__ = ["ZEROS", "Emitter"]
+
+#: Vectors of zeros in region MODEL, from which zero rows are loaded.
+ZEROS = 64
 
 _TABLE_PART = 64  # vectors of a function table per load
 
@@ -33,8 +32,6 @@ class Emitter:
         Stage to which the next instructions belong, as of :class:`Op`. The caller sets it.
     worked : dict of stage to int
         Cycles of the array by stage index, for the instructions emitted so far.
-    regions : dict of str to (Region, first vector)
-        Address of each tensor in host memory.
     cores : int
         Number of cores in the ring.
     """
@@ -48,13 +45,12 @@ class Emitter:
         # The function table is not tracked: one unit loads and reads it, in program order.
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places["scratch"] = LastUse(max(1, scratch))
-        self.worked, self.regions = Counter(), {}
+        self.worked = Counter()
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
         self.slots, self.table_settings = TableSlots(), {}
 
-    def emit(self, opcode, fields, tiles=None, group_tiles=0):
-        """Emits an instruction. It waits for the earlier instructions of other units that use the same memory. `tiles` and
-        `group_tiles` : see :class:`.Op`."""
+    def emit(self, opcode, fields):
+        """Emits an instruction. It waits for the earlier instructions of other units that use the same memory."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
         needs = [0] * UNITS
@@ -62,7 +58,7 @@ class Emitter:
             if memory in self.places:
                 needs = list(map(max, needs, self.places[memory].access(unit, self.issued[unit], first, count, write)))
         waits = [(other, need) for other, need in enumerate(needs) if need]
-        op = Op(opcode, fields, waits, self.stage, tiles, group_tiles)
+        op = Op(opcode, fields, waits, self.stage)
         if opcode is Opcode.MATMUL:
             self.worked[self.stage] += op.passes * max(op.rows, self.n)
         self.ops.append(op)
@@ -71,12 +67,6 @@ class Emitter:
         """Emits an instruction that moves `rows` rows between the chip and host memory, from vector number `vector` of a region
         on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
-
-    def move(self, opcode, name, position, buffer, count, size=1, **fields):
-        """Emits a LOAD or STORE of `count` consecutive positions of the tensor `name`, each `size` vectors long. `buffer` is the
-        first row of the unified buffer."""
-        region, first = self.regions[name]
-        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer, **fields)
 
     def take_bias(self, count, key=None):
         """Allocates `count` rows of the bias memory and returns the first. `bias_places[key]` then has the address and the count,
@@ -130,95 +120,3 @@ class Emitter:
         start of its constants."""
         for first in range(0, count, ZEROS):
             self.transfer(Opcode.LOAD, Region.MODEL, 0, min(ZEROS, count - first), buffer=buffer + first)
-
-
-class StageEmitter(Emitter):
-    """The emitter for a graph's program. In region MODEL, the constants are: zeros from offset 0, then the bias rows of all
-    stages, then the function tables.
-
-    Parameters
-    ----------
-    config : Config
-    stages : sequence of Stage
-    host : HostLayout
-
-    Members
-    -------
-    tables : dict
-        `{function: first vector of its table, from the first table in region MODEL on}`.
-    """
-
-    def __init__(self, config, stages, host):
-        super().__init__(config, host.sizes[Region.SCRATCH])
-        self.stages, self.regions, self.layouts = stages, host.regions, host.layouts
-        self.tables, self._table_vectors = {}, 0
-        self.biases = BiasImage(stages, self.n)
-        self.resident = self.biases.resident(config.bias_depth)
-        if self.resident:
-            self.bias_ring = Ring(self.biases.plain, config.bias_depth - self.biases.plain)
-
-    def tiles(self, columns, passes, sample):
-        """Returns the :class:`.DataTiles` that loads the weights of a group of column tiles of the current stage, or None if
-        these weights are constants. `columns` is (first, count), `passes` the passes of a column tile, and `sample` the only
-        sample of the job. :class:`sim.compiler.codegen.matmuls.Group` uses the result."""
-        term = self.stages[self.stage].terms[0]
-        return DataTiles(self, term, self.layouts[term.data], sample, columns, len(passes)) if term.data else None
-
-    def begin_run(self, stages):
-        """Prepares the loading of biases for a run, a range of stages: none of its bias rows is loaded yet."""
-        self.run_biases = self.biases_loaded = self.biases.row(stages[0])
-        self.biases_end = self.biases.row(stages[-1] + 1)
-
-    def bias(self, column, count=1):
-        """Returns the address, in the bias memory, of the bias rows of `count` column tiles of the current stage, starting at
-        `column`. Loads the rows first if they are not on the chip."""
-        row = self.biases.row(self.stage, column)
-        if self.resident:
-            if row + count > self.biases_loaded:
-                # The first load has the first group's rows; the second has all other rows of the run.
-                end = row + count if self.biases_loaded == self.run_biases else self.biases_end
-                self._load_biases(self.biases_loaded, end - self.biases_loaded, self.biases_loaded)
-                self.biases_loaded = end
-            return row
-        key = self.stage, column, count
-        if key not in self.bias_places:
-            self._load_biases(row, count, self.take_bias(count, key))
-        return self.bias_places[key][0]
-
-    def bias_rows(self, column, rectangle):
-        """Returns the first bias row of the sums in a rectangle, in a column tile of the current stage, which has a row for each
-        position. Loads the rows if they are not on the chip."""
-        stretches = tuple(self.biases.stretches(self.stage, column, rectangle))
-        if stretches not in self.bias_places:
-            place = self.take_bias(sum(count for _, count in stretches), stretches)
-            for row, count in stretches:
-                self._load_biases(row, count, place)
-                place += count
-        return self.bias_places[stretches][0]
-
-    def _load_biases(self, row, count, place):
-        self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": self._bias_offset(row), "rows": count, "bias": place})
-
-    def _bias_offset(self, row):
-        vectors = ZEROS + row * INSTRUCTIONS[Opcode.LOAD_BIAS].vectors(self.n)
-        return vectors * self.config.vector_bytes
-
-    def load_table(self, function, operands):
-        """Selects a function for TABLE, and loads the part of its table that the function table does not hold yet. `operands` is
-        the :class:`.Ring` that allocates rows of the unified buffer for the transfer."""
-        self.put_table(function.key, table_of(function), self._table_vector(function), operands)
-
-    def load_ahead(self, function, keep, buffer):
-        """Loads parts of the table of a function that will be selected later, one at each step of this generator. Parts of the
-        functions `keep` stay in the function table. `buffer` is the :class:`.Ring` for the transfers."""
-        keys = {other.key for other in keep}
-        for first, word, rows in self.slots.ahead(function.key, table_of(function), self.n, keys):
-            self._load_table_rows(self._table_vector(function) + first, word, rows, buffer.take(rows))
-            yield
-
-    def _table_vector(self, function):
-        """Returns the first vector of a function's table in region MODEL."""
-        if function not in self.tables:
-            self.tables[function] = self._table_vectors
-            self._table_vectors += len(table_of(function).packed()) // self.config.vector_bytes
-        return self._bias_offset(self.biases.size) // self.config.vector_bytes + self.tables[function]

@@ -6,11 +6,11 @@ the same values: reusing it too early only stalls the core.
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, FunctionCode, Opcode, Region
 
 from ..timing.model import UNIT, UNITS
 
-__all__ = ["Op", "LastUse", "Ring", "accesses"]
+__all__ = ["Op", "LastUse", "Ring", "accesses", "function_code"]
 
 
 class Op:
@@ -26,35 +26,15 @@ class Op:
         The instruction begins once `number` instructions of the unit with this index have completed.
     stage : int or str
         Index of the stage to which the instruction belongs; in a training step, the name of the sum.
-    tiles : (stage, first column of the group, columns, tiles of the group before, tiles) or None
-        Weight tiles consumed by a MATMUL. A group's tiles are ordered by pass, then by column. `tiles of the group before` counts
-        the tiles that earlier MATMULs of the group consume.
-    group_tiles : int
-        Number of tiles of the whole group.
     parts : sequence of (stage, tiles)
         Numbers of tiles that a LOAD_WEIGHTS loads for each stage, in order.
     """
 
-    __slots__ = (
-        "opcode",
-        "fields",
-        "unit",
-        "waits",
-        "rows",
-        "passes",
-        "keep",
-        "acc",
-        "acc_stride",
-        "tiles0",
-        "tiles",
-        "group_tiles",
-        "stage",
-        "parts",
-    )
+    __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "stage", "parts")
 
-    def __init__(self, opcode, fields, waits=(), stage=0, tiles=None, group_tiles=0):
+    def __init__(self, opcode, fields, waits=(), stage=0):
         self.opcode, self.fields, self.unit, self.waits = opcode, fields, UNIT[opcode], waits
-        self.stage, self.tiles, self.group_tiles, self.parts = stage, tiles, group_tiles, []
+        self.stage, self.parts = stage, []
         self.rows = fields.get("rows", 0)
         if opcode is Opcode.MATMUL:
             self.rows = fields["rows0"] * fields["rows1"]
@@ -123,3 +103,9 @@ class Ring:
         place = self.base + self.next
         self.next += count
         return place
+
+
+def function_code(function):
+    """Returns the FunctionCode, for instructions, of a :class:`sim.functions.functions.Function` or a
+    :class:`sim.functions.derivatives.Derivative`."""
+    return FunctionCode.TABLE if function.is_table else FunctionCode[function.name.upper()]

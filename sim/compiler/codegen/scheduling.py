@@ -7,52 +7,11 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...golden.progress import Progress, touched
 from ..timing.model import MATMUL, STORE, UNITS
-from .instructions import Op
 
-__all__ = ["with_weights", "ordered", "completes", "STARTING"]
-
-_MOST_TILES = 65_535  # limit of a LOAD_WEIGHTS
+__all__ = ["ordered", "completes", "STARTING"]
 
 #: Number of LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last.
 STARTING = 4
-
-
-def with_weights(ops):
-    """Returns the instructions with LOAD_WEIGHTS inserted before the first use of the tiles, and `(groups, tiles)`, which
-    describe the image of the weights.
-
-    `groups` is `{(stage, column, columns): first tile}` in the order of the image, `tiles` the total number of tiles. One
-    LOAD_WEIGHTS may load tiles of several consecutive stages.
-    """
-    image, size = {}, 0
-    result, current, end = [], None, None
-    started = 0
-    for op in ops:
-        if op.opcode is Opcode.LOAD_WEIGHTS:
-            current = None  # tiles of a stored tensor, loaded in their own order
-        if op.opcode is Opcode.LOAD and started < STARTING:
-            current = None  # weights of one block only
-            started += 1
-        if op.tiles is not None:
-            *group, before, count = op.tiles
-            group = tuple(group)
-            if group not in image:
-                image[group] = size
-                size += op.group_tiles
-            first = image[group] + before
-            while count:
-                if current is None or first != end or current.rows == _MOST_TILES or op.stage < current.parts[-1][0]:
-                    current, end = Op(Opcode.LOAD_WEIGHTS, {"offset": first}, stage=op.stage), first
-                    result.append(current)
-                part = min(count, _MOST_TILES - current.rows)
-                current.rows += part
-                current.parts.append((op.stage, part))
-                first, end, count = first + part, end + part, count - part
-        result.append(op)
-    for op in result:
-        if op.opcode is Opcode.LOAD_WEIGHTS:
-            op.fields["rows"] = op.rows
-    return result, (image, size)
 
 
 def ordered(ops, timeline, eager, late=0):
@@ -67,9 +26,7 @@ def ordered(ops, timeline, eager, late=0):
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
-    # If stored tensors are weights too, this would deadlock: an instruction that waits for them must not precede earlier tiles.
-    stored = any(ops[index].waits for index in weights) and any("region" not in ops[index].fields for index in weights)
-    for number, index in enumerate(() if stored else weights[:STARTING]):
+    for number, index in enumerate(weights[:STARTING]):
         if number + eager < len(loads):
             keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
     for before, index in zip(weights, weights[1:]):

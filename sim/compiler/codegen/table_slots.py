@@ -55,27 +55,6 @@ class TableSlots:
                 runs.append((first, word, each))
         return base, runs
 
-    def missing(self, key, table):
-        """Returns the number of slots that :meth:`select` would fill."""
-        return min(self._cost(key, base, table.binades)[0] for base in range(BINADES - table.binades + 1))
-
-    def held(self, keys):
-        """Returns the number of slots that hold functions with these keys."""
-        return sum(held is not None and held[0] in keys for held in self._held)
-
-    def ahead(self, key, table, n, keep):
-        """Fills slots for a function that will be selected later, except slots that hold functions with the keys `keep`. Yields
-        the loads of each slot, `(first vector of the packed table, first word of the memory, number of vectors)`."""
-        each = slot_vectors(n)
-        base = min(range(BINADES - table.binades + 1), key=lambda base: self._cost(key, base, table.binades))
-        for index in range(table.binades):
-            held = self._held[base + index]
-            if held == (key, index) or held is not None and held[0] in keep:
-                continue
-            self._held[base + index], self._used[base + index] = (key, index), self._time
-            for sign in (0, 1):
-                yield (sign * table.binades + index) * each, (sign * BINADES + base + index) * _BINADE_WORDS, each
-
     def _cost(self, key, base, binades):
         lost = [place for place in range(base, base + binades) if self._held[place] != (key, place - base)]
         return (

@@ -11,9 +11,14 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Stage, Term
-from ..memory.batching import reads
 
 __all__ = ["widen_factors"]
+
+
+def _reads(stage):
+    """Returns the set of names of the tensors that a stage reads."""
+    tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
+    return {*tensors, *([stage.times] if stage.times else ())}
 
 
 def widen_factors(graph, config, batch):
@@ -47,7 +52,7 @@ def _alone(graph, factors):
     functions of sums."""
     others = {*graph.input_names, graph.output}
     for stage in graph.stages:
-        others |= reads(stage if not _spreads(graph, stage) else replace(stage, times=None))
+        others |= _reads(stage if not _spreads(graph, stage) else replace(stage, times=None))
         others |= {stage.output} if stage.times or stage.softmax else set()
         others |= {stage.output for term in stage.terms if term.data}
     return set(factors) - others

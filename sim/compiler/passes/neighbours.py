@@ -16,8 +16,8 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Term, span
-from ..tiling.weight_passes import count_passes
 from .im2col import fold as gather
+from .weight_passes import count_passes
 
 __all__ = ["Fold", "best_folding", "fold_columns"]
 

@@ -12,10 +12,12 @@ from difflib import get_close_matches
 from ...ir.bias_rows import split_bias_rows
 from ...ir.errors import ModelError
 from ..program import CompileError
+from .cropping import crop
 from .depthwise import map_depthwise
 from .factors import widen_factors
 from .im2col import gather_windows
 from .neighbours import fold_columns
+from .split_large import split_large
 from .split_pool import split_windows
 
 __all__ = ["LOWERING", "MAPPING", "PASSES", "PROGRAM", "Pass", "run_passes", "up_to"]
@@ -52,8 +54,10 @@ def _without_bias_rows(graph, config, batch):
 
 #: Passes after which the core can run every stage.
 LOWERING = (
+    Pass("crop", "Removes the positions of results that no stage reads.", crop),
     Pass("split-bias-rows", "Replaces biases of single positions by stages, if the core lacks attention.", _without_bias_rows),
     Pass("split-pooling", "Splits max pooling along x and y if the sums of a window do not fit the accumulators.", split_windows),
+    Pass("split-large", "Splits stages if the sums of a line do not fit the accumulators.", split_large),
     Pass("widen-factors", "Writes factors with one channel to all lanes, as products need them.", widen_factors),
 )
 #: Passes that choose how tensors are mapped to vectors.

@@ -29,7 +29,7 @@ def divisions(sums, n):
 
 def chunked(sums, n, starts, begins_early=True):
     """Returns the sums in which each sum of samples is divided into parts that begin at the rows `starts`. Gradients of
-    parameters may begin before those of the last part if `begins_early`."""
+    parameters may begin before the sums of the last part if `begins_early`."""
     if len(starts) == 1:
         return sums
     parts = []

@@ -19,7 +19,7 @@ from .matrices import Matrix
 from .sums import MatrixSum, Phase, Product, Result
 from .windows import Window
 
-__all__ = ["is_window", "patches_of", "scattered", "window_product"]
+__all__ = ["band_product", "is_window", "patches_of", "scattered", "window_product"]
 
 
 def is_window(step, term, size):
@@ -47,14 +47,24 @@ def window_product(lowered, stage, term):
         raise NotMatrices(f"{stage.output}: a convolution with {term.groups} groups of constant weights can't be compiled")
     if groups and _is_repeated(step, term, window):
         window = replace(window, kernel=(1, 1), stride=(0, 0), dilation=(1, 1), padding=(0, 0))
-    if not groups and _is_whole(term, window):
+    if step.state and not groups and _is_whole(term, window):
         return Product("matrix", patches_of(lowered, term, stage.size), lowered.matrix(term.weights, "turned"))
     matrix = lowered.matrix(term.weights, "diagonal" if groups else "turned")
     return Product("window", lowered.matrix(term.source).padded, matrix, by_rows=term.swapped, window=window)
 
 
+def band_product(lowered, stage, term):
+    """Returns the :class:`Product` of a term that reads a transposed tensor: vectors of positions, or positions again."""
+    source, weights = lowered.matrix(term.source), lowered.matrix(term.weights, "turned")
+    if term.groups == 1:
+        return Product("matrix", source, weights, lanes=term.lanes)
+    lines = -(-source.geometry.positions // term.lanes), 1
+    window = Window(term.kernel, term.stride, term.dilation, term.padding, term.apart, lines, (stage.size[0], 1))
+    return Product("bands", source, weights, window=window, lanes=term.lanes, blocks=term.blocks)
+
+
 def _is_whole(term, window):
-    """Returns True if a dense layer reads all positions of its source. Its gradient of weights reads them, too."""
+    """Returns True if a dense layer reads all positions of its source. In a step, its gradient of weights reads them, too."""
     plain = term.dilation == term.apart == (1, 1) and term.padding == (0, 0) and not term.swapped
     return plain and window.size == (1, 1) and window.kernel == window.source
 

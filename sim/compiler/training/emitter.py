@@ -1,11 +1,13 @@
 """The emitter of a training step: moves of matrices, weight tiles on demand, copies of operands on the chip, and updates."""
 
+from itertools import product
+
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region, UpdatePart
 
 from ...golden.function_tables import table_of
-from ..codegen.emitter import Emitter
+from ..codegen.emitter import ZEROS, Emitter
 from ..codegen.instructions import Ring
-from ..memory.layout import ZEROS
+from ..codegen.scheduling import STARTING
 from ..program import CompileError, too_small
 from .stores import Store, Tile, runs_of
 
@@ -34,6 +36,8 @@ class MatrixEmitter(Emitter):
 
     Members
     -------
+    image : dict of int to int
+        Place in the image of each tile of constant weights: {number among all tiles of constant weights: place}.
     zero_rows : int
         Number of bias rows, starting at row 0, that are zero.
     update_ring : Ring
@@ -57,26 +61,34 @@ class MatrixEmitter(Emitter):
     def __init__(self, config, constants, cores=1):
         super().__init__(config, constants.lowered.sizes[Region.SCRATCH])
         self.constants, self.cores, self.kept, self._rows, self.gatherer = constants, cores, {}, {}, None
-        self.zero_rows, self._bringing = min(16, config.bias_depth // 8, config.weight_fifo_depth), None
+        self.zero_rows, self._bringing = 0, None
+        if constants.needs_zeros:
+            self.zero_rows = max(1, min(16, config.bias_depth // 8, config.weight_fifo_depth))
         self.update_ring = Ring(0, config.update_depth)
+        self._loads, self.image = 0, {}
+        self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         depth, n = config.unified_buffer_depth, self.n
         left = config.bias_depth - self.zero_rows
         half = left // 2 if constants.has_upper_rows else left
         self.bias_ring = Ring(self.zero_rows, half)
         self.upper_ring = Ring(self.zero_rows + half, left - half)
-        base = 1 + n * len(constants.resident)
-        if base + 4 * n > depth:
+        beyond = (one.geometry.period - one.geometry.positions for one in constants.lowered.read_beyond())
+        self._zeros = max(beyond, default=1)
+        base = self._zeros + n * len(constants.resident)
+        if base + (4 * n if constants.resident else 4) > depth:
             raise CompileError(too_small(config, "unified_buffer_depth", base + 4 * n, "constants and operands of this step"))
         size = (depth - base) // _SHARES
         self.operands = self.passing = Store(base, depth - base - size, self.kept)
         self.results = Store(depth - size, size, self.kept)
-        rows = 0 if config.transpose else max(config.accumulator_depth // _TURNING, 2 * n)
+        rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // _TURNING, 2 * n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
+        self.by_samples = self.begins_slowly = False
         self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), (0, 1, 0)
         self._readers, self._held = constants.lowered.readers, None
         self._table, self._apart = self._only_table(), 0
         self.stage = "constants"
+        self._has_zeros = False
         self._begin()
 
     def divide(self, needed):
@@ -146,11 +158,28 @@ class MatrixEmitter(Emitter):
         return self._held if self._held and (early or sums.steps > 1) else self.sums
 
     def _begin(self):
-        """Loads the zeros that stay on the chip: a row, and bias rows."""
-        self.load_zeros(0, 1)
-        for base, size in ((0, self.zero_rows), (self.upper_ring.base, self.upper_ring.size)):
+        """Loads the bias rows of zeros that stay on the chip, and writes zeros after the positions of samples."""
+        for matrix in self.constants.lowered.read_beyond():
+            geometry, first = matrix.geometry, self.zeros
+            for tile, sample in product(range(matrix.tiles), range(geometry.batch)):
+                row = sample * geometry.period + geometry.positions
+                vector, rows = self.offset(matrix, tile, row), geometry.period - geometry.positions
+                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=first)
+        if self.constants.lowered.step.state:
+            assert self.zeros == 0
+        zeros = [(0, self.zero_rows)] if self.constants.needs_zeros else []
+        upper = [(self.upper_ring.base, self.upper_ring.size)] if self.constants.has_upper_rows else []
+        for base, size in (*zeros, *upper):
             for first in range(0, size, ZEROS // 2):
                 self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
+
+    @property
+    def zeros(self):
+        """Returns the row of the unified buffer with zeros, which is loaded at its first use."""
+        if not self._has_zeros:
+            self._has_zeros = True
+            self.load_zeros(0, self._zeros)
+        return 0
 
     def is_read_once(self, matrix):
         """Returns True if the results of a step have one reader, and are not kept until the next step."""
@@ -159,7 +188,7 @@ class MatrixEmitter(Emitter):
     def resident(self, name):
         """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
         if name in self.constants.resident and name not in self._rows:
-            self._rows[name] = 1 + self.constants.resident.index(name) * self.n
+            self._rows[name] = self._zeros + self.constants.resident.index(name) * self.n
             self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
         return self._rows.get(name)
 
@@ -167,8 +196,9 @@ class MatrixEmitter(Emitter):
 
     def transfer(self, opcode, region, vector, rows, **fields):
         super().transfer(opcode, region, vector, rows, **fields)
-        if opcode in (Opcode.STORE, Opcode.STORE_UPDATE):
-            self._bringing = None
+        self._loads += opcode is Opcode.LOAD
+        if opcode in (Opcode.STORE, Opcode.STORE_UPDATE) or opcode is Opcode.LOAD and self._loads <= STARTING:
+            self._bringing = None  # at the start, weights are loaded with the operands that they multiply
 
     def offset(self, matrix, tile, row=0, half=0):
         """Returns the vector of a matrix in its region. Constants follow the fixed constants, such as the identity."""
@@ -216,13 +246,13 @@ class MatrixEmitter(Emitter):
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
         copies of the matrix."""
-        if matrix.interleaved:
-            self.transfer(Opcode.STORE, matrix.region, self.offset(matrix, tile, row), 2 * count, buffer=place)
-            return
-        for half in range(matrix.halves):
+        each = 2 if matrix.interleaved else 1
+        for half in range(matrix.halves // each):
             for first, rows in matrix.stored(row, count):
                 vector = self.offset(matrix, tile, first, half)
-                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + half * count + first - row)
+                self.transfer(
+                    Opcode.STORE, matrix.region, vector, each * rows, buffer=place + half * count + each * (first - row)
+                )
         for copy in matrix.copies:
             for vector, first, rows in copy.ranges(matrix.geometry, tile, row, count):
                 self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + first - row)
@@ -266,6 +296,7 @@ class MatrixEmitter(Emitter):
             if not self._bring_more(one, size):
                 self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
                 self._bringing = self.ops[-1]
+                self._bringing.parts = [(self.stage, size)]
 
     def _bring_more(self, tile, size):
         """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
@@ -273,6 +304,8 @@ class MatrixEmitter(Emitter):
         op = self._bringing  # None: more tiles may not be added to the last LOAD_WEIGHTS
         if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
             return False
+        if self._numbers.get(self.stage, 0) < self._numbers.get(op.parts[-1][0], 0):
+            return False  # or the first layers alone could not be told from the others
         end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
         if (op.fields["region"], end) != (tile.region, tile.vector):
             return False
@@ -283,13 +316,24 @@ class MatrixEmitter(Emitter):
                 return False
         op.rows += size
         op.fields["rows"] = op.rows
+        if op.parts[-1][0] == self.stage:
+            size += op.parts.pop()[1]
+        op.parts.append((self.stage, size))
         return True
 
     def tile(self, matrix, inputs, outputs, by_rows, row=0):
         """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from
         `row`."""
         tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
-        return Tile(matrix.region, self.offset(matrix, tile, row + rows * self.n), int(by_rows))
+        return self.tile_at(matrix, tile, row + rows * self.n, int(by_rows))
+
+    def tile_at(self, matrix, tile, row, transpose=0):
+        """Returns the weight :class:`.Tile` of n rows of a tile. Constant weights get addresses in the order of their first
+        use."""
+        if not self.constants.lowered.is_weights(matrix):
+            return Tile(matrix.region, self.offset(matrix, tile, row), transpose)
+        number = self.image.setdefault(matrix.place(tile, row) // self.n, len(self.image))
+        return Tile(matrix.region, self.constants.weights + number * self.n, transpose)
 
     def load_table(self, function):
         """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""

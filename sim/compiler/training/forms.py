@@ -14,20 +14,39 @@ def geometries_of(step, n, batch):
     """Returns {(height, width): :class:`Geometry`} of the tensors of samples. Samples are padded to whole tiles if products of
     two results need these."""
     sizes = {(one.height, one.width) for one in step.tensors.values() if one.samples}
-    sizes |= {stage.size for stage in step.stages if step.tensors[stage.output].samples}
+    sizes |= {size for stage in step.stages if step.tensors[stage.output].samples for size in (stage.size, stage.result_size)}
     padded, found = set(), {}
     for stage in step.stages:
         for term in stage.terms if not _is_total(step, stage) else ():
             if step.tensors[term.weights].samples:
-                names = {term.weights, stage.output} | ({term.source} if step.tensors[term.source].samples else set())
+                names = {term.weights}
+                if step.state:  # gradients read all of them as weights
+                    names |= {stage.output} | ({term.source} if step.tensors[term.source].samples else set())
                 used = {(step.tensors[name].height, step.tensors[name].width) for name in names}
                 if len(used) > 1:
                     raise NotMatrices(f"{stage.output}: a product of tensors of {len(used)} sizes can't be compiled")
                 padded |= used
+    read = _read_rows(step, n)
     for height, width in sizes:
         positions = height * width
-        period = -(-positions // n) * n if (height, width) in padded else positions
-        found[height, width] = Geometry(n, batch, positions, period, width)
+        period = max(positions, read.get((height, width), 0))
+        period = -(-period // n) * n if (height, width) in padded else period
+        found[height, width] = Geometry(n, batch, positions, period, width, n if step.state else 1)
+    return found
+
+
+def _read_rows(step, n):
+    """Returns {(height, width): rows of a sample} that products of transposed tensors read or compute."""
+    found = {}
+    for stage in step.stages:
+        for term in stage.terms:
+            source = step.tensors[term.source]
+            size, rows = stage.size, source.height * source.width * term.lanes
+            if term.lanes and term.groups > 1:
+                size = source.height, source.width
+                lines = -(-source.height * source.width // term.lanes)
+                rows = (lines - 1) * term.lanes + term.blocks[-1][0] + n
+            found[size] = max(found.get(size, 0), rows)
     return found
 
 

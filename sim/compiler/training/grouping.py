@@ -47,8 +47,6 @@ class Grouping:
         only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
         only -= {*self.step.state.values()} | self.lowered.exchanged
         for stage in stages:
-            if stage.norm or stage.pool and not _is_apart(stage.pool):
-                raise NotMatrices(f"{stage.output}: windows of pooling that overlap can't be compiled as matrix products")
             if stage.ring == "all_gather":
                 continue
             if stage.ring == "reduce_scatter":
@@ -68,7 +66,7 @@ class Grouping:
         if place is None:
             is_stored = stage.output == self.step.output or not is_start
             is_whole = is_stored and stage.result_size == stage.size
-            shape = self.lowered.matrix(stage.output) if is_whole else self._shape(stage)
+            shape = self.lowered.made(stage) if is_whole else self._shape(stage)
             made = self._sum(stage, shape)
             sums.append(made)
             place = self.places[stage.sums] = len(sums) - 1, 0
@@ -91,7 +89,7 @@ class Grouping:
         if start and not products and not start.wide and start.form == shape.form:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
         is_image = stage.output in self.lowered.ungrouped.images
-        return MatrixSum(stage.output, [Phase(products)], shape, start, is_image=is_image)
+        return MatrixSum(stage.name or stage.output, [Phase(products)], shape, start, is_image=is_image)
 
     def _is_only_start(self, stage, starts):
         return self.step.tensors[stage.output].wide and stage.output in starts
@@ -131,12 +129,6 @@ class Grouping:
     def _are_ready(self, names, number, same):
         """Returns True if tensors are computed before a sum, or by the sum if `same`."""
         return all(self.made.get(name, -1) < number + same for name in names)
-
-
-def _is_apart(pool):
-    """Returns True if the windows of pooling do not overlap, and have no padding."""
-    apart = all(count == 1 or by >= have for count, by, have in zip(pool.size, pool.stride, pool.window))
-    return apart and pool.padding == (0, 0) and pool.dilation == (1, 1)
 
 
 def _reads(stage):

@@ -28,7 +28,7 @@ class JobWriter:
     """
 
     def __init__(self, emitter, sums):
-        self.emitter, self.divides = emitter, not weaves(sums)
+        self.emitter, self.sums, self.divides = emitter, sums, not weaves(sums)
         tiles = max((product.inputs for one in sums if one.is_update for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
@@ -61,6 +61,16 @@ class JobWriter:
             self.emitter.hold(count * size)
             self.has_held, self.early = True, {(id(one), job) for job in jobs[:count]}
         return jobs[: max(count, 0)]
+
+    def described(self):
+        """Returns {name of a sum: description of its jobs}."""
+        found = {}
+        for one in self.sums:
+            if isinstance(one, MatrixSum) and (plan := self.plans.get(id(one))):
+                count = len([*plan.jobs(one)])
+                rows, columns = min(plan.rows, len(one.rows)), plan.columns
+                found[one.name] = f"{count} x {rows} rows, {columns} column tile{'s' * (columns > 1)}"
+        return found
 
     def is_open(self, one, job):
         """Returns True if a job has begun and is not complete."""

@@ -1,17 +1,21 @@
 """Code generation for sums of matrix products, job by job."""
 
+from functools import partial
+
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..timing.model import MATMUL, turnaround
+from .band_jobs import positions_of, write_band_job
 from .results import key_of, write_results, write_update
 from .scatter_jobs import scatter
-from .stores import Tile
+from .stores import Tile, alike, steps_of
 from .window_jobs import add_windows
 
 __all__ = ["PIECE", "SumCode", "expand"]
 
 PIECE = "piece"  # of a step
 _FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
+_SLOWLY = (0, 1, 3, 6, 10)  # the same, if all loads are short
 
 
 class SumCode:
@@ -25,7 +29,7 @@ class SumCode:
     early : bool
         True: the first step ends before the gradients of the last samples are read.
     take : callable or None
-        Allocates rows of the unified buffer for results, except those of Softmax and pooling. Default: the emitter's.
+        Allocates rows of the unified buffer for results, except results of Softmax and pooling. Default: the emitter's.
     """
 
     def __init__(self, emitter, sums, plan, early=False, take=None):
@@ -37,6 +41,10 @@ class SumCode:
         """Emits the instructions of one job, which computes these rows and column tiles. Yields None between its steps, and
         `PIECE` between pieces of a step."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
+        if self.sums.products and self.sums.products[0].kind == "bands":
+            self.biases = self._biases()
+            yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
+            return
         self.acc = self.emitter.sums_of(self.sums, self.early).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
         if last is None:
@@ -116,7 +124,7 @@ class SumCode:
     def begin_with_nothing(self):
         """Emits a pass that leaves the initial sums unchanged."""
         nothing = Tile(Region.MODEL, self.emitter.constants.nothing)
-        self.begin(0, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
+        self.begin(self.emitter.zeros, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
         self.started = True
 
     # Products
@@ -132,7 +140,7 @@ class SumCode:
         while places:
             count = len(tiles[0])
             flat = [tile for some in tiles for tile in some]
-            together = max(1, min(_steps(places), self.emitter.fit(flat) // count))
+            together = max(1, min(steps_of(places), self.emitter.fit(flat) // count))
             self.emitter.bring(flat[: together * count])
             stride = places[1] - places[0] if together > 1 else 0
             self.matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
@@ -141,45 +149,79 @@ class SumCode:
     def _matrix(self, product):
         """Adds a product of matrices. If the job is early, yields after the first operands, and before the inputs of the last
         samples."""
+        begun = self.started
+        for first, count, inputs in alike(self.columns, partial(self._inputs_of, product)):
+            self.started = begun
+            yield from self._add_inputs(product, inputs, first, count)
+        if self._ends_with_zeros(product):
+            self.emitter.bring([Tile(Region.MODEL, 0)] * self.columns)
+            self.matmul(self.emitter.zeros, [(1, 0), (self.rows, 0)], 0, tiles0=self.columns)
+
+    def _inputs_of(self, product, column):
+        """Returns the tiles of inputs of a column tile, without those whose weights are nothing."""
+        lowered, inputs, row = self.emitter.constants.lowered, range(product.inputs), (self.column + column) * self.n
+        if product.by_rows or product.turned or not lowered.is_weights(product.weights):
+            return inputs
+        return [k for k in inputs if not lowered.is_nothing(product.weights, k, row)] or inputs[:1]
+
+    def _add_inputs(self, product, chosen, column, columns):
+        """Adds the products of some tiles of inputs to column tiles; see :meth:`_matrix`."""
         emitter, period = self.emitter, self.geometry.period
         samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
         size = period if product.own else self.rows
-        step = max(1, self.plan.piece // self.plan.rows)
         begun, early = self.started, self.sums.early if product.turned and not product.own else 0
-        starts = [*range(0, early, step), *range(early, product.inputs, step)]
-        if not (emitter.issued[MATMUL] or early or product.turned):  # the first pass waits for few loads
-            starts = [*_FIRST[: sum(one < min(step, product.inputs) for one in _FIRST)], *range(step, product.inputs, step)]
-        for first, end in zip(starts, [*starts[1:], product.inputs]):
+        starts = self._starts(product, len(chosen), early)
+        for first, end in zip(starts, [*starts[1:], len(chosen)]):
             if self.early and first == early:
                 yield
-            inputs = range(first, end)
+            inputs = chosen[first:end]
             operands = self._operands(product, inputs)
             if self.early and not first:
                 yield
             for row in samples:
                 self.started = begun or first > 0
                 places, loops = self._places(product, operands, row, size, inputs)
-                at = row if product.own else 0
-                tiles = [
-                    [emitter.tile(product.weights, k, self.column + c, product.by_rows, at) for c in range(self.columns)]
-                    for k in inputs
-                ]
+                at = row // period * product.weights.geometry.period if product.own else 0
+                outputs = range(self.column + column, self.column + column + columns)
+                tiles = [[emitter.tile(product.weights, k, c, product.by_rows, at) for c in outputs] for k in inputs]
                 first_row = row - self.row
                 if not self.started:
-                    self.begin(places[0], loops, tiles[0], first_row, size)
+                    self.begin(places[0], loops, tiles[0], first_row, size, column)
                     places, tiles = places[1:], tiles[1:]
                 if product.by_rows and 2 * max(size, self.n) >= turnaround(emitter.config):
-                    for c in range(self.columns):  # the tiles of an output are contiguous
-                        self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, c)
+                    for c in range(columns):  # the tiles of an output are contiguous
+                        self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, column + c)
                         yield PIECE
                 else:
-                    self.add(places, loops, tiles, first_row)
+                    self.add(places, loops, tiles, first_row, column)
                     yield PIECE
         self.started = True
+
+    def _starts(self, product, inputs, early):
+        """Returns the numbers of the inputs at which operands are loaded."""
+        step = max(1, self.plan.piece // self.plan.rows)
+        if self.emitter.issued[MATMUL] or early or product.turned:
+            return [*range(0, early, step), *range(early, inputs, step)]
+        step = min(step, _SLOWLY[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
+        some = _SLOWLY if self.emitter.begins_slowly else _FIRST
+        return [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
+
+    def _ends_with_zeros(self, product):
+        """Returns True if +0 must be added to a product of two results. It is not needed if the last tile has padding anyway, or
+        before Softmax, which ignores the sign of a zero. Otherwise the bits of results would depend on n."""
+        softmax = any(result.softmax for result in self.sums.results)
+        return (
+            product.own
+            and not softmax
+            and product.source.channels % self.n == 0
+            and not self.emitter.constants.lowered.step.state
+        )
 
     def _operands(self, product, inputs):
         """Loads the operands of these input tiles, unless they are on the chip. Returns the first buffer row of each."""
         source, emitter = product.source, self.emitter
+        if product.lanes:
+            return positions_of(self, product, inputs)
         if not product.turned:
             return self._loaded(source, inputs, self.row, self.rows, emitter.operands)
         if product.own:  # the tiles of channels are rows of the sums
@@ -205,6 +247,8 @@ class SumCode:
     def _places(self, product, operands, row, size, inputs):
         """Returns the first operand of each input tile, and the loops over the rows, for the rows of a job or of a sample."""
         n = self.n
+        if product.lanes:
+            return operands
         if not product.turned:
             return [place + row - self.row for place in operands], [(1, 0), (size, 1)]
         stride = operands[1] - operands[0] if len(operands) > 1 else 0
@@ -220,7 +264,7 @@ class SumCode:
         resident = emitter.resident(weights.name)
         by_rows = self.started or self.sums.start_rows in ("zeros", "one")
         near = all(key_of(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
-        if resident is not None and by_rows and self.rows % n == 0 and not near:
+        if resident is not None and by_rows and self.rows % n == 0 and not near and emitter.config.attention:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
                 emitter.bring([Tile(source.region, vector + k * n, 1) for k in range(self.rows // n)])
@@ -235,7 +279,7 @@ class SumCode:
         for c in range(self.columns):
             (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.passing)
             number = 0 if weights.form == "number" else self.column + c
-            tile = Tile(weights.region, emitter.offset(weights, 0, number * n))
+            tile = emitter.tile_at(weights, 0, number * n)
             if begun:
                 emitter.bring([tile])
                 self.matmul(place, [(1, 0), (self.rows, 1)], 0, c)
@@ -269,14 +313,6 @@ def _together(indices, tiles, are_whole):
     return lists
 
 
-def _steps(places):
-    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step of at least 0."""
-    count = 1
-    while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
-        count += 1
-    return count
-
-
 def expand(emitter, expansion):
     """Emits the writing of a vector of factors as diagonals of tiles: each row of a tile is the factors times a row of the
     identity."""
@@ -284,7 +320,7 @@ def expand(emitter, expansion):
     for row in range(vector.rows):
         acc, bias = emitter.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
         emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])
-        emitter.matmul(acc, 0, [(1, 0), (n, 0)], start=1, bias=bias)
+        emitter.matmul(acc, emitter.zeros, [(1, 0), (n, 0)], start=1, bias=bias)
         place = emitter.results.take(n)
         emitter.multiply(n, n, acc, emitter.resident("identity"), place)
         emitter.store(diagonal, 0, row * n, n, place)

@@ -1,18 +1,21 @@
 """Lowers a :class:`sim.ir.step.StepGraph` to sums of matrix products (:mod:`sim.compiler.training.sums`)."""
 
 from collections import Counter
+from dataclasses import fields as fields_of
 from dataclasses import replace
+
+import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...functions.functions import NONE
 from ...ir.step import StepStage
 from ...ir.tiles import tiles_of
-from .convolutions import is_window, patches_of, window_product
+from .convolutions import band_product, is_window, patches_of, window_product
 from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
 from .grouping import Grouping
-from .matrices import Geometry, Matrix
+from .matrices import Geometry, Matrix, Part
 from .ring import divided_tensors, gathers_of
 from .sums import Expansion, Product, Result
 from .ungrouping import ungrouped
@@ -43,21 +46,25 @@ class Lowered:
     transposed : dict of str to int
         First vector, in region SCRATCH, of a matrix in which each tile is transposed.
     sizes : dict of Region to int
-        Vectors of each region. Region MODEL: only constants.
+        Vectors of each region. Region MODEL: only constants, without weights.
+    tile_vectors : int
+        Vectors of all constant weights, which are stored in the order in which they are loaded.
     """
 
     def __init__(self, folded, n, batch, given):
         self.folded, self.given, self.ungrouped = folded, given, ungrouped(folded.step)
         step = self.ungrouped.step
-        self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1), geometries_of(step, n, batch)
+        self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1, unit=n), geometries_of(step, n, batch)
         self.forms = forms_of(step, folded.views) | dict.fromkeys(folded.transposed, "transposed")
         self.spread = spread_tensors(step)
+        self._turned = {one.source for stage in step.stages for one in stage.terms if one.lanes and one.groups == 1}
         self.copies = gradient_copies(step, self.geometries, n)
         self.matrices, self.sums, self.transposed = {}, [], {}
         self.exchanged = {stage.start for stage in step.stages if stage.ring and stage.ring != "all_gather"}
         self.divided, self.gathers = divided_tensors(step), []
         self._interleaved = self.exchanged | {stage.output for stage in step.stages if stage.ring == "reduce_scatter"}
-        self.sizes = dict.fromkeys(Region, 0)
+        self._nothing = {}
+        self.sizes, self.tile_vectors, self._weights = dict.fromkeys(Region, 0), 0, _weights(step)
         self._kept = {after: name for name, after in step.state.items()}
         #: The number 1, as a tile that always stays on the chip.
         self.one = Matrix("identity", "number", n, n, self.geometry, Region.MODEL, 0)
@@ -85,9 +92,13 @@ class Lowered:
         blocks = tensor.height if form == "turned" else 1
         pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
         made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, pitch=pitch, **place)
-        if name in self._interleaved:
+        if name in self._interleaved or made.wide and (name in step.constants or name == step.output and not step.state):
             made = replace(made, interleaved=True)
-        if name not in self._kept:
+        if name in self._turned:
+            made = replace(made, together=geometry.n)
+        if self.is_weights(made):
+            made = replace(made, vector=self.take_tiles(made.size))
+        elif name not in self._kept:
             made = replace(made, vector=self.take(made.region, made.size))
         made = replace(made, copies=copies_for(made, self.copies, self.take))
         self.matrices[key] = made
@@ -97,6 +108,26 @@ class Lowered:
         """Allocates vectors of a region, whole tiles, and returns the first."""
         first = self.sizes[region]
         self.sizes[region] += -(-vectors // self.geometry.n) * self.geometry.n
+        return first
+
+    def is_weights(self, matrix):
+        """Returns True if a matrix has constants that only LOAD_WEIGHTS reads, as tiles."""
+        return matrix.name in self._weights and matrix.form in ("turned", "diagonal")
+
+    def is_nothing(self, matrix, tile, row):
+        """Returns True if n rows of a tile of constant weights are -0, so that they change no sum."""
+        if not self.is_weights(matrix):
+            return False
+        key = matrix.name, matrix.form
+        if key not in self._nothing:
+            bits = np.frombuffer(matrix.pack(self.step.constants[matrix.name]), "<u2")
+            self._nothing[key] = (bits.reshape(matrix.tiles, -1, self.geometry.n**2) == 0x8000).all(axis=2)
+        return bool(self._nothing[key][tile, row // self.geometry.n])
+
+    def take_tiles(self, vectors):
+        """Allocates vectors of constant weights, whole tiles, and returns the first."""
+        first = self.tile_vectors
+        self.tile_vectors += -(-vectors // self.geometry.n) * self.geometry.n
         return first
 
     def _region(self, name):
@@ -121,6 +152,16 @@ class Lowered:
             return channels if name in self.divided else tiles_of(channels, n) * n, tensor.width
         return tiles_of(channels, n) * (1 if form == "vector" else n * tensor.height), n
 
+    def read_beyond(self):
+        """Returns the matrices of samples in region SCRATCH whose rows after the positions of a sample are read, but not kept
+        from step to step: as vectors of positions, or as weights."""
+        products = [one for some in self.sums for one in some.products]
+        read = [one.source for one in products if one.kind == "bands"] + [
+            one.weights for one in products if one.own and one.by_rows
+        ]
+        found = {one.vector: one for one in read if one.region is Region.SCRATCH and not self.step.state}
+        return [one for one in found.values() if one.geometry.period > one.geometry.positions]
+
     @property
     def readers(self):
         """Returns the number of readers of each tensor in a step, {name: readers}. State has a reader in the next step."""
@@ -140,6 +181,8 @@ class Lowered:
             return Product("diagonal", source, self.matrix(term.weights, form))
         if not output.samples:
             return self._gradient(stage, term)
+        if term.lanes:
+            return band_product(self, stage, term)
         if is_window(step, term, stage.size) or term.groups > 1:
             return window_product(self, stage, term)
         if term.transposed:
@@ -196,7 +239,7 @@ class Lowered:
         if key not in self.matrices:
             inputs, n = self.step.tensors[name].width, self.geometry.n
             made = Matrix(name, "turned", n, inputs, self.geometry, Region.MODEL, 0, spread=True)
-            self.matrices[key] = replace(made, vector=self.take(Region.MODEL, made.size))
+            self.matrices[key] = replace(made, vector=self.take_tiles(made.size))
         return self.matrices[key]
 
     # Stages
@@ -210,14 +253,31 @@ class Lowered:
             return self.matrix(stage.start)
         return self.matrix(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
 
+    def made(self, stage):
+        """Returns the matrix that a stage writes: its output, or a part of it."""
+        whole, tensor = self.matrix(stage.output), self.step.tensors[stage.output]
+        if not tensor.samples or stage.result_size == (tensor.height, tensor.width):
+            return whole
+        geometry = self.geometries[stage.result_size]
+        name = f"{stage.output}, {stage.result_size} at {stage.origin}"
+        fields = {one.name: getattr(whole, one.name) for one in fields_of(Matrix)} | {"name": name, "geometry": geometry}
+        return Part(**fields | {"rows": geometry.rows, "whole": whole, "origin": stage.origin})
+
     def result(self, stage):
         beside = [name and self.matrix(name) for name in (stage.times, stage.select and stage.select.tensor)]
-        made, select = self.matrix(stage.output), stage.select
+        made, select = self.made(stage), stage.select
         if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
         spread = select.window if select and select.index else None
         windows = {"pool": stage.pool, "index": stage.index, "spread": spread}
         return Result(made, stage.function, stage.softmax, *beside, **windows)
+
+
+def _weights(step):
+    """Returns the names of the constants that are read as weights and not otherwise."""
+    terms = [term for stage in step.stages for term in stage.terms]
+    others = {name for stage in step.stages for name in (stage.start, stage.times, stage.select and stage.select.tensor)}
+    return {term.weights for term in terms} & step.constants.keys() - others - {term.source for term in terms}
 
 
 def _is_number(term, source, weights, output):
@@ -250,7 +310,7 @@ def lower(folded, n, batch, given):
     step = lowered.step
     for name, after in step.state.items():
         lowered.matrix(name), lowered.matrix(after)
-    for name in (*step.inputs, step.targets, *([step.counted] if step.counted else ()), step.output):
+    for name in filter(None, (*step.inputs, step.targets, step.counted, step.output)):
         lowered.matrix(name)
     Grouping(lowered).add_all()
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)

@@ -6,15 +6,16 @@ and lower 16 bits. n consecutive rows of a tile are a weight tile. The rows of a
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...ir.tiles import tiles_of
-from ..memory.host_tensors import halves_of, whole_of
+from ..host_tensors import halves_of, whole_of
 
-__all__ = ["FORMS", "Geometry", "Matrix", "matrix_values", "stretches", "tensor_values"]
+__all__ = ["FORMS", "Geometry", "Matrix", "Part", "matrix_values", "stretches", "tensor_values"]
 
 #: Ways to arrange a tensor (height, width, channels) as a matrix.
 FORMS = {
@@ -42,6 +43,8 @@ class Geometry:
         Rows of a sample. The rows after the positions are padding. They are zeros in host memory.
     width : int
         Positions of a line.
+    unit : int
+        The rows of all samples are a multiple of this number: n if gradients read them as weights.
     """
 
     n: int
@@ -49,11 +52,12 @@ class Geometry:
     positions: int
     period: int
     width: int = 1
+    unit: int = 1
 
     @property
     def rows(self):
-        """Rows of all samples, in whole tiles."""
-        return -(-self.batch * self.period // self.n) * self.n
+        """Rows of all samples."""
+        return -(-self.batch * self.period // self.unit) * self.unit
 
     def is_row(self, rows):
         """Returns an array: True for the rows that are no padding."""
@@ -95,6 +99,8 @@ class Matrix:
     grouped : bool
         True: n rows of a tile of channels follow each other for all blocks, `[group of n rows][tile of channels][block][row]`.
         Only bfloat16.
+    together : int
+        Tiles whose vectors of a row follow each other. They are later loaded transposed.
     copies : tuple of sim.compiler.training.copies.Copy
         Stored with the matrix.
     first, pitch : int
@@ -113,6 +119,7 @@ class Matrix:
     interleaved: bool = False
     blocks: int = 1
     grouped: bool = False
+    together: int = 1
     copies: tuple = ()
     first: int = 0
     pitch: int = 0
@@ -154,6 +161,9 @@ class Matrix:
             return self.vector + ((group * each + tile) * self.blocks + block) * self.geometry.n + row
         if self.interleaved:
             return self.vector + 2 * (tile * self.rows + row)
+        if self.together > 1:
+            first, tile = divmod(tile, self.together)
+            return self.vector + (first * self.rows + row) * self.together + tile
         return self.vector + (half * self.tiles + tile) * self.stride + self.first + row
 
     def lanes(self, tile):
@@ -166,19 +176,22 @@ class Matrix:
         rows = np.arange(first, first + count)
         if self.form == "samples":
             rows = rows[self.geometry.is_row(rows)]
-        return ((row, count) for row, _, count in stretches(rows, self.place(0, rows)))
+        places = self.place(0, rows) // (2 if self.interleaved else 1)
+        return ((row, count) for row, _, count in stretches(rows, places))
 
     def pack(self, values):
         """Returns the bytes of the matrix with the values of a tensor, (height, width, channels) or, for samples, (batch, height,
         width, channels)."""
         n = self.geometry.n
         rows = matrix_values(self.form, np.repeat(values, n, axis=-1) if self.spread else values, self.geometry)
-        padded = np.zeros((self.rows, self.blocks, self.tiles // self.blocks * n), rows.dtype)
+        shape = self.rows, self.blocks, self.tiles // self.blocks * n
+        is_constant = self.region is Region.MODEL and self.form == "turned"
+        padded = np.full(shape, -0.0 if is_constant else 0, rows.dtype)  # adding x * -0 changes no sum
         parts = rows.reshape(len(rows), self.blocks, -1)
         padded[: len(rows), :, : parts.shape[2]] = parts
         planes = padded.reshape(self.rows, self.tiles, n).swapaxes(0, 1)
-        if not self.wide:
-            return np.ascontiguousarray(planes).tobytes()
+        if not self.wide or self.interleaved:
+            return np.ascontiguousarray(planes, np.float32 if self.wide else None).tobytes()
         return np.stack(halves_of(planes.astype(np.float32))).tobytes()
 
     def unpack(self, data, shape):
@@ -192,6 +205,27 @@ class Matrix:
         bits = bits.reshape(self.halves, self.rows, self.blocks, -1)[..., : self.channels]
         rows = whole_of(bits.reshape(self.halves, self.rows, -1))
         return tensor_values(self.form, rows, shape, self.geometry)
+
+
+@dataclass(frozen=True)
+class Part(Matrix):
+    """Some positions of each sample of a matrix, which a stage writes. Its geometry has these positions.
+
+    Parameters
+    ----------
+    whole : Matrix
+    origin : (int, int)
+        Line and column of the first position in the whole matrix.
+    """
+
+    whole: Any = None
+    origin: tuple[int, int] = (0, 0)
+
+    def place(self, tile, row=0, half=0):
+        sample, position = divmod(row, self.geometry.period)
+        (y, x), geometry = divmod(position, self.geometry.width), self.whole.geometry
+        line, column = self.origin
+        return self.whole.place(tile, sample * geometry.period + (y + line) * geometry.width + x + column, half)
 
 
 def matrix_values(form, values, geometry):

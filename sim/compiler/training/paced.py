@@ -140,7 +140,7 @@ class _Pace:
 
     def _together(self, heavy, others):
         """Yields the jobs of updates that fill the array, piece by piece. Between the pieces, yields the jobs of other updates,
-        which leave the array idle: those in the pipeline, and those of `others`."""
+        which leave the array idle: jobs in the pipeline, and jobs of `others`."""
         writer, config, main = self.writer, self.config, Pipeline(heavy, self.config)
         writer.begin_pieces(heavy)
         main.add(self._jobs(heavy))

@@ -10,18 +10,33 @@ from amaranth_tpu.hw.spec.isa import Region
 from ...golden.arithmetic import bfloat16
 from ...golden.ring import held_by
 from ...golden.steps import segments_of, whole_of_segments
-from ..image import assembled
-from ..memory.host_tensors import HostTensor, host_tensor
-from ..program import factor
+from ..host_tensors import HostTensor, host_tensor
+from ..image import encoded, program_of
+from ..program import cost_of, factor
 from .ungrouping import packed, unpacked
 
-__all__ = ["make_step_program"]
+__all__ = ["make_step_program", "region_sizes", "step_tensors"]
 
 
-def make_step_program(lowered, constants, config, cores, ops, cycles):
-    """Returns the :class:`sim.compiler.program.Program` of a step with the given instructions, which are in their final order and
-    take `cycles` cycles. Its `memory` is `lowered`, and its tensors have the names and shapes of :mod:`sim.golden.steps`, (batch
-    or 1, height, width, channels). `factor(name)` is a factor of the step."""
+def make_step_program(lowered, constants, config, cores, schedule):
+    """Returns the :class:`sim.compiler.program.Program` of a step with the instructions of a :class:`.Schedule`. Its `memory` is
+    `lowered`, and its tensors are from :func:`step_tensors`."""
+    batch, tensors = lowered.geometry.batch, step_tensors(lowered, constants, config, cores)
+    others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(lowered.given), "memory": lowered}
+    others |= {"tensors": tensors, "emit": partial(tuple, schedule.ops)}
+    cost = cost_of(schedule.ops, config, schedule.cycles)
+    words, constants = encoded(schedule.ops, config), constants.pack(schedule.image)
+    return program_of(words, cost, constants, region_sizes(lowered), config, **others)
+
+
+def region_sizes(lowered):
+    """Returns the vectors of each region except MODEL."""
+    return {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
+
+
+def step_tensors(lowered, constants, config, cores):
+    """Returns {name: HostTensor} of a step or a network. Tensors have the names and shapes of :mod:`sim.golden.steps`, (batch or
+    1, height, width, channels). `factor(name)` is a factor of the step."""
     step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
     shared = {name: step.masters[name] for name in step.parameters if step.is_shared(name)}
     exchanged = {stage.start for stage in step.stages if stage.ring == "all_reduce" or stage.ring == "all_reduce_segments"}
@@ -34,10 +49,7 @@ def make_step_program(lowered, constants, config, cores, ops, cycles):
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
         tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
-    batch = lowered.geometry.batch
-    sizes = {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
-    others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(step), "memory": lowered, "tensors": tensors}
-    return assembled(ops, cycles, constants.pack(), sizes, config, **others)
+    return tensors
 
 
 def _input(lowered, name):

@@ -3,7 +3,8 @@
 from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode
 
 from ...functions.functions import RELU
-from ..codegen.results import function_code
+from ..codegen.instructions import function_code
+from .pool_windows import runs_of_windows
 from .windows import segments_of
 
 _SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
@@ -79,23 +80,24 @@ def write_update(code, update):
 
 def _softmax(code, result):
     emitter, matrix, rows = code.emitter, result.matrix, code.rows
-    place = emitter.results.take(rows * code.columns)
+    place, each = emitter.results.take(matrix.halves * rows * code.columns), matrix.halves * rows
     used = rows
     if code.geometry.period == code.geometry.positions:  # nobody reads the rows after the last sample
         used = max((first + count - code.row for first, count in matrix.stored(code.row, rows)), default=1)
-    fields = {"format": Format.BFLOAT16, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": code.acc}
-    fields |= {"buffer": place, "tiles": code.columns, "acc_stride": rows, "buffer_stride": rows}
+    form = Format.BINARY32 if matrix.wide else Format.BFLOAT16
+    fields = {"format": form, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": code.acc}
+    fields |= {"buffer": place, "tiles": code.columns, "acc_stride": rows, "buffer_stride": each}
     emitter.emit(Opcode.SOFTMAX, fields)
     for c in range(code.columns):
-        _keep(code, result, c, place + c * rows)
-        _store(code, result, c, place + c * rows)
+        _keep(code, result, c, place + c * each)
+        _store(code, result, c, place + c * each)
 
 
 def _last_read(code, result, column):
     """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
     None. The result then overwrites the operand."""
     operand, emitter = result.times, code.emitter
-    if operand is None or not emitter.is_read_once(operand):
+    if operand is None or operand.tiles != result.matrix.tiles or not emitter.is_read_once(operand):
         return None
     return emitter.kept.pop(key_of(operand, code.column + column, code.row, code.rows), (None, 0))[0]
 
@@ -108,7 +110,7 @@ def _write_tile(code, result, column, place, operand):
     elif result.beside:
         # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
         # before it.
-        tile = 0 if result.beside.spread else code.column + column
+        tile = 0 if result.beside.tiles == 1 else code.column + column  # the same factor for all channels
         operand, _ = emitter.kept.get(key_of(result.beside, tile, code.row, rows), (None, 0))
         if operand != place - rows:
             operand = place
@@ -159,6 +161,8 @@ def _pieces(code, result):
     geometry, made = code.geometry, result.matrix.geometry
     pieces = segments_of(code.row, code.rows, geometry)
     (height, _), (each, _) = (divmod(one.positions, one.width) for one in (geometry, made))
+    if result.has_any_windows:
+        return pieces
     down, _ = result.steps if result.pool else result.spread
     fits = height == each * down if result.pool else each == height * down
     if fits and pieces and all(one.period == one.positions for one in (geometry, made)):
@@ -170,20 +174,37 @@ def _pieces(code, result):
 
 
 def _write_largest(code, result, column, row, sample, first, lines):
-    """Writes the largest sums of windows, or their places."""
+    """Writes the largest sums of windows, or their places. Windows that are clipped have instructions of their own."""
     emitter, matrix, pool, wide = code.emitter, result.matrix, result.pool, code.geometry.width
-    (down, across), width = result.steps, matrix.geometry.width
-    start, count = first // down, lines // down
-    place, tile = emitter.results.take(count * width), code.column + column
+    (down, _), width, each = result.steps, matrix.geometry.width, matrix.halves
+    start, count = (0, pool.size[0]) if result.has_any_windows else (first // down, lines // down)
+    place, tile = emitter.results.take(each * count * width), code.column + column
     function = function_code(result.function)
     if result.index:
         function = FunctionCode.RELU if result.function == RELU else FunctionCode.NONE
-    fields = {"function": function, "format": Format.INDEX if result.index else Format.BFLOAT16, "lanes": matrix.lanes(tile)}
-    fields |= {"acc": code.acc + column * code.rows + row, "buffer": place, "buffer_stride": width, "buffer_step": 1}
-    fields |= {"rows0": width, "rows0_stride": across, "rows1": count, "rows1_stride": down * wide}
-    fields |= {"window0": pool.window[1], "window0_stride": 1, "window1": pool.window[0], "window1_stride": wide}
-    emitter.emit(Opcode.POOL, fields)
+    form = Format.INDEX if result.index else Format.BINARY32 if matrix.wide else Format.BFLOAT16
+    fields = {"function": function, "format": form, "lanes": matrix.lanes(tile), "buffer_step": 0, "buffer_stride": each * width}
+    for y, down, high, rows, top in _windows(code, result, 0, count, lines):
+        for x, across, broad, columns, left in _windows(code, result, 1, width, wide):
+            at = {"acc": code.acc + column * code.rows + row + top * wide + left, "buffer": place + each * (y * width + x)}
+            at |= {"rows0": columns, "rows0_stride": across, "rows1": rows, "rows1_stride": down * wide}
+            at |= {
+                "window0": broad,
+                "window0_stride": pool.dilation[1],
+                "window1": high,
+                "window1_stride": pool.dilation[0] * wide,
+            }
+            emitter.emit(Opcode.POOL, fields | at)
     emitter.store(matrix, tile, sample * matrix.geometry.period + start * width, count * width, place)
+
+
+def _windows(code, result, axis, count, have):
+    """Returns `(first result, distance, window positions, results, first sum)` of ranges of `count` windows along an axis with
+    `have` sums."""
+    if not result.has_any_windows:
+        return [(0, result.steps[axis], result.pool.window[axis], count, 0)]
+    runs = runs_of_windows(result.pool, have, axis, 0, count)
+    return [(first, distance, size, results, start) for first, results, start, distance, size in runs]
 
 
 def _write_places(code, result, column, row, sample, first, lines):

@@ -1,7 +1,9 @@
 """The search for the fastest program of a training step: divisions of the batch, and orders of the instructions."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
@@ -25,13 +27,13 @@ from .sums import MatrixSum
 from .tiling import can_join, exchanged_rows, operand_rows, plan_sum
 from .update_lanes import use_update_lanes
 
-__all__ = ["compile_graph", "NotMatrices"]
+__all__ = ["NotMatrices", "Order", "Schedule", "compile_graph", "emitted_again", "lowered_step", "search"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 _PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
 _QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
-_ORDERS = ((1, 250), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
+_ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):
@@ -54,37 +56,82 @@ def compile_graph(step, config, batch, cores=1):
 
 
 def _compiled(step, config, batch, cores):
+    lowered = lowered_step(step, config, batch)
+    constants = Constants(lowered)
+    return make_step_program(lowered, constants, config, cores, search(constants, config, cores))
+
+
+def lowered_step(step, config, batch):
+    """Returns the :class:`.Lowered` of a step or a network."""
     lowered = lower(stacked(fold(with_products_apart(step), config.n)), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
-    search = _Search(lowered, config, cores)
-    for starts in divisions(lowered.sums, config.n):
-        search.attempt(starts, True)
-    if search.best and search.best.has_begun:
-        search.attempt(search.best.starts, False)
-    if search.best is None:
+    return lowered
+
+
+def search(constants, config, cores=1, fast=False):
+    """Returns the :class:`Schedule` with the fewest cycles. If `fast`, the first one. Raises CompileError."""
+    found = _Search(constants, config, cores, fast)
+    for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
+        found.attempt(Order(starts))
+    if constants.lowered.step.state and found.best and found.best.has_begun:
+        found.attempt(replace(found.best.order, begins_early=False))
+    if not fast and not constants.lowered.step.state:
+        for change in ({"by_samples": True}, {"begins_slowly": True}):
+            found.attempt(replace(found.best.order if found.best else Order(), **change))
+    if found.best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
-    return make_step_program(lowered, search.constants, config, cores, search.best.ops, search.best.cycles)
+    return found.best
 
 
-class _Best(NamedTuple):
-    """The fastest instructions so far.
+@dataclass(frozen=True)
+class Order:
+    """The choices from which the instructions are emitted.
 
     Parameters
     ----------
-    order : tuple of int or None
-        `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
     starts : tuple of int
         First row of each chunk of the batch.
+    begins_early : bool
+        Sums of a gradient may begin before the gradients of the last samples are known.
+    by_samples : bool
+        Jobs are ordered by samples, even if no sum reads windows.
+    begins_slowly : bool
+        The first operands are loaded in short parts.
+    """
+
+    starts: tuple = (0,)
+    begins_early: bool = True
+    by_samples: bool = False
+    begins_slowly: bool = False
+
+
+class Schedule(NamedTuple):
+    """Instructions in their final order.
+
+    Parameters
+    ----------
+    sorting : tuple of int or None
+        `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
+    order : Order
     has_begun : bool
-        True if sums of a gradient begin before those of the last samples are known.
+        True if sums of a gradient begin before the gradients of the last samples are known.
+    image : dict
+        See :class:`.MatrixEmitter`.
+    plans : dict of str to str
+        Description of the jobs of each sum.
+    places : array
+        For each instruction, its place in the order of emission.
     """
 
     ops: list
     cycles: int
-    order: tuple | None
-    starts: tuple
+    sorting: tuple | None
+    order: Order
     has_begun: bool
+    image: dict
+    plans: dict
+    places: np.ndarray
 
 
 class _Search:
@@ -92,58 +139,73 @@ class _Search:
 
     Members
     -------
-    best : _Best or None
-    constants : Constants
+    best : Schedule or None
     """
 
-    def __init__(self, lowered, config, cores):
-        self.lowered, self.config, self.cores = lowered, config, cores
-        self.best, self.constants, self.emitted = None, Constants(lowered), 0
+    def __init__(self, constants, config, cores, fast):
+        self.constants, self.config, self.cores, self.fast = constants, config, cores, fast
+        self.best, self.emitted = None, 0
 
-    def attempt(self, starts, begins_early):
-        """Times the instructions of a division of the batch, and keeps them if they are the fastest. The parameters are as in
-        :func:`_emitted`."""
+    def attempt(self, order):
+        """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
         if self.best and self.emitted > _MOST_SIMULATED:
             return
-        emitter, has_begun = _emitted(self.constants, self.config, self.cores, starts, begins_early)
-        ops = without_dead_stores(emitter.ops, self.lowered, self.config)
+        emitter, writer = _emitted(self.constants, self.config, self.cores, order)
+        ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
         self.emitted += len(ops)
         if not self.best or self.emitted <= _MOST_SIMULATED:
-            self._keep_fastest(ops, starts, has_begun)
+            self._keep_fastest(ops, order, (writer.has_held, emitter.image, writer.described()))
 
-    def _keep_fastest(self, ops, starts, has_begun):
+    def _keep_fastest(self, ops, order, made_with):
         """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission."""
         config, cores, best = self.config, self.cores, self.best
         ideal = simulate(ops, config, ideal=True, cores=cores)
-        again = [] if best is None else dict.fromkeys([best.order, None] if cores > 1 else [best.order])
-        for order in again or [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]:
-            made = ops if order is None else ordered(ops, ideal, *order)
+        again = [] if best is None else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
+        tries = _ORDERS[:1] if self.fast else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
+        for sorting in again or tries:
+            made = ops if sorting is None else ordered(ops, ideal, *sorting)
             timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
-            best = _Best(made, timeline.cycles, order, starts, has_begun) if timeline else best
+            if timeline:
+                numbers = {id(op): number for number, op in enumerate(ops)}
+                places = np.array([numbers[id(op)] for op in made], np.int32)
+                has_begun, image, plans = made_with
+                best = Schedule(made, timeline.cycles, sorting, order, has_begun, image, plans, places)
+        if best is None and self.fast:
+            self.fast = False
+            self._keep_fastest(ops, order, made_with)
+            return
         self.best = best
+
+
+def emitted_again(constants, config, order, places):
+    """Returns the instructions of a :class:`Schedule` on one core, from its `order` and `places`."""
+    emitter, _ = _emitted(constants, config, 1, order)
+    ops = without_dead_stores(emitter.ops, constants.lowered, config)
+    return [ops[place] for place in places]
 
 
 def _check(step, config, cores):
     """Raises CompileError if the core lacks a unit that the step needs."""
     functions = any(stage.function.is_table or stage.times for stage in step.stages)
-    check_unit(config, "training", True, "a training step")
+    check_unit(config, "training", step.state, "a training step")
     check_unit(config, "table_lanes", functions, "a training step")
     check_ring(config, cores)
 
 
-def _emitted(constants, config, cores, starts, begins_early):
-    """Returns the emitter with all instructions of a step, and True if sums of a gradient begin before those of the last samples
-    are known. They do only if `begins_early`. `starts` has the first row of each chunk of the batch."""
+def _emitted(constants, config, cores, order):
+    """Returns the emitter with all instructions of an :class:`Order`, and the writer of the jobs."""
     lowered = constants.lowered
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
-    split = chunked([part for one in lowered.sums for part in _split(one, emitter)], config.n, starts, begins_early)
-    emitter.parts = _PARTS if is_paced(split) else 1
+    parts = [part for one in lowered.sums for part in _split(one, emitter)]
+    split = chunked(parts, config.n, order.starts, order.begins_early)
+    emitter.by_samples = order.by_samples or is_paced(split)
+    emitter.parts, emitter.begins_slowly = _PARTS if emitter.by_samples else 1, order.begins_slowly
     writer = JobWriter(emitter, split)
-    for one, job in (paced if is_paced(split) else woven)(split, writer, config):
+    for one, job in (paced if emitter.by_samples else woven)(split, writer, config):
         writer.write(one, job)
     assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
-    return emitter, writer.has_held
+    return emitter, writer
 
 
 def _prepare_exchanges(lowered, emitter):

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ...golden.training import step_graph
 from ...ir.optimizers import Adam
+from ..passes.cropping import cropped
 from ..program import CompileError, check_unit
-from .cropping import cropped
 from .forms import NotMatrices
 from .search import compile_graph
 from .step_state import MASTER, StepMemory

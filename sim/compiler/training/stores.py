@@ -1,12 +1,13 @@
 """Weight tiles in host memory, and buffers on the chip that remember their contents."""
 
+from itertools import groupby
 from typing import NamedTuple
 
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..codegen.instructions import Ring
 
-__all__ = ["Store", "Tile", "runs_of"]
+__all__ = ["Store", "Tile", "alike", "runs_of", "steps_of"]
 
 
 class Tile(NamedTuple):
@@ -27,6 +28,21 @@ def runs_of(tiles, n):
             size += 1
         yield one, size
         first += size
+
+
+def steps_of(places):
+    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step of at least 0."""
+    count = 1
+    while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
+        count += 1
+    return count
+
+
+def alike(count, inputs_of):
+    """Yields `(first, count, inputs)` of neighbours among `count` column tiles with equal `inputs_of(number)`."""
+    for inputs, some in groupby(range(count), inputs_of):
+        numbers = [*some]
+        yield numbers[0], len(numbers), inputs
 
 
 class Store:

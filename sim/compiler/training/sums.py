@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from ...functions.functions import NONE
+from ...autodiff.network import windows_are_apart
+from ...functions.functions import NONE, RELU
 from ...ir.graph import Pool
 from .matrices import Matrix
 from .windows import Window
@@ -21,7 +22,8 @@ class Product:
         `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
         `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
         `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of
-        channels of `source`, which has a row for each sample, as rows of positions.
+        channels of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes`
+        positions of each channel of `source`, each channel by its own tiles.
     source : Matrix or None
     weights : Matrix
     turned : bool
@@ -31,6 +33,10 @@ class Product:
     own : bool
         Each sample has its own weights.
     window : Window or None
+    lanes : int
+        Positions in a vector, or in a line of vectors, if the source is loaded transposed.
+    blocks : tuple of (int, int)
+        As in :class:`sim.ir.step.StepTerm`.
     """
 
     kind: str
@@ -40,6 +46,8 @@ class Product:
     by_rows: bool = False
     own: bool = False
     window: Window | None = None
+    lanes: int = 0
+    blocks: tuple = ()
 
     @property
     def is_scale(self):
@@ -49,7 +57,7 @@ class Product:
     @property
     def has_lines(self):
         """Returns True if jobs must have whole lines of positions."""
-        return self.window is not None or self.kind == "scatter"
+        return self.window is not None or self.kind == "scatter" or self.lanes > 0
 
     @property
     def inputs(self):
@@ -57,6 +65,10 @@ class Product:
         geometry = self.weights.geometry
         if self.kind in ("diagonal", "gather", "scatter"):
             return 1
+        if self.kind == "bands" and self.window:
+            return self.window.positions
+        if self.lanes and self.source:
+            return self.source.tiles // self.source.together
         if self.window and self.source:
             return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
         if self.kind == "total" or self.turned and not self.own:
@@ -91,9 +103,19 @@ class Result:
     spread: tuple[int, int] | None = None
 
     @property
+    def ignores_sign(self):
+        """Returns True if the sign of a zero makes no difference."""
+        return self.softmax or self.function == RELU
+
+    @property
     def has_own_size(self):
         """Returns True if the result may have another size than the sums."""
         return self.pool is not None or self.spread is not None
+
+    @property
+    def has_any_windows(self):
+        """Returns True if windows of pooling overlap or have gaps, dilations or padding."""
+        return self.pool is not None and not windows_are_apart(self.pool)
 
     @property
     def steps(self):

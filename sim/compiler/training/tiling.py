@@ -5,6 +5,7 @@ from itertools import product
 from math import ceil, lcm
 
 from ..program import CompileError, too_small
+from .band_jobs import TOGETHER
 from .estimates import is_array_busier
 from .ring import ReduceScatter
 
@@ -29,7 +30,7 @@ class SumPlan:
     piece : int
         Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
     part : int or None
-        Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: those of a job.
+        Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: all of a job.
     each : int
         Jobs do not cross multiples of so many rows. 0: they may.
     """
@@ -58,22 +59,27 @@ def _unit(sums):
     if sums.shape.form == "vector":
         return 1
     by_samples = any(one.own for one in sums.products) or sums.start_rows == "samples"
+    by_samples |= any(one.has_any_windows for one in sums.results)
     lines = {one.steps[0] for one in sums.results if one.has_own_size}
     lines |= {1 for one in sums.products if one.has_lines}
     unit = lcm(*lines) * geometry.width
+    if lanes := next((one.lanes for one in sums.products if one.lanes and not one.window), 0):
+        return lanes
     if lines and not by_samples and geometry.period == geometry.positions and geometry.positions % unit == 0:
         return unit
-    return geometry.period if by_samples or lines else geometry.n
+    return geometry.period if by_samples or lines else geometry.unit
 
 
 def _image_rows(sums, rows, most):
     """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
-    layer read all tiles in turns, so their images stay on the chip, if those of the smallest job fit `most` rows."""
+    layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit `most` rows."""
     found = 0
     for one in (one for one in sums.products if one.window):
         tiles = one.source.tiles
         if one.kind == "gather" and (one.window.size != (1, 1) or tiles * one.window.most_rows(_unit(sums)) > most):
             tiles = 1
+        if one.kind == "bands":
+            tiles = one.source.geometry.n
         found = max(found, tiles * one.window.most_rows(rows))
     return found
 
@@ -142,39 +148,65 @@ def plan_run(run, emitter):
     return replace(made[0], columns=min(one.columns for one in made))
 
 
+class _Needs:
+    """The rows of the memories that jobs of a sum need.
+
+    Members
+    -------
+    parts : int
+        A job has one of so many parts of the rows for sums that it could have otherwise.
+    least : int
+        Fewest column tiles of a job.
+    """
+
+    def __init__(self, sums, emitter):
+        self.sums, self.emitter = sums, emitter
+        self.whole = any(one.softmax for one in sums.results)
+        is_banded = any(one.kind == "bands" for one in sums.products)
+        self.least = emitter.config.n if is_banded else 1
+        has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], emitter.config)
+        self.parts = emitter.parts if has_parts else 1
+        self.results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
+        if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
+            self.parts = 1
+
+    def of(self, rows, columns, shares):
+        """Yields `(parameter, rows that a job needs, rows there are)`."""
+        sums, emitter, columns = self.sums, self.emitter, max(columns, self.least)
+        tiles, whole = sums.shape.tiles, self.whole
+        held = rows * (tiles if whole else min(columns, TOGETHER) if self.least > 1 else columns)
+        size = min(emitter.sums.size, emitter.lasting_rows or emitter.sums.size)
+        biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
+        yield "accumulator_depth", self.parts * held, min(size, shares * emitter.sums_of(sums).size)
+        yield "unified_buffer_depth", max(self.least * self.results * rows, held if whole else 0), emitter.results.size
+        yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
+        yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size
+        if sums.start_rows == "one":
+            yield "bias_depth", tiles if whole else columns, biases
+        if sums.start_rows in ("samples", "rows"):
+            loaded = sums.shape.geometry.period if sums.start_rows == "samples" else rows
+            yield "bias_depth", max(rows * columns, loaded * tiles if whole else 0), biases
+
+    def fits(self, rows, columns, shares):
+        return all(count <= size // shares for _, count, size in self.of(rows, columns, shares))
+
+    def lacking(self, unit):
+        """Returns the CompileError about the memory that the smallest job lacks most."""
+        lacks = [(name, count / size if size else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
+        name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
+        needed = ceil(times * getattr(self.emitter.config, name))
+        return CompileError(too_small(self.emitter.config, name, needed, self.sums.name))
+
+
 def plan_sum(sums, emitter, most_rows=None):
     """Returns the :class:`SumPlan` of a sum, with jobs of at most `most_rows` rows. Raises CompileError if not even the smallest
     job fits."""
-    shape, unit, config = sums.shape, _unit(sums), emitter.config
-    whole = any(one.softmax for one in sums.results)
-    parts = emitter.parts if any(one.has_lines for one in sums.products) and is_array_busier([sums], config) else 1
+    shape, unit, config, needs = sums.shape, _unit(sums), emitter.config, _Needs(sums, emitter)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
-    results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
-    biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
-
-    def needs(rows, columns, shares):
-        """Yields `(parameter, rows that a job needs, rows there are)`."""
-        held = rows * (shape.tiles if whole else columns)
-        size = min(emitter.sums.size, emitter.lasting_rows or emitter.sums.size)
-        yield "accumulator_depth", parts * held, min(size, shares * emitter.sums_of(sums).size)
-        yield "unified_buffer_depth", max(results * rows, held if whole else 0), emitter.results.size
-        yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
-        yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size
-        if sums.start_rows in ("samples", "rows"):
-            loaded = shape.geometry.period if sums.start_rows == "samples" else rows
-            yield "bias_depth", max(rows * columns, loaded * shape.tiles if whole else 0), biases
-
-    def fits(rows, columns, shares):
-        return all(count <= size // shares for _, count, size in needs(rows, columns, shares))
-
-    if parts > 1 and not fits(unit, 1, 2):
-        parts = 1
-    shares = next((shares for shares in (2, 1) if fits(unit, 1, shares)), None)
-    if shares is None or not emitter.zero_rows:
-        lacks = [(name, count / size if size else 2.0) for name, count, size in needs(unit, 1, 1) if count > size]
-        name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
-        needed = ceil(times * getattr(config, name))
-        raise CompileError(too_small(config, name, needed, sums.name))
+    fits, whole, least = needs.fits, needs.whole, needs.least
+    shares = next((shares for shares in ((2, 1) if least == 1 else (1,)) if fits(unit, 1, shares)), None)
+    if shares is None:
+        raise needs.lacking(unit)
     whole_rows = len(sums.rows)
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
@@ -189,13 +221,17 @@ def plan_sum(sums, emitter, most_rows=None):
     while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period, each = shape.geometry.period, 0
-    if any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
+    by_samples = emitter.by_samples and period > 1 and unit == 1
+    if by_samples or any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
+        if any(one.lanes and not one.window and one.source.geometry.positions * one.lanes != period for one in sums.products):
+            rows = min(rows, period)  # positions of several samples do not follow each other
         if rows >= period:
             unit, rows = period, rows // period * period
         else:  # jobs of one sample each
             whole_rows = each = period
     rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
-    most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, emitter.zero_rows, config.weight_fifo_depth // 2)
+    most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, max(1, config.weight_fifo_depth // 2))
+    most = most if whole or sums.start else min(most, emitter.zero_rows)
     gathers = emitter.gatherer and emitter.gatherer.is_first(sums)
     shares = 1 if gathers else shares  # all outputs read a tile shortly after it is gathered
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
@@ -203,5 +239,5 @@ def plan_sum(sums, emitter, most_rows=None):
         columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
     if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))
-    columns = -(-shape.tiles // -(-shape.tiles // columns))
+    columns = least if least > 1 else -(-shape.tiles // -(-shape.tiles // columns))
     return SumPlan(rows, columns, turned * rows if is_shared() else emitter.operands.size // 3, each=each)

@@ -7,12 +7,13 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from .matrices import stretches
-from .stores import Tile
+from .stores import Tile, alike, steps_of
 from .windows import merged_loops, segments_of
 
 __all__ = ["PART", "add_windows"]
 
 PART = 1_000  # cycles of the array, after which jobs of updates may follow
+_LOAD = 16  # cycles of a LOAD beside the cycles of its rows
 _SHARED = 3  # the image of a sample has at most one of this many parts of the rows for operands
 
 
@@ -36,7 +37,7 @@ class _WindowCode:
     segments : list of (int, int, int, int)
         See :func:`.segments_of`.
     shown : list of (int, int, int)
-        Sample, first line and lines of each image: those of the segments, or all lines of the only sample.
+        Sample, first line and lines of each image: the segments, or all lines of the only sample.
     ends : list of int
         First row of each segment in the images, and the rows of all images.
     """
@@ -61,7 +62,11 @@ class _WindowCode:
         if product.kind == "gather" and not begun and self._loops():
             self._gather(self._loops())
         elif product.kind == "window" and product.weights.form == "turned":
-            yield from self._pass([self._tiles(position, k) for position, k in self._inputs()], self._inputs(), 0, begun)
+            for first, count, inputs in alike(code.columns, self._inputs_of):
+                tiles = [self._tiles(position, k, range(first, first + count)) for position, k in inputs]
+                yield from self._pass(tiles, inputs, first, begun)
+        elif product.kind == "window" and self._loops() and self._is_one_number():
+            self._sum(begun)
         else:
             for c in columns:
                 inputs = [(position, self._tile_of(c)) for position in self._positions(c)]
@@ -78,7 +83,7 @@ class _WindowCode:
         read = [
             position
             for position in range(window.positions)
-            if any(window.reach(position, first, lines) for *_, first, lines in self.segments)
+            if any(self._reach(position, first, lines) for *_, first, lines in self.segments)
         ]
         return read or [0]
 
@@ -91,20 +96,29 @@ class _WindowCode:
     def _weights_position(self, position):
         return self.window.positions - 1 - position if self.product.by_rows else position
 
-    def _tiles(self, position, k):
-        """Returns the weight tile of each column tile, for a kernel position and a tile of channels of the source."""
+    def _inputs_of(self, column):
+        """Returns the inputs of a column tile, without those whose weights are nothing."""
+        weights, inputs, lowered = self.product.weights, self._inputs(), self.emitter.constants.lowered
+        if self.product.by_rows or not lowered.is_weights(weights):
+            return inputs
+        each, row = weights.tiles // weights.blocks, (self.code.column + column) * self.code.n
+        own = [(position, k) for position, k in inputs if not lowered.is_nothing(weights, position * each + k, row)]
+        return own or inputs[:1]
+
+    def _tiles(self, position, k, columns):
+        """Returns the weight tile of column tiles, for a kernel position and a tile of channels of the source."""
         code, weights, position = self.code, self.product.weights, self._weights_position(position)
         each = weights.tiles // weights.blocks
         if self.product.by_rows:
-            return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in range(code.columns)]
-        return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in range(code.columns)]
+            return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in columns]
+        return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in columns]
 
     def _diagonal(self, position, column):
         emitter, weights, n = self.emitter, self.product.weights, self.code.n
         if self.product.kind == "gather":
             return Tile(Region.MODEL, emitter.constants.identity)
         number = self._weights_position(position) * self.product.source.tiles + self.code.column + column
-        return Tile(weights.region, emitter.offset(weights, 0, 0 if weights.form == "number" else number * n))
+        return emitter.tile_at(weights, 0, 0 if weights.form == "number" else number * n)
 
     # Passes
 
@@ -128,6 +142,33 @@ class _WindowCode:
                 self.emitter.bring([self._diagonal(position, column)])
             code.matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
             column += count
+
+    def _is_one_number(self):
+        """Returns True if all weights are one number, as in a mean."""
+        values = self.emitter.constants.lowered.step.constants.get(self.product.weights.name)
+        return values is not None and bool((values == values.flat[0]).all())
+
+    def _sum(self, begun):
+        """Emits the passes of all kernel positions with one weight tile, which stays in the array."""
+        code, window, loops = self.code, self.window, self._loops()
+        images = self._images([self._tile_of(c) for c in range(code.columns)])
+        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        first = [images[self._tile_of(c)] + down for c in range(code.columns)]
+        step = first[1] - first[0] if code.columns > 1 else 0
+        assert first == [first[0] + c * step for c in range(code.columns)]
+        self.emitter.bring([self._diagonal(0, 0)])
+        start = {} if begun else {"start": 1, "bias": code.biases[0]}
+        code.matmul(first[0], loops, 0, **start)
+        if code.columns > 1:
+            start = start and {"start": 1, "bias": code.biases[1]}
+            code.matmul(first[1], loops, 0, 1, keep=1, tiles0=code.columns - 1, tiles0_stride=step, **start)
+        offsets = [window.offset(position) for position in range(1, window.positions)]
+        while offsets:
+            count = steps_of(offsets)
+            stride = offsets[1] - offsets[0] if count > 1 else 0
+            fields = {"tiles1": count, "tiles1_stride": stride, "tiles0": code.columns, "tiles0_stride": step}
+            code.matmul(first[0] + offsets[0], loops, 0, keep=1, **fields)
+            offsets = offsets[count:]
 
     def _pass(self, tiles, inputs, column, begun):
         """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the
@@ -172,8 +213,16 @@ class _WindowCode:
 
     def _reaches(self, position):
         """Returns the lines of each segment, (first, end), that a pass after the first adds to: those with operands that are not
-        zero. With finite weights, leaving out the others can change a sum only from +0 to -0."""
-        return tuple(self.window.reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
+        zero, if others may be left out."""
+        return tuple(self._reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
+
+    def _reach(self, position, first, lines):
+        """Returns the lines of a segment with operands that are not zero, or None. With finite weights, leaving out the others
+        can change a sum only from +0 to -0. Where the results of networks tell them apart, all lines have operands."""
+        results = self.code.sums.results
+        if self.emitter.constants.lowered.step.state or all(one.ignores_sign for one in results):
+            return self.window.reach(position, first, lines)
+        return 0, lines
 
     def _loops(self):
         """Returns two loops over the operands of all segments, or None."""
@@ -217,7 +266,8 @@ class _WindowCode:
         images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
         rows = np.concatenate(images)
         zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)
-        for first, count in zeros if len(zeros) <= 2 else [(0, self.ends[-1])]:
+        apart = sum(count + _LOAD for _, count in zeros) < self.ends[-1] + _LOAD
+        for first, count in zeros if apart else [(0, self.ends[-1])]:
             emitter.load_zeros(place + first, count)
         for first, row, count in stretches(there, rows[there]):
             emitter.load(source, tile, row, count, place + first)

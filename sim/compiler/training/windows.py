@@ -13,6 +13,9 @@ import numpy as np
 __all__ = ["Window", "merged_loops", "segments_of"]
 
 
+_MOST_WIDER = 2  # times the positions that a line of sums reads
+
+
 @dataclass(frozen=True)
 class Window:
     """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.step.StepTerm`.
@@ -38,9 +41,9 @@ class Window:
 
     @property
     def pitch(self):
-        """Rows of a line of an image. It is the source's width if no column of an image is padding."""
+        """Rows of a line of an image. It is the source's width if no column of an image is padding, and most columns are read."""
         width = self._span(1, self.size[1])
-        whole = self.padding[1] == 0 and self.apart[1] == 1 and width <= self.source[1]
+        whole = self.padding[1] == 0 and self.apart[1] == 1 and width <= self.source[1] < _MOST_WIDER * width
         return self.source[1] if whole else width
 
     def rows(self, lines):

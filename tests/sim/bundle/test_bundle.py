@@ -64,7 +64,7 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
     assert (image == packed).all()
     output = output_tensor(memory)
     values, places = expand(output.copies)
-    size = 4 if memory.batched.wide else 2
+    size = 4 if memory.wide else 2
     for sample in range(batch):
         found = dict(zip(values.tolist(), (size * (places + output.offset(sample))).tolist()))
         assert found == {value: memory.output_offset(sample, value) for value in range(7)}

@@ -1,4 +1,4 @@
-"""Tests of storing the batch along x: which tensors are stored so, and at which offsets of host memory their values are."""
+"""Tests of batches of dense layers: bits of programs, and offsets of results in host memory."""
 
 from dataclasses import replace
 
@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.memory.batching import lay_along_x, tensors_along_x
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, dense_chain
 from graphs import check, execute, random_values
 from suites import slow
 
@@ -24,54 +22,11 @@ def _tensors(**sizes):
     return {name: Tensor(name, 3, *size) for name, size in sizes.items()}
 
 
-def test_only_dense_results_are_stored_along_x(rng):
-    """Results of dense layers over a whole tensor are stored with the batch along x. Results of convolutions and operands of
-    padded kernels or pools are not."""
-    tensors = _tensors(x=(4, 4), h=(4, 4), a=(1, 1), b=(1, 1), y=(1, 1))
-    stages = (
-        _stage(rng, "c", "x", "h", size=(4, 4)),
-        _stage(rng, "d", "h", "a", kernel=(4, 4)),
-        _stage(rng, "e", "a", "b"),
-        _stage(rng, "f", "b", "y"),
-    )
-    assert tensors_along_x(stages, tensors) == {"a", "b", "y"}
-    for kernel in ((1, 1), (3, 3)):
-        padded = _stage(rng, "e", "a", "b", kernel=kernel, term={"padding": (1, 1)})
-        assert tensors_along_x((*stages[:2], padded, stages[3]), tensors) == {"b", "y"}
-    pooled = _stage(rng, "e", "a", "b", pool=Pool((1, 1), (1, 1)))
-    assert tensors_along_x((*stages[:2], pooled, stages[3]), tensors) == {"y"}
-
-
-def test_a_product_is_flat_with_its_factor(rng):
-    tensors = _tensors(x=(1, 1), a=(1, 1), b=(1, 1), y=(1, 1))
-    pooled = _stage(rng, "a", "x", "a", pool=Pool((1, 1), (1, 1)))
-    stages = (pooled, _stage(rng, "b", "x", "b"), _stage(rng, "y", "b", "y", times="a"))
-    assert tensors_along_x(stages, tensors) == set()
-    stages = (_stage(rng, "a", "x", "a"), *stages[1:])
-    assert tensors_along_x(stages, tensors) == {"x", "a", "b", "y"}
-
-
 def test_unused_tensor_of_one_position(rng):
     """A network with an unused tensor of one position compiles and matches the golden model bit for bit, although nothing writes
     that tensor."""
     tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
     check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
-
-
-def test_runs_are_neighbours_with_flat_results(rng):
-    tensors = _tensors(x=(2, 2), a=(1, 1), b=(1, 1), h=(2, 2), c=(1, 1), y=(1, 1))
-    stages = (
-        _stage(rng, "a", "x", "a", kernel=(2, 2)),
-        _stage(rng, "b", "a", "b"),
-        _stage(rng, "h", "x", "h", size=(2, 2)),
-        _stage(rng, "c", "h", "c", kernel=(2, 2)),
-        _stage(rng, "y", "c", "y"),
-    )
-    graph = Graph("g", tensors, "x", "y", stages)
-    batched = lay_along_x(graph, graph, 7, 3)
-    assert [list(run) for run in batched.runs(along_x=True)] == [[0, 1], [3, 4]]
-    assert [list(run) for run in batched.runs(along_x=False)] == [[2]]
-    assert batched.chunks == 3 and batched.tensors["a"].shape == (1, 3, 3) and batched.tensors["h"].shape == (2, 2, 3)
 
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
@@ -100,13 +55,6 @@ def test_sums_and_products_of_dense_branches(rng, batch):
         check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)
 
 
-def test_last_rows_reuse_weights(rng):
-    """The last passes of a dense layer are split into row blocks that reuse the weights in the array (`keep`)."""
-    graph = dense_chain("g", [("only", random_values(rng, (90, 5), 0.3), None, "none")])
-    program = check(graph, Config(n=4), 40, rng)
-    assert any(op.opcode is Opcode.MATMUL and op.keep for op in program.ops)
-
-
 def test_flat_softmax(rng):
     for channels in (3, 11):
         weights = [random_values(rng, shape, 0.4) for shape in ((6, channels), (channels, 4))]
@@ -120,8 +68,8 @@ def test_flat_softmax(rng):
 
 
 def test_offsets_of_results(rng):
-    """`output_offset` returns the byte offset of each result in host memory, for results stored along x, in chunks, and in
-    another order."""
+    """`output_offset` returns the byte offset of each result in host memory, for one position, for several, and in another
+    order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
     conv = Graph(

@@ -5,8 +5,6 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.compiler import search
-from amaranth_tpu.sim.compiler.codegen.matmuls import _loops
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -171,34 +169,3 @@ def test_instructions_belong_to_stages(rng):
     program = check(_stage_graph(rng), Config(n=4), 2, rng)
     assert len(program.ops) == program.instructions - 1
     assert {op.stage for op in program.ops if op.opcode is Opcode.MATMUL} == {0, 1}
-
-
-def test_loops_cover_places_in_order(rng):
-    for _ in range(200):
-        places, at = [], 0
-        for _ in range(rng.integers(1, 6)):
-            step = int(rng.integers(0, 4))
-            places += [at + step * i for i in range(rng.integers(1, 6))]
-            at += int(rng.integers(0, 9))
-        walked = [
-            first + outer * stride1 + inner * stride0
-            for first, count0, stride0, count1, stride1 in _loops(places)
-            for outer in range(count1)
-            for inner in range(count0)
-        ]
-        assert walked == places
-        assert all(loop[2] >= 0 and loop[4] >= 0 for loop in _loops(places))
-
-
-def test_samples_of_a_small_plane_go_through_the_array_together(rng, monkeypatch):
-    """Unless tensors stay in the unified buffer sample by sample, one pass of a 1 x 1 convolution covers rows of several
-    samples."""
-    monkeypatch.setattr(search, "with_residents", lambda *_: None)
-    tensors = {name: Tensor(name, channels, 3, 3) for name, channels in (("x", 8), ("a", 8), ("y", 20))}
-    stages = (
-        Stage("a", "a", (Term("x", random_values(rng, (3, 3, 8, 8), 0.3), padding=(1, 1)),), (3, 3)),
-        Stage("y", "y", (Term("a", random_values(rng, (1, 1, 8, 20), 0.3)),), (3, 3)),
-    )
-    program = check(Graph("g", tensors, "x", "y", stages), Config(n=8), 4, rng)
-    rows = {op.stage: op.rows for op in program.ops if op.opcode is Opcode.MATMUL}
-    assert rows[0] == 9 and rows[1] > 9, rows

@@ -5,7 +5,7 @@ from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
-from amaranth_tpu.sim.compiler.tiling.weight_passes import count_passes
+from amaranth_tpu.sim.compiler.passes.weight_passes import count_passes
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_stage
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
@@ -77,5 +77,5 @@ def test_folded_networks_on_the_core(rng):
     without weights."""
     for graph, config in ((_depthwise(rng, 4, 9, 0), Config(n=8)), (_depthwise(rng, 8, 8, 1), Config(n=16))):
         program = check(graph, config, 2, rng, samples=2)
-        assert any(term.sparse for stage in program.memory.batched.stages for term in stage.terms)
+        assert any(term.sparse for stage in program.memory.variant.stages for term in stage.terms)
         assert program.useful_macs == 2 * sum(map(graph.macs, graph.stages))

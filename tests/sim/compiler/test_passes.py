@@ -75,8 +75,33 @@ def _image():
     return _graph({"x": (1, 4, 4), "y": (2, 4, 4)}, [Stage("c", "y", (Term("x", _weights(3, 3, 1, 2), padding=(1, 1)),), (4, 4))])
 
 
+def _unread():
+    stages = [
+        Stage("a", "a", (Term("x", _weights(1, 1, 2, 3)),), (5, 5), pool=Pool((2, 2), (2, 2), (2, 2))),
+        Stage("b", "y", (Term("a", _weights(1, 1, 3, 2)),)),
+    ]
+    return _graph({"x": (2, 5, 5), "a": (3, 2, 2), "y": (2,)}, stages)
+
+
+def _wide():
+    pool = Pool((1, 3), (2, 1400), (1, 2))
+    return _graph(
+        {"x": (2, 2, 2801), "y": (3, 2, 1400)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 2801), pool=pool)]
+    )
+
+
 def _stages(graph):
     return {stage.name: stage for stage in graph.stages}
+
+
+def _only_what_is_read(graph):
+    return graph.tensors["a"].shape == (1, 1, 3) and graph.stages[0].size == (2, 2)
+
+
+def _parts_of_lines(graph):
+    parts = {(*stage.origin, *stage.result_size) for stage in graph.stages}
+    fit = all(stage.size[0] * stage.size[1] <= CORE.accumulator_depth for stage in graph.stages)
+    return fit and sum(height * width for *_, height, width in parts) == 2 * 1400 and len(parts) == len(graph.stages) > 2
 
 
 def _by_position(graph):
@@ -115,6 +140,8 @@ def _windows_as_channels(graph):
 
 #: For each pass: a graph, and a condition on the graph after the pass. For an optional pass, it is about the variant with it.
 CASES = {
+    "crop": (_unread, _only_what_is_read),
+    "split-large": (_wide, _parts_of_lines),
     "split-bias-rows": (_biased, _by_position),
     "split-pooling": (_pooled, _rows_then_columns),
     "widen-factors": (_scaled, _factor_in_all_lanes),
@@ -173,7 +200,7 @@ def test_text_of_a_graph():
 def test_unknown_pass_is_refused_with_the_nearest_name():
     with pytest.raises(CompileError, match=r"^pass 'im2kol': does not exist; did you mean 'im2col'\?[^\n]*--passes[^\n]*$"):
         up_to("im2kol")
-    assert up_to("split-pooling") == LOWERING[:2] and up_to(PROGRAM) == PASSES
+    assert up_to("split-pooling") == LOWERING[:3] and up_to(PROGRAM) == PASSES
 
 
 def _changed(record, values):
@@ -215,6 +242,6 @@ def test_text_of_a_program_has_a_line_for_each_instruction():
     assert program_text(program) == program_text(again) != program_text(other)
     lines = program_text(program).splitlines()
     assert lines[0] == f"program g: batch 3, {program.predicted_cycles} cycles"
-    assert "tensor y: OUTPUT+0 [sample 1*3, y 1*3, tile 1*3, x 3*1]" in lines
+    assert "tensor y: OUTPUT+0, samples, 1 x 3 vectors" in lines
     instructions = [line.split()[1] for line in lines if line[0].isdigit()]
     assert instructions == [op.opcode.name for op in program.ops]

@@ -134,13 +134,14 @@ def test_large_feature_maps_as_outputs(rng, tmp_path):
 
 
 def test_tiles_of_joined_outputs_without_weights_take_no_pass(rng, tmp_path):
-    """Outputs of 4 and 4 channels are joined by a pass for each of their four tiles at n = 2, not by all 16 pairs of tiles."""
+    """Outputs of 4 and 4 channels are joined by a pass of each output for each of the four tiles at n = 2, not by all 16 pairs of
+    tiles."""
     b = Builder(["n", 6])
     one, two = (b.node(function, [b.node("MatMul", ["x", weights(rng, 6, 4)])]) for function in ("Relu", "Identity"))
     path = b.save(tmp_path, outputs=[one, two])
     model = check(path, {"x": rng.normal(size=(3, 6)).astype(np.float32)}, ("golden", "model"), tolerance=0.02, core=SMALL)
     (join,) = [layer for layer in model.estimate(SMALL, batch=1).layers if layer.shape[-1] == 8]
-    assert join.busy == 4
+    assert join.busy == 8
 
 
 def test_fixed_batch(rng, tmp_path):

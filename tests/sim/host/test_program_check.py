@@ -9,8 +9,9 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.compiler import program_cache, search
+from amaranth_tpu.sim.compiler import program_cache
 from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.training.constants import Constants
 from amaranth_tpu.sim.data.stress_samples import stress_samples
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.host import program_check
@@ -38,14 +39,9 @@ def path(tmp_path):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Breaks the compiler: all resident tensors of a run are stored at the same address."""
-    plan = search.with_residents
-
-    def overlapping(*arguments):
-        found = plan(*arguments)
-        return found and replace(found, homes={name: (0, count) for name, (_, count) in found.homes.items()})
-
-    monkeypatch.setattr(search, "with_residents", overlapping)
+    """Breaks the compiler: weights of all layers are stored in reverse."""
+    pack = Constants.pack
+    monkeypatch.setattr(Constants, "pack", lambda constants, image: pack(constants, image[::-1]))
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.compiler.passes.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.training import search
-from amaranth_tpu.sim.compiler.training.cropping import cropped
 from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16

@@ -10,7 +10,7 @@ from ...autodiff.network import windows_are_apart
 from ...autodiff.reshapes import is_repeated
 from ...ir.graph import span
 
-__all__ = ["cropped"]
+__all__ = ["crop", "cropped"]
 
 
 def _reach(graph, stages, name):
@@ -35,12 +35,12 @@ def _is_windows(graph):
     return len(outputs) == len(graph.stages) and not (others or graph.feeds)
 
 
-def cropped(training):
-    """Returns a :class:`sim.ir.training.TrainingGraph` without the positions of results that no stage reads. Networks with
-    products of results, and the like, are unchanged."""
-    graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
+def crop(graph, config, batch):
+    """Returns the graph without the positions of results that no stage reads. Networks with products of results, and the like,
+    are unchanged."""
+    stages, tensors = [], dict(graph.tensors)
     if not _is_windows(graph):
-        return training
+        return graph
     for stage in reversed(graph.stages):
         if stage.output != graph.output:
             size = _reach(graph, stages, stage.output)
@@ -48,5 +48,12 @@ def cropped(training):
             if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool):
                 stage = replace(stage, pool=None, size=size)
             tensors[stage.output] = replace(tensors[stage.output], height=size[0], width=size[1])
-        stages.insert(0, replace(stage, size=stage.sums_size))
-    return replace(training, graph=replace(graph, stages=tuple(stages), tensors=tensors))
+        stages.insert(0, stage if stage.size == stage.sums_size else replace(stage, size=stage.sums_size))
+    if all(one.size == other.size and one.pool == other.pool for one, other in zip(stages, graph.stages)):
+        return graph
+    return replace(graph, stages=tuple(stages), tensors=tensors)
+
+
+def cropped(training):
+    """Returns a :class:`sim.ir.training.TrainingGraph` whose graph is cropped."""
+    return replace(training, graph=crop(training.graph, None, None))

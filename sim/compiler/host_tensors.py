@@ -7,7 +7,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ...golden.arithmetic import bfloat16
+from ..golden.arithmetic import bfloat16
 
 __all__ = ["HostTensor", "halves_of", "host_tensor", "whole_of"]
 

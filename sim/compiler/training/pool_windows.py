@@ -3,11 +3,11 @@
 __all__ = ["runs_of_windows"]
 
 
-def runs_of_windows(stage, axis, first, end):
-    """Divides the results `first` to `end` along an axis (0: y, 1: x) into ranges whose pooling windows, clipped at the edges of
-    the sums, have the same size and the same distance. Returns `[first result, results, first sum, distance, window positions]`
-    for each range. The distance of windows larger than the sums can be 0."""
-    pool, have, runs = stage.pool, stage.sums_size[axis], []
+def runs_of_windows(pool, have, axis, first, end):
+    """Divides the results `first` to `end` along an axis into ranges whose pooling windows, clipped at the edges of `have` sums,
+    have the same size and the same distance. Returns `[first result, results, first sum, distance, window positions]` for each
+    range. The distance of windows larger than the sums can be 0."""
+    runs = []
     for index in range(first, end):
         start = index * pool.stride[axis] - pool.padding[axis]
         inside = [at for w in range(pool.window[axis]) if 0 <= (at := start + w * pool.dilation[axis]) < have]
