@@ -240,7 +240,8 @@ PRESETS = {name: Config(**changes) for name, changes in _CHANGES.items()}
 
 
 def from_preset(name, **changes):
-    """Returns the :class:`Config` of a preset with some fields changed. Defaults that depend on `n` use the new `n`.
+    """Returns the :class:`Config` of a preset with some fields changed. Defaults that depend on `n` use the new `n`, and the
+    preset's lanes are at most the new `n`.
 
     Parameters
     ----------
@@ -257,4 +258,9 @@ def from_preset(name, **changes):
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
-    return Config(**_CHANGES[name] | changes)
+    preset = dict(_CHANGES[name])
+    if isinstance(most := changes.get("n"), int) and most > 0:
+        preset |= {
+            lanes: min(preset[lanes], most) for lanes in ("table_lanes", "softmax_lanes", "update_lanes") if lanes in preset
+        }
+    return Config(**preset | changes)

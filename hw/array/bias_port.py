@@ -83,14 +83,13 @@ class BiasPort(wiring.Component):
             rows.eq(load.row >> 1),
             *(before.eq(now) for before, now in ((kept_before, kept), (paired_before, paired), (rows_before, rows))),
         ]
-        m.d.comb += biases.row.eq(Cat(rows, rows_before))
+        ends = [(kept, kept_before)[behind] | Cat(paired[behind], paired_before[behind]) for behind in range(2)]
+        writes = [Signal(2, name=f"write_{part}") for part in ("lower", "upper")]
+        m.d.comb += [write.eq(end) for write, end in zip(writes, ends)]
+        m.d.comb += [biases.row.eq(Cat(rows, rows_before)), biases.write.eq(Cat(write.replicate(n // 2) for write in writes))]
         for lane in range(n):
             behind, pair = divmod(lane, n // 2)
             half = upper_lanes.word_select(pair, 16) if behind else halves.word_select(lane, 16)
             low, high = pairs.word_select(2 * pair, 16), upper_halves.word_select(pair, 16)
             chosen = Mux(paired[1], low, high) if behind else Mux(paired_before[0], high, low)
-            ends = kept_before if behind else kept
-            m.d.comb += [
-                biases.data.word_select(lane, 16).eq(half | chosen),
-                biases.write.word_select(lane, 2).eq(ends | Cat(paired[behind], paired_before[behind])),
-            ]
+            m.d.comb += biases.data.word_select(lane, 16).eq(half | chosen)

@@ -54,7 +54,7 @@ class DividerBank(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry = data.StructLayout({"total": len(self.total), "infinite": 1})
-        m.submodules.waiting = waiting = SkidBuffer(payload=entry)
+        m.submodules.sums = waiting = SkidBuffer(payload=entry)
         places = self.count + 2
         taken = Signal(range(places + 1))
         freed = self.o.valid & self.o.ready

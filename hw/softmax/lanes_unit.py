@@ -83,7 +83,7 @@ class SoftmaxLanesUnit(wiring.Component):
         m.submodules.search = search = RowSearch(lanes=lanes)
         m.submodules.scales = scales = SkidBuffer(payload=SCALE)
         m.submodules.control = control = SumControl(groups=groups, tiles=op.rows1.shape())
-        m.submodules.powers = powers = GroupFifo(width=24 * lanes, depth=kept)
+        m.submodules.kept_powers = powers = GroupFifo(width=24 * lanes, depth=kept)
         m.submodules.sum = sums = RowSum(lanes=lanes, width=SUM_FRACTION + 16 + exact_log2(n))
         m.submodules.bank = bank = DividerBank(width=len(sums.total) - SUM_UNUSED, count=self.dividers)
         m.submodules.writer = writer = ResultWriter(n=n, lanes=lanes, operation=self._activate)

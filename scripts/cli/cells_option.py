@@ -22,7 +22,9 @@ def cells_option(panel=None):
             metavar="NAME",
             rich_help_panel=panel,
             help="Cells of the array in the simulated RTL. rtl: the generated logic. native: the floating-point unit of this "
-            "machine computes sums and products, with the same bits and cycles in a fraction of the time; Verilator only.",
+            "machine computes sums and products, with the same bits and cycles in a fraction of the time; "
+            "at n = 2 and 4, only 1.1 to 1.3 times as fast. "
+            "Verilator only.",
         ),
     ]
 

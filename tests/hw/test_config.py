@@ -93,6 +93,23 @@ def test_attention_wants_more_biases():
     assert [name for name, config in PRESETS.items() if config.training] == ["training", "transformer"]
 
 
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_with_every_n(name, n):
+    """A preset's lanes follow n. Lanes that the user gives do not."""
+    try:
+        Config(n=n)
+    except ConfigError:
+        with pytest.raises(ConfigError, match="^n must be"):
+            from_preset(name, n=n)
+        return
+    config = from_preset(name, n=n)
+    assert config.n == n and config.table_lanes == (0 if PRESETS[name].table_lanes == 0 else min(PRESETS[name].table_lanes, n))
+    assert config.softmax_lanes == min(PRESETS[name].softmax_lanes, n)
+    with pytest.raises(ConfigError, match="softmax_lanes must be"):
+        from_preset(name, n=n, softmax_lanes=2 * n)
+
+
 def test_presets_with_another_n():
     """Defaults that depend on n change with n, unless the preset or the caller sets them."""
     for name in PRESETS:

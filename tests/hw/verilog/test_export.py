@@ -53,6 +53,7 @@ def test_icarus(verilog, tmp_path):
 @pytest.mark.parametrize(
     "sizes",
     [
+        asdict(FULL),
         *slow(
             TINY | MIXED,
             {"n": 4, "table_lanes": 2},
@@ -62,9 +63,9 @@ def test_icarus(verilog, tmp_path):
             {},
             {"n": 32},
             {"n": 8, "table_lanes": 8},
-        )
+        ),
     ],
-    ids=str,
+    ids=lambda sizes: "full" if len(sizes) > 20 else str(sizes),
 )
 def test_verilator_lint(sizes, tmp_path):
     """Verilator reports no warning with -Wall, apart from those that the file itself waives."""
