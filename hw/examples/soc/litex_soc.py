@@ -9,12 +9,12 @@ import sys
 import types
 from pathlib import Path
 
-sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
-package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
-del sys.path[0]  # this folder must not shadow modules of the standard library
+if __name__ == "__main__":  # not when a user's design imports `add_tpu`
+    sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
+    package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
+    del sys.path[0]  # this folder must not shadow modules of the standard library
 
 try:
-    from fusesoc.capi2.generator import Generator
     from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
     from litex.soc.integration.soc import SoCRegion
     from litex.soc.integration.soc_core import SoCMini
@@ -22,7 +22,12 @@ try:
     from migen import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
 
     from amaranth_tpu.hw.config import Config, ConfigError
+
+    if __name__ == "__main__":
+        from fusesoc.capi2.generator import Generator
 except ModuleNotFoundError as error:
+    if __name__ != "__main__":
+        raise
     sys.exit(
         f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH, with "
         "litex installed: pip install litex"

@@ -1,0 +1,30 @@
+"""Tests that a user's design imports `add_tpu` without side effects."""
+
+import subprocess
+import sys
+
+#: Imports the example with empty packages for LiteX and Migen, then the user's own module.
+SCRIPT = """
+import sys, types
+
+class Empty(types.ModuleType):
+    __path__ = []
+    def __getattr__(self, name):
+        return type(name, (), {})
+
+litex = ("build.generic_platform", "soc.integration.soc", "soc.integration.soc_core", "soc.interconnect.axi")
+for name in ("migen", "litex", "litex.build", "litex.soc", "litex.soc.integration", *("litex." + name for name in litex)):
+    sys.modules[name] = Empty(name)
+import amaranth_tpu
+path = list(sys.path)
+from amaranth_tpu.hw.examples.soc.litex_soc import add_tpu
+assert sys.path == path and sys.modules["amaranth_tpu"] is amaranth_tpu
+import mymod
+"""
+
+
+def test_import_has_no_side_effects(tmp_path):
+    (tmp_path / "mymod.py").write_text("")
+    (tmp_path / "user.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, tmp_path / "user.py"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
