@@ -92,7 +92,8 @@ def _features(program):
     """Returns the mask of the register fields in `features` that the instructions of a program need."""
     records = [(INSTRUCTIONS[op.opcode], op.fields) for op in program.ops]
     needed = {record.needs for record, _ in records}
-    needed |= {field.needs for record, fields in records for field in record.fields if not field.plain and fields.get(field.name)}
+    used = [(field, fields.get(field.name, 0)) for record, fields in records for field in record.fields if not field.plain]
+    needed |= {field.needs for field, value in used if getattr(value, "value", value)}  # members of an Enum are all true
     needed.discard(None)
     fields = REGISTER["features"].fields
     return sum((1 << fields[name][1]) - 1 << fields[name][0] for name in needed)
