@@ -25,7 +25,7 @@ completely.
 import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
-from ..host.driver import CoreFault, CoreTimeout
+from ..host.driver import CoreFault, CoreTimeout, flush_ring
 from ..rtl.bench_side import arguments, report, tick
 from .bench_run import dump, prepare
 
@@ -94,6 +94,7 @@ async def _one(dut, driver, job):
     await driver.configure_regions(job.get("regions", {}))
     if "ring" in job:
         await driver.join_ring(*job["ring"])
+        await flush_ring([driver], looks=1)
     if "timeout" in job:
         await driver.write("timeout", job["timeout"])
     assert int(dut.irq.value) == 0 or not (await driver.status())["running"]

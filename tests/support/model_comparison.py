@@ -174,7 +174,7 @@ def _numbers(rng, shape):
 
 def compare_instructions(rng, count):
     """Compares single instructions of the array and of the activation unit on cores whose memories have adversarial numbers."""
-    configs = [FULL, *(Config(**vars(FULL) | {"n": n, "bus_width": 16 * n}) for n in (2, 8))]
+    configs = [FULL, *(Config(**vars(FULL) | {"n": n, "bus_width": 16 * n, "softmax_lanes": n // 2}) for n in (2, 8))]
     for number in range(count):
         config = configs[number % len(configs)]
         hazards = Hazards(rng, config)
@@ -245,6 +245,7 @@ def compare_words(rng, config, count):
     sizes, causes = [draw.randrange(1, 200) * 16 * config.n for _ in Region], Counter()
     for region, size in zip(Region, sizes):
         core.write(f"{region.name.lower()}_size", size)
+    core.write("ring", REGISTER["ring"].pack(rank=0, size=1, flush=1))  # else RING is refused after power-up
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
     edge_cases = [(*edge, before) for edge in edges(config) for before in (1, 0)]
     for number in range(count + len(edge_cases)):
