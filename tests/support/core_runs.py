@@ -16,7 +16,7 @@ from seeds import seed
 #: Small buffers, so that instructions often access the same rows.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 SMALL = Config(**TINY)
-#: A core with every optional feature, SOFTMAX on several lanes. Lint, synthesis and gate-level tests use it too.
+#: A core with every optional feature, SOFTMAX on several lanes. Lint uses it too.
 FULL = Config(
     **TINY
     | {"pooling": True, "table_lanes": 2, "softmax": True, "softmax_lanes": 4, "attention": True}
