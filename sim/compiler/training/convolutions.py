@@ -9,13 +9,14 @@ copy then has a row for each position.
 """
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
 from .forms import NotMatrices
-from .matrices import Matrix
+from .matrices import matrix_of
 from .sums import MatrixSum, Phase, Product, Result
 from .windows import Window
 
@@ -83,7 +84,7 @@ def patches_of(lowered, term, size):
     key = f"windows of {term.source}, {window}", "samples"
     if key not in lowered.matrices:
         source, geometry = lowered.matrix(term.source), lowered.geometries[size]
-        made = Matrix(*key, geometry.rows, source.channels, geometry, Region.SCRATCH, 0, blocks=window.positions)
+        made = matrix_of(*key, geometry.rows, source.channels, geometry, blocks=window.positions)
         made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
         product = Product("gather", source, lowered.one, window=window)
         lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))
@@ -106,8 +107,7 @@ def scattered(lowered, stage):
     if rows.geometry.period > 1:
         return None
     key = f"{stage.output}, by samples", "samples"
-    made = Matrix(*key, rows.rows, output.channels, rows.geometry, Region.SCRATCH, 0)
-    made = replace(made, blocks=term.kernel[0] * term.kernel[1], grouped=True)
+    made = matrix_of(*key, rows.rows, output.channels, rows.geometry, layout="groups", blocks=prod(term.kernel))
     made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
     product = Product("matrix", rows, lowered.matrix(term.weights, "turned"), by_rows=True)
     lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))

@@ -17,7 +17,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ...ir.tiles import tiles_of
 from .convolutions import is_window
-from .matrices import Geometry, Matrix, stretches
+from .matrices import Axis, Geometry, Matrix, matrix_of, stretches
 
 __all__ = ["Copy", "GradientCopies", "Layout", "copies_for", "copies_of", "gradient_copies"]
 
@@ -78,32 +78,8 @@ class Copy:
     def ranges(self, tensor, tile, first, count):
         """Yields `(first vector in the region, first row of the tensor, rows)` of the rows of a tile that a copy has; see
         :meth:`Layout.ranges`."""
-        each = self.matrix.tiles // self.matrix.blocks
         for block, place, row, rows in self.layout.ranges(tensor, first, count):
-            yield self.matrix.place(block * each + tile, place), row, rows
-
-
-@dataclass(frozen=True)
-class ShiftedWindows(Matrix):
-    """The windows of a tensor as a matrix, with a block of channels for each kernel position, and a row for each window. It has
-    the vectors of a copy.
-
-    Parameters
-    ----------
-    shifts : tuple of (int, int)
-        Block of the copy, and the row of a sample's first window in it, for each kernel position.
-    copied : Matrix
-    """
-
-    shifts: tuple[tuple[int, int], ...] = ()
-    copied: Any = None
-
-    def place(self, tile, row=0, half=0):
-        each = self.tiles // self.blocks
-        position, tile = divmod(tile, each)
-        block, shift = self.shifts[position]
-        sample, row = divmod(row, self.geometry.period)
-        return self.copied.place(block * each + tile, sample * self.copied.geometry.period + shift + row)
+            yield self.matrix.place(block * self.matrix.each + tile, place), row, rows
 
 
 @dataclass(frozen=True)
@@ -127,13 +103,20 @@ class GradientCopies:
 
     def windows(self, source):
         """Returns the windows of a matrix, with a block of channels for each kernel position."""
-        copied, term, shifts = source.copy(self.source), self.term, []
-        for position in range(prod(term.kernel)):
-            line, corner = _corner(term, *divmod(position, term.kernel[1]))
-            shifts.append((self.source.corners.index(corner), line * self.source.geometry.width))
-        sizes = self.rows.rows, source.channels, self.rows, copied.region, copied.vector
-        name, fields = f"windows of {source.name}", {"shifts": tuple(shifts), "copied": copied, "blocks": len(shifts)}
-        return ShiftedWindows(name, "samples", *sizes, **fields)
+        copied, (_, width), each = source.copy(self.source), self.term.kernel, source.each
+        row, tile, (down, *_) = copied.strides["row"], copied.strides["tile"], self.term.stride
+        apart = self.term.dilation[0]
+        around = max(1, down // apart)  # kernel rows, after which the lines of the tensor are those of a line of the copy again
+        axes = (
+            Axis("tile", around * width * each, max(1, apart // down) * self.source.geometry.width * row),
+            Axis("tile", each, each * tile),
+            Axis("tile", 1, tile),
+            Axis("row", self.rows.period, copied.geometry.period * row),
+            Axis("row", 1, row),
+            *(axis for axis in copied.axes if axis.of in ("half", "lane")),
+        )
+        fields = {"name": f"windows of {source.name}", "rows": self.rows.rows, "geometry": self.rows, "axes": axes}
+        return replace(copied, blocks=prod(self.term.kernel), **fields)
 
 
 def _corner(term, y, x):
@@ -167,7 +150,8 @@ def copies_of(term, geometry, outputs, n):
     """Returns the :class:`GradientCopies` of a term, or None. `geometry` is the geometry of the gradient, which has `outputs`
     channels."""
     period, width = -(-geometry.period // n) * n, geometry.width
-    if geometry.positions == 1 or period * outputs > geometry.positions * (outputs + n):
+    down, apart = term.stride[0], term.dilation[0]
+    if down % apart and apart % down or geometry.positions == 1 or period * outputs > geometry.positions * (outputs + n):
         return None
     lines = geometry.positions // width + _corner(term, term.kernel[0] - 1, 0)[0]
     rows, whole = lines * width, replace(geometry, period=period)
@@ -185,7 +169,7 @@ def copies_for(matrix, terms, take):
         layouts += [one.gradient] if term.weights == matrix.name and one.gradient else []
     for layout in dict.fromkeys(layouts):
         geometry, name = layout.geometry, f"{matrix.name}, copy {len(found)}"
-        sizes = geometry.batch * geometry.period, matrix.channels, geometry, Region.SCRATCH
-        made = Matrix(name, "samples", *sizes, 0, blocks=len(layout.corners))
+        sizes = geometry.batch * geometry.period, matrix.channels, geometry
+        made = matrix_of(name, "samples", *sizes, blocks=len(layout.corners))
         found.append(Copy(layout, replace(made, vector=take(Region.SCRATCH, made.size))))
     return tuple(found)

@@ -246,7 +246,7 @@ class MatrixEmitter(Emitter):
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
         copies of the matrix."""
-        each = 2 if matrix.interleaved else 1
+        each = 2 if matrix.has_numbers else 1
         for half in range(matrix.halves // each):
             for first, rows in matrix.stored(row, count):
                 vector = self.offset(matrix, tile, first, half)
@@ -265,7 +265,7 @@ class MatrixEmitter(Emitter):
             return self.bias_places[key][0]
         place = first = self.take_bias(count, key) if matrix.wide else self.upper_ring.take(count)
         for tile, row, rows in ranges:
-            kinds = (Half.WHOLE,) if matrix.interleaved else (Half.UPPER, Half.LOWER)[: matrix.halves]
+            kinds = (Half.WHOLE,) if matrix.has_numbers else (Half.UPPER, Half.LOWER)[: matrix.halves]
             for half, kind in enumerate(kinds):
                 vector = self.offset(matrix, tile, row, half)
                 self.transfer(Opcode.LOAD_BIAS, matrix.region, vector, rows, bias=place, half=kind)

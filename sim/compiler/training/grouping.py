@@ -3,12 +3,10 @@ its gradient."""
 
 from dataclasses import replace
 
-from amaranth_tpu.hw.spec.isa import Region
-
 from ...functions.functions import NONE
 from .convolutions import scattered
 from .forms import NotMatrices
-from .matrices import Matrix
+from .matrices import matrix_of
 from .ring import all_reduce, reduce_scatter_of
 from .sums import MatrixSum, Phase, Product
 
@@ -101,7 +99,7 @@ class Grouping:
         geometry = self.lowered.geometries[stage.size] if tensor.samples else self.lowered.geometry
         rows, channels = self.lowered._shape(form, stage.output, tensor.channels, geometry)
         blocks = tensor.height if form == "turned" else 1
-        return Matrix(stage.output, form, rows, channels, geometry, Region.SCRATCH, 0, blocks=blocks)
+        return matrix_of(stage.output, form, rows, channels, geometry, blocks=blocks)
 
     def _place(self, stage, is_gradient):
         """Returns the sum, and its phase, to which a stage's result can be added. Returns None if it needs sums of its own. Two

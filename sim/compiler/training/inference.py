@@ -61,9 +61,9 @@ class NetworkMemory:
     def element(self, name, sample, y, x, channel):
         """Returns the place of a value of an input or of the output in its region, in values. Indices are integers or arrays."""
         matrix = self.lowered.matrix(name)
-        row = sample * matrix.geometry.period + y * matrix.geometry.width + x
-        vector = matrix.place(channel // self.lowered.geometry.n, row) // matrix.halves
-        return vector * self.lowered.geometry.n + channel % self.lowered.geometry.n
+        row, n = sample * matrix.geometry.period + y * matrix.geometry.width + x, self.lowered.geometry.n
+        place = matrix.vector * n + matrix.address(channel // n, row, matrix.halves - 1)
+        return place // matrix.halves + channel % n
 
     def output_offset(self, sample, value):
         """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""

@@ -1,8 +1,8 @@
 """Lowers a :class:`sim.ir.step.StepGraph` to sums of matrix products (:mod:`sim.compiler.training.sums`)."""
 
 from collections import Counter
-from dataclasses import fields as fields_of
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from .convolutions import band_product, is_window, patches_of, window_product
 from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
 from .grouping import Grouping
-from .matrices import Geometry, Matrix, Part
+from .matrices import Geometry, matrix_of
 from .ring import divided_tensors, gathers_of
 from .sums import Expansion, Product, Result
 from .ungrouping import ungrouped
@@ -62,12 +62,12 @@ class Lowered:
         self.matrices, self.sums, self.transposed = {}, [], {}
         self.exchanged = {stage.start for stage in step.stages if stage.ring and stage.ring != "all_gather"}
         self.divided, self.gathers = divided_tensors(step), []
-        self._interleaved = self.exchanged | {stage.output for stage in step.stages if stage.ring == "reduce_scatter"}
+        self._exchanged = self.exchanged | {stage.output for stage in step.stages if stage.ring == "reduce_scatter"}
         self._nothing = {}
         self.sizes, self.tile_vectors, self._weights = dict.fromkeys(Region, 0), 0, _weights(step)
         self._kept = {after: name for name, after in step.state.items()}
         #: The number 1, as a tile that always stays on the chip.
-        self.one = Matrix("identity", "number", n, n, self.geometry, Region.MODEL, 0)
+        self.one = matrix_of("identity", "number", n, n, self.geometry, Region.MODEL)
 
     def matrix(self, name, form=None, size=None):
         """Returns the matrix of a tensor, and allocates it at the first call. A tensor that a kept tensor becomes has the address
@@ -81,28 +81,27 @@ class Lowered:
         spread = name in self.spread
         if name in self.folded.views:
             whole, first = self.folded.views[name]
-            return replace(self.matrix(whole), name=name, rows=tensor.height * tensor.width, first=first)
+            return self.matrix(whole).view(name, tensor.height * tensor.width, first)
         rows, channels = self._shape(form, name, self.geometry.n if spread else tensor.channels, geometry)
         # A diagonal is a copy of the upper half, made of products; see `Expansion`.
         wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
-        place = dict(region=self._region(name), vector=0)
-        if name in self._kept:
-            kept = self.matrix(self._kept[name], form)
-            place = dict(region=kept.region, vector=kept.vector)
+        kept = self.matrix(self._kept[name], form) if name in self._kept else None
         blocks = tensor.height if form == "turned" else 1
         pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
-        made = Matrix(name, form, rows, channels, geometry, wide=wide, spread=spread, blocks=blocks, pitch=pitch, **place)
-        if name in self._interleaved or made.wide and (name in step.constants or name == step.output and not step.state):
-            made = replace(made, interleaved=True)
-        if name in self._turned:
-            made = replace(made, together=geometry.n)
-        if self.is_weights(made):
-            made = replace(made, vector=self.take_tiles(made.size))
-        elif name not in self._kept:
-            made = replace(made, vector=self.take(made.region, made.size))
+        fields = {"layout": self._layout(name, wide), "pitch": pitch, "wide": wide, "spread": spread, "blocks": blocks}
+        made = matrix_of(name, form, rows, channels, geometry, kept.region if kept else self._region(name), **fields)
+        take = self.take_tiles if self.is_weights(made) else partial(self.take, made.region)
+        made = replace(made, vector=kept.vector if kept else take(made.size))
         made = replace(made, copies=copies_for(made, self.copies, self.take))
         self.matrices[key] = made
         return made
+
+    def _layout(self, name, is_wide):
+        """Returns the layout of a tensor, a key of `LAYOUTS`."""
+        if name in self._turned:
+            return "sets"
+        is_whole = name in self.step.constants or name == self.step.output and not self.step.state
+        return "numbers" if name in self._exchanged or is_wide and is_whole else "planes"
 
     def take(self, region, vectors):
         """Allocates vectors of a region, whole tiles, and returns the first."""
@@ -238,7 +237,7 @@ class Lowered:
         key = name, "turned, spread"
         if key not in self.matrices:
             inputs, n = self.step.tensors[name].width, self.geometry.n
-            made = Matrix(name, "turned", n, inputs, self.geometry, Region.MODEL, 0, spread=True)
+            made = matrix_of(name, "turned", n, inputs, self.geometry, Region.MODEL, spread=True)
             self.matrices[key] = replace(made, vector=self.take_tiles(made.size))
         return self.matrices[key]
 
@@ -258,10 +257,8 @@ class Lowered:
         whole, tensor = self.matrix(stage.output), self.step.tensors[stage.output]
         if not tensor.samples or stage.result_size == (tensor.height, tensor.width):
             return whole
-        geometry = self.geometries[stage.result_size]
         name = f"{stage.output}, {stage.result_size} at {stage.origin}"
-        fields = {one.name: getattr(whole, one.name) for one in fields_of(Matrix)} | {"name": name, "geometry": geometry}
-        return Part(**fields | {"rows": geometry.rows, "whole": whole, "origin": stage.origin})
+        return whole.part(name, self.geometries[stage.result_size], stage.origin)
 
     def result(self, stage):
         beside = [name and self.matrix(name) for name in (stage.times, stage.select and stage.select.tensor)]

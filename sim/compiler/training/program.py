@@ -87,15 +87,7 @@ def _tensor(lowered, matrix):
         values = matrix.unpack(data, stored)
         return (packed(values, groups) if groups else values).reshape(-1, *shape)
 
-    return HostTensor(matrix.region, _rows(matrix), pack, unpack)
-
-
-def _rows(matrix):
-    """Returns the vectors of a matrix in its region."""
-    if not matrix.pitch:
-        return slice(matrix.vector, matrix.vector + matrix.size)
-    tiles = [(half, tile) for half in range(matrix.halves) for tile in range(matrix.tiles)]
-    return np.ravel([matrix.place(tile, np.arange(matrix.rows), half) for half, tile in tiles])
+    return HostTensor(matrix.region, matrix.vectors, pack, unpack)
 
 
 def _divided(lowered, matrix, whole, cores):

@@ -121,7 +121,7 @@ def _write_tile(code, result, column, place, operand):
     elif result.select:
         _select(code, acc, operand, place)
     else:
-        wide = Format.BINARY32 if matrix.interleaved else Format.PLANES
+        wide = Format.BINARY32 if matrix.has_numbers else Format.PLANES
         form = wide if matrix.wide else Format.BFLOAT16
         fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
         emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})

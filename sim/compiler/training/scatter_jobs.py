@@ -66,8 +66,8 @@ def _loaded(code, source, position, count, tile, sample):
     emitter, n = code.emitter, code.n
     key = source.name, source.form, position, count, tile, sample
     if key not in emitter.kept:
-        place, each = emitter.operands.take(count * n), source.tiles // source.blocks
-        vector = emitter.offset(source, position * each + tile, sample)
+        place = emitter.operands.take(count * n)
+        vector = emitter.offset(source, position * source.each + tile, sample)
         emitter.transfer(Opcode.LOAD, source.region, vector, count * n, buffer=place)
         emitter.kept[key] = place, count * n
     return emitter.kept[key][0]

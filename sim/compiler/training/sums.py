@@ -68,7 +68,7 @@ class Product:
         if self.kind == "bands" and self.window:
             return self.window.positions
         if self.lanes and self.source:
-            return self.source.tiles // self.source.together
+            return self.source.tiles // geometry.n
         if self.window and self.source:
             return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
         if self.kind == "total" or self.turned and not self.own:

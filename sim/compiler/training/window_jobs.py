@@ -101,14 +101,14 @@ class _WindowCode:
         weights, inputs, lowered = self.product.weights, self._inputs(), self.emitter.constants.lowered
         if self.product.by_rows or not lowered.is_weights(weights):
             return inputs
-        each, row = weights.tiles // weights.blocks, (self.code.column + column) * self.code.n
+        each, row = weights.each, (self.code.column + column) * self.code.n
         own = [(position, k) for position, k in inputs if not lowered.is_nothing(weights, position * each + k, row)]
         return own or inputs[:1]
 
     def _tiles(self, position, k, columns):
         """Returns the weight tile of column tiles, for a kernel position and a tile of channels of the source."""
         code, weights, position = self.code, self.product.weights, self._weights_position(position)
-        each = weights.tiles // weights.blocks
+        each = weights.each
         if self.product.by_rows:
             return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in columns]
         return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in columns]

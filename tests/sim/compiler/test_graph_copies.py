@@ -1,5 +1,6 @@
 """Tests of the copies of results that gradients of convolutions' weights read."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.training import lowering
 from amaranth_tpu.sim.compiler.training.copies import Copy, copies_of
-from amaranth_tpu.sim.compiler.training.matrices import Geometry, Matrix
+from amaranth_tpu.sim.compiler.training.matrices import Geometry, matrix_of
 from amaranth_tpu.sim.compiler.training.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -128,11 +129,10 @@ def test_copies_are_the_patches_of_the_reference_model(rng):
             continue
         found += 1
         values, layout = rng.integers(1, 100, (batch, *size, 6)).astype(np.float32), made.source
-        fields = {"blocks": len(layout.corners)}
-        sizes = batch * layout.geometry.period, 6, layout.geometry, Region.SCRATCH
-        copy = Copy(layout, Matrix("copy", "samples", *sizes, 5, **fields))
+        sizes = batch * layout.geometry.period, 6, layout.geometry
+        copy = Copy(layout, replace(matrix_of("copy", "samples", *sizes, blocks=len(layout.corners)), vector=5))
         memory = _stored(values, copy, _geometry(size, batch), rng)
-        windows = made.windows(Matrix("x", "samples", 0, 6, _geometry(size, batch), Region.SCRATCH, 0, copies=(copy,)))
+        windows = made.windows(matrix_of("x", "samples", 0, 6, _geometry(size, batch), copies=(copy,)))
         plain = Term("", np.zeros((*term.kernel, 6, 1), bfloat16), term.stride, term.dilation, term.padding)
         expected = patches(bfloat16(values), plain, sums).reshape(batch, sums[0] * sums[1], -1, 6).astype(np.float32)
         for position, tile, sample in product(range(windows.blocks), range(2), range(batch)):

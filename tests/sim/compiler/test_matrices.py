@@ -1,0 +1,51 @@
+"""Tests of matrices in host memory: their layouts, views and parts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.compiler.training.matrices import LAYOUTS, Geometry, matrix_of
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pack_writes_each_number_to_its_place(layout, rng):
+    n, (height, width), wide = 4, (2, 3), layout in ("planes", "numbers")
+    geometry = Geometry(n, 2, height * width, 8, width)
+    matrix = matrix_of("x", "samples", geometry.rows, 14, geometry, layout=layout, wide=wide)
+    values = rng.integers(1, 1 << 20, (2, height, width, 14)).astype(np.float32 if wide else bfloat16)
+    bits = np.frombuffer(matrix.pack(values), "<u2")
+    assert len(bits) == matrix.size * n
+    for sample, y, x, channel in np.ndindex(values.shape):
+        (tile, lane), row = divmod(channel, n), sample * 8 + y * width + x
+        planes, each = [(half * 4 + tile) * 16 + row for half in (0, 1)], lane
+        places = {
+            "planes": [plane * n + each for plane in planes],
+            "numbers": [((tile * 16 + row) * n + lane) * 2 + 1 - half for half in (0, 1)],
+            "groups": [((row // n * 4 + tile) * n + row % n) * n + lane],
+            "sets": [(row * 4 + tile) * n + lane],
+        }[layout]
+        whole = int(values[sample, y, x, channel].view(np.uint32 if wide else np.uint16))
+        assert [int(bits[place]) for place in places] == ([whole >> 16, whole & 0xFFFF] if wide else [whole])
+    assert np.array_equal(matrix.unpack(bits.tobytes(), values.shape[1:]), values)
+
+
+def test_view_has_own_rows_of_each_tile(rng):
+    geometry = Geometry(4, 1, 1, 1)
+    whole = replace(matrix_of("both", "positions", 7, 6, geometry, pitch=9, wide=True), vector=100)
+    views = whole.view("bias", 1, 0), whole.view("weights", 6, 1)
+    image = np.zeros((whole.size, 4), np.uint16)
+    values = [rng.standard_normal((1, view.rows, 6)).astype(np.float32) for view in views]
+    for view, some in zip(views, values):
+        image[view.vectors - 100] = np.frombuffer(view.pack(some), "<u2").reshape(-1, 4)
+    assert [whole.place(1, 2, 1), views[1].place(1, 1, 1)] == [100 + 3 * 9 + 2] * 2
+    expected = np.concatenate(values, axis=1)
+    assert np.array_equal(whole.unpack(image[whole.vectors - 100].tobytes(), (1, 7, 6)), expected)
+
+
+def test_part_has_positions_of_the_whole_matrix():
+    whole = matrix_of("whole", "samples", 2 * 24, 4, Geometry(4, 2, 20, 24, 5))
+    part = whole.part("part", Geometry(4, 2, 6, 8, 3), (1, 2))  # its period is no multiple of its width
+    places = [part.place(0, sample * 8 + y * 3 + x) for sample, y, x in np.ndindex(2, 2, 3)]
+    assert places == [sample * 24 + (1 + y) * 5 + 2 + x for sample, y, x in np.ndindex(2, 2, 3)]
