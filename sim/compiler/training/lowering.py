@@ -173,7 +173,7 @@ class Lowered:
         """Returns the :class:`Product` of a term."""
         step = self.step
         source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
-        is_number = term.weights not in step.parameters and _is_number(term, source, weights, output)
+        is_number = term.weights not in step.parameters and _is_number(term, source, weights, (*stage.size, output.channels))
         if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
             form = "number" if weights.channels == 1 else "diagonal"
             source = self.matrix(term.source) if source.samples == output.samples else self._repeated(term.source, stage.size)
@@ -277,11 +277,11 @@ def _weights(step):
     return {term.weights for term in terms} & step.constants.keys() - others - {term.source for term in terms}
 
 
-def _is_number(term, source, weights, output):
-    """Returns True if a term multiplies a tensor of one channel by one number."""
+def _is_number(term, source, weights, shape):
+    """Returns True if a term multiplies a tensor of one channel by one number. `shape` is the shape of the sums."""
     plain = not (term.transposed or weights.samples) and weights.shape == (1, 1, 1)
     plain = plain and term.stride == term.apart == (1, 1) and term.padding == (0, 0)
-    return plain and source.channels == output.channels == 1 and source.shape == output.shape
+    return plain and source.shape == shape and source.channels == 1
 
 
 def with_products_apart(step):

@@ -1,6 +1,7 @@
 """The stages of a training step as sums of matrix products, each with all results that the core computes from it."""
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from ...autodiff.network import windows_are_apart
 from ...functions.functions import NONE, RELU
@@ -126,8 +127,10 @@ class Result:
         return tuple(have if count == 1 else by for count, by, have in strides)
 
     def rows(self, rows):
-        """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection."""
+        """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection. Windows
+        that overlap may have more results than sums. They are written sample by sample."""
         places = self.spread[0] * self.spread[1] if self.spread else 1
+        rows = max(rows, prod(self.pool.size)) if self.has_any_windows else rows
         return rows * (self.matrix.halves * places + (self.spread is not None))
 
     @property

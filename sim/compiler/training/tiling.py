@@ -166,7 +166,6 @@ class _Needs:
         self.least = emitter.config.n if is_banded else 1
         has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], emitter.config)
         self.parts = emitter.parts if has_parts else 1
-        self.results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
         if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
             self.parts = 1
 
@@ -178,7 +177,8 @@ class _Needs:
         size = min(emitter.sums.size, emitter.lasting_rows or emitter.sums.size)
         biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
         yield "accumulator_depth", self.parts * held, min(size, shares * emitter.sums_of(sums).size)
-        yield "unified_buffer_depth", max(self.least * self.results * rows, held if whole else 0), emitter.results.size
+        results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
+        yield "unified_buffer_depth", max(self.least * results, held if whole else 0), emitter.results.size
         yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size
         if sums.start_rows == "one":

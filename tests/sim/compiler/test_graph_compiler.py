@@ -101,6 +101,17 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
     check(graph, Config(n=4, accumulator_depth=16), 2, rng)
 
 
+@pytest.mark.parametrize("n", [2, 4])
+def test_stages_write_parts_of_a_tensor_of_one_channel(n, rng):
+    """Each position of two samples has its own number: a stage of one position reads a tensor of three."""
+    stages = [
+        Stage(f"y.{x}", "y", (Term("x", random_values(rng, (1, 1, 1, 1)), padding=(0, -x)),), (1, 1), origin=(0, x))
+        for x in range(3)
+    ]
+    graph = Graph("positions", {"x": Tensor("x", 1, 1, 3), "y": Tensor("y", 1, 1, 3)}, "x", "y", tuple(stages))
+    check(graph, Config(n=n), 3, rng)
+
+
 def test_convolutions_of_the_same_tensor():
     """Two convolutions that read the same tensor match the golden model bit for bit, although their weights are first needed
     alternately."""

@@ -1,9 +1,12 @@
 """Tests of pooling windows that are larger than the sums, on the instruction-level model."""
 
+import re
+
 import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler.compile import CompileError
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from graphs import check, random_values
 
@@ -22,6 +25,17 @@ def test_repeated_sums_take_one_instruction_a_tile(rng, sums, size):
     pool = Pool(window, size, padding=tuple(extent - 1 for extent in window))
     program = check(_pooled(rng, sums, pool), Config(n=4, unified_buffer_depth=512), 1, rng)
     assert sum(op.opcode is Opcode.POOL for op in program.ops) == 2
+
+
+@pytest.mark.parametrize("depth", [64, 256])
+def test_more_results_than_sums_fit_the_results_of_a_small_core(rng, depth):
+    """A small core has the rows for the results of one position, or refuses them with a remedy that helps."""
+    graph = _pooled(rng, (1, 1), Pool((1, 32), (1, 32), padding=(0, 31)))
+    try:
+        check(graph, Config(n=2, unified_buffer_depth=depth), 1, rng)
+    except CompileError as error:
+        needed = int(re.search(r"its smallest tile takes (\d+)", str(error))[1])
+        check(graph, Config(n=2, unified_buffer_depth=1 << (needed - 1).bit_length()), 1, rng)
 
 
 def test_clipped_at_both_edges(rng):
