@@ -101,7 +101,7 @@ class _Maker:
         made = self._stage(number, stage)
         if is_repeated(stage):
             made = _repeated(network, made, stage.channels)
-        elif made.pool and not windows_are_apart(made.pool):
+        elif made.pool and not windows_are_apart(made.pool, made.size):
             made = _pooled(network, made, stage.channels)
         if number in self.norms:
             made = replace(made, times=None, norm=Norm(self.norms[number][1], centred=False))
@@ -183,10 +183,11 @@ def _repeated(network, made, channels):
     )
 
 
-def windows_are_apart(pool):
-    """Returns True if the windows of pooling cover the first positions once each."""
+def windows_are_apart(pool, size):
+    """Returns True if the windows of pooling cover the first of `size` positions once each, and no others."""
     steps = (have if count == 1 else by for count, by, have in zip(pool.size, pool.stride, pool.window))
-    return tuple(steps) == pool.window and pool.padding == (0, 0) and pool.dilation == (1, 1)
+    plain = tuple(steps) == pool.window and pool.padding == (0, 0) and pool.dilation == (1, 1)
+    return plain and all(count * window <= have for count, window, have in zip(pool.size, pool.window, size))
 
 
 def _pooled(network, made, channels):

@@ -7,6 +7,7 @@ import numpy as np
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
+from ..ir.graph import span
 from ..ir.losses import Loss
 from ..ir.training import NOWHERE
 from .found_norms import norms_in
@@ -40,7 +41,7 @@ REFUSALS = {
         f"its pooling windows have {NOWHERE} positions or more, which can't be trained",
     ),
     "padding": (
-        "MaxPool with `pads`, unless a Relu is before or after it",
+        "MaxPool with `pads`, or with `ceil_mode` if a window is not full, unless a Relu is before or after it",
         "its pooling windows include padding, which can't be trained without a Relu",
     ),
     "table": (
@@ -124,7 +125,9 @@ def _check_pool(stage):
         return
     if pool.window[0] * pool.window[1] >= NOWHERE:
         raise refusal(stage, "windows")
-    if stage.function.is_table and not windows_are_apart(pool):
+    if stage.function.is_table and not windows_are_apart(pool, stage.size):
         raise refusal(stage, "table", stage.function.name)
-    if pool.padding != (0, 0) and stage.function != RELU:
+    sizes = zip(pool.size, pool.stride, pool.window, pool.dilation, pool.padding, stage.size)
+    is_inside = all(not before and span(*window) <= have for *window, before, have in sizes)
+    if stage.function != RELU and not is_inside:
         raise refusal(stage, "padding")

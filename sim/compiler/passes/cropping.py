@@ -45,7 +45,7 @@ def crop(graph, config, batch):
         if stage.output != graph.output:
             size = _reach(graph, stages, stage.output)
             stage = replace(stage, pool=replace(stage.pool, size=size)) if stage.pool else replace(stage, size=size)
-            if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool):
+            if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool, size):
                 stage = replace(stage, pool=None, size=size)
             tensors[stage.output] = replace(tensors[stage.output], height=size[0], width=size[1])
         stages.insert(0, stage if stage.size == stage.sums_size else replace(stage, size=stage.sums_size))

@@ -37,7 +37,7 @@ def _most(graph, stage, config):
         return height, width
     image = max(term.kernel[0] * max(1, term.stride[1]) for term in stage.terms)
     limit = min(depth // _PARTS, config.unified_buffer_depth // (_IMAGE * image))
-    if stage.pool and not windows_are_apart(stage.pool):
+    if stage.pool and not windows_are_apart(stage.pool, (height, width)):
         columns = min(width, max(limit // _reach(stage, 0), _reach(stage, 1)))
         return max(limit // columns, _reach(stage, 0)), columns
     return height, max(limit // (_reach(stage, 0) if stage.pool else 1), _reach(stage, 1) if stage.pool else 1)

@@ -8,6 +8,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ...autodiff.network import windows_are_apart
 from ...functions.functions import NONE
 from ...ir.step import StepStage
 from ...ir.tiles import tiles_of
@@ -266,7 +267,8 @@ class Lowered:
         if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
         spread = select.window if select and select.index else None
-        windows = {"pool": stage.pool, "index": stage.index, "spread": spread}
+        is_any = stage.pool is not None and not windows_are_apart(stage.pool, stage.size)
+        windows = {"pool": stage.pool, "has_any_windows": is_any, "index": stage.index, "spread": spread}
         return Result(made, stage.function, stage.softmax, *beside, **windows)
 
 

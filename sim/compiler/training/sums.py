@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from ...autodiff.network import windows_are_apart
 from ...functions.functions import NONE, RELU
 from ...ir.graph import Pool
 from .matrices import Matrix
@@ -87,6 +86,8 @@ class Result:
     ----------
     pool : sim.ir.graph.Pool or None
         Max pooling before the function.
+    has_any_windows : bool
+        True: windows of `pool` overlap, reach beyond the sums, or have gaps, dilations or padding.
     index : bool
         True: the places of the maxima in the windows of `pool`.
     spread : (int, int) or None
@@ -100,6 +101,7 @@ class Result:
     times: Matrix | None = None
     select: Matrix | None = None
     pool: Pool | None = None
+    has_any_windows: bool = False
     index: bool = False
     spread: tuple[int, int] | None = None
 
@@ -114,11 +116,6 @@ class Result:
         return self.pool is not None or self.spread is not None
 
     @property
-    def has_any_windows(self):
-        """Returns True if windows of pooling overlap or have gaps, dilations or padding."""
-        return self.pool is not None and not windows_are_apart(self.pool)
-
-    @property
     def steps(self):
         """Returns the distances of the windows of `pool`, or (1, 1)."""
         if self.pool is None:
@@ -130,7 +127,8 @@ class Result:
         """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection. Windows
         that overlap may have more results than sums. They are written sample by sample."""
         places = self.spread[0] * self.spread[1] if self.spread else 1
-        rows = max(rows, prod(self.pool.size)) if self.has_any_windows else rows
+        if self.pool and self.has_any_windows:
+            rows = max(rows, prod(self.pool.size))
         return rows * (self.matrix.halves * places + (self.spread is not None))
 
     @property

@@ -58,6 +58,7 @@ def _network(rng, **changes):
         ({"function": Function("reciprocal")}, "function reciprocal"),
         ({"pool": Pool((2, 2), (3, 3)), "function": Function("tanh")}, "function tanh follows pooling windows"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),
+        ({"pool": Pool((3, 3), (2, 2), (3, 3))}, "padding"),
         ({"pool": Pool((16, 16), (1, 1), (16, 16)), "size": (16, 16)}, "255 positions"),
         ({"origin": (1, 0), "size_of_result": True}, "several parts"),
     ],

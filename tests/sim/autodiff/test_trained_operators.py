@@ -128,6 +128,17 @@ def _windows(rng):
     return b
 
 
+def _rounded_up(rng):
+    """Returns a model of maxima whose last windows are not full."""
+    b = Builder(["n", 2, 3, 7])
+    b("Conv", _choice(rng, 4, 2))
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 3], strides=[2, 3], ceil_mode=1)
+    b("Flatten")
+    b("Gemm", weights(rng, 24, 5), weights(rng, 5))
+    return b
+
+
 def _stem(rng):
     """Returns a model that begins like a ResNet: maxima of windows that overlap and include padding, after a ReLU."""
     b = Builder(["n", 3, 9, 9])
@@ -151,6 +162,7 @@ CASES = {
     "stacked images": _stacked_images,
     "windows": _windows,
     "stem": _stem,
+    "windows that are not full": _rounded_up,
     "norm of 6 channels": lambda rng: _norm(rng, 6),  # 1 / 6 is a sum of two bfloat16 numbers
 }
 

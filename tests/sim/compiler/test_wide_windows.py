@@ -38,6 +38,13 @@ def test_more_results_than_sums_fit_the_results_of_a_small_core(rng, depth):
         check(graph, Config(n=2, unified_buffer_depth=1 << (needed - 1).bit_length()), 1, rng)
 
 
+@pytest.mark.parametrize("depth", [32, 64, 256])
+def test_last_windows_are_not_full(rng, depth):
+    """Windows that are side by side, and reach beyond the sums, are written sample by sample, from the sums of one job."""
+    pool = Pool((2, 3), (2, 3), (2, 3))
+    check(_pooled(rng, (4, 7), pool), Config(n=4, unified_buffer_depth=256, accumulator_depth=depth), 3, rng)
+
+
 def test_clipped_at_both_edges(rng):
     """Results are right for all windows, strides, dilations and paddings of short rows."""
     for width in (1, 2, 3, 5):
