@@ -128,7 +128,6 @@ class Tpu(wiring.Component):
         )
 
         def block(make, name, domain="sync"):
-            """Adds a block whose size depends on n as a separate module, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
         activation = block(lambda: result_units(config), "activation")
@@ -266,7 +265,6 @@ class Tpu(wiring.Component):
         m.d.bus += sync.rst.eq(self._stopped)
 
     def _connect_ring(self, m, ring, guard, registers, run, dispatcher, decoder, port):
-        """Connects the ring unit, and the guard that refuses RING."""
         connect(m, dispatcher.ring, ring.port)
         connect(m, flipped(self.s_axis_ring), ring.received)
         connect(m, ring.sent, flipped(self.m_axis_ring))

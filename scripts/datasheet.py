@@ -98,7 +98,6 @@ def codes():
 
 
 def _codes_of(name, codes):
-    """Returns the Markdown table of the codes of the field `name`, with the instructions that accept each code."""
     users = {code: [op.name for op, record in INSTRUCTIONS.items() if code in record.codes_of(name)] for code in codes}
     return markdown_table([name, "code", "used by"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
 

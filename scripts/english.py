@@ -61,7 +61,6 @@ class Passage:
 
 
 def _python(path, source):
-    """Yields the :class:`Passage` objects of a Python file."""
     docstrings = set()
     for node in ast.walk(ast.parse(source)):  # a docstring follows its function, class or module
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False) is not None:
@@ -76,7 +75,6 @@ def _python(path, source):
 
 
 def _markdown(path, source):
-    """Yields the lines of prose of a Markdown file, as :class:`Passage` objects, without tables and code blocks."""
     fenced = False
     for number, line in enumerate(source.splitlines(), 1):
         fenced ^= line.startswith("```")

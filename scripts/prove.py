@@ -78,8 +78,7 @@ def _controls_table(results):
 
 
 def _chosen(text, values, option):
-    """Returns the elements of `values` that an option such as `1,3` lists. Returns None if the option is not given. Raises
-    typer.BadParameter for other numbers."""
+    """Returns the elements of `values` that an option such as `1,3` lists. Raises typer.BadParameter for other numbers."""
     if text is None:
         return None
     try:

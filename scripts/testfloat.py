@@ -143,8 +143,6 @@ def _rtl(operation):
 
 
 def _native(operation, arithmetic):
-    """Returns a function like :func:`_rtl` for the C functions of native cells, a
-    :class:`sim.rtl.native_cells.NativeArithmetic`."""
     compute = arithmetic.add if operation == "add" else arithmetic.multiply
     return lambda one, two: [("native", compute(one, two))]
 

@@ -71,19 +71,16 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _home():
-    """Gives each test its own home directory (see :mod:`own_home`)."""
     own_home.next_home()
 
 
 @pytest.fixture
 def seed():
-    """Returns the integer seed of the test's random stimulus (see :func:`seeds.seed`)."""
     return seeds.seed()
 
 
 @pytest.fixture
 def rng(request):
-    """Returns a numpy random generator that is seeded with the seed and the test's name."""
     return np.random.default_rng([seeds.seed(), *request.node.name.encode()])
 
 

@@ -74,7 +74,6 @@ FILES = {
 
 @functools.cache
 def imported(name, path):
-    """Returns the names of this project's modules that the module `name` at `path` imports, even inside functions."""
     return tuple(_imported(name, path))
 
 
@@ -96,7 +95,6 @@ def room_of(name):
 
 
 def inner_room_of(name):
-    """Returns the inner room of a module, such as `sim/frontend/index`, or None."""
     room = "/".join(name.split(".")[1:4])
     return room if room in INNER_LEVEL else None
 
@@ -131,7 +129,6 @@ def test_no_circle():
 
 
 def inner_rooms(outer):
-    """Returns the inner rooms of the room `outer`, in the order of the map."""
     return [room for room in INNER_LEVEL if room.startswith(outer + "/")]
 
 

@@ -191,7 +191,6 @@ class ActivationUnit(wiring.Component):
         return places.i.payload
 
     def _asks(self, step):
-        """Returns a signal that is 1 if the step requests an operand and gives no vector."""
         return has_operand(step, self.table_lanes) & ~step.half
 
     def _ask(self, m, walker, go_on, read, asked):
@@ -210,11 +209,9 @@ class ActivationUnit(wiring.Component):
         return asks, condition
 
     def _lanes(self, step):
-        """Returns a bit for each lane, which is 1 if the step keeps the lane."""
         return Cat(step.lanes >= c + 1 for c in range(self.n))
 
     def _round(self, m, platform, value, sums, relu, keep, cut):
-        """Returns the vector for a row of sums, in cores without SELECT."""
         width = 16 * self.n
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(self.n):

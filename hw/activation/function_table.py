@@ -40,7 +40,6 @@ def _shared():
 
 
 def _lanes(lanes):
-    """Returns the ports of `lanes` lanes."""
     return {"x": In(16 * lanes), "between": In(12 * lanes), "w": In(16 * lanes), "keep": In(lanes), "o": Out(16 * lanes)}
 
 
@@ -180,7 +179,6 @@ class FunctionPair(wiring.Component):
         self._round(m, lane, gained)
 
     def _step(self, m, lane, name, **values):
-        """Adds a pipeline register of a lane, with an enable, and returns the registered values by name."""
         with m.If(self.enable):
             return pipeline_step(m, "sync", f"{name}_{lane}", values)
 

@@ -185,11 +185,9 @@ class RowWalker(wiring.Component):
         return op.format | has_operand(op, True) if self._has_tasks else op.format
 
     def _asks(self, op, now):
-        """Returns a signal that is 1 if the step requests an operand."""
         return has_operand(op, self._has_tasks) & ~now.half
 
     def _row(self, op, now):
-        """Returns the row of the unified buffer that a step reads or writes."""
         result = now.row
         if self._has_select:
             to_second = Mux(op.format == Format.PLANES, op.rows, 1)
@@ -197,7 +195,6 @@ class RowWalker(wiring.Component):
         return Mux(self._asks(op, now), now.operand, result) if self._has_operands else result
 
     def _start(self):
-        """Returns the initial value of each variable of the walk."""
         op = self.i.p
         start = {"acc": op.acc, "row": op.row, "left0": op.rows}
         if self._has_tasks:

@@ -92,7 +92,6 @@ class UpdateLane(wiring.Component):
 
     @staticmethod
     def _delayed(m, value, cycles, name):
-        """Returns a value `cycles` cycles later."""
         value = value.as_value() if hasattr(value, "as_value") else value
         for cycle in range(cycles):
             later = Signal(len(value), name=f"{name}_{cycle}", reset_less=True)

@@ -64,7 +64,6 @@ class BiasPort(wiring.Component):
         return m
 
     def _write_halves(self, m, write):
-        """Adds the logic that splits vectors into halves of biases."""
         load, biases, n = self.load, self.biases, self.n
         whole, second = load.half == Half.WHOLE, load.row[0]
 

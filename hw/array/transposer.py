@@ -135,7 +135,6 @@ class Transposer(wiring.Component):
             m.d.sync += reading.eq(0)
 
         def address(number, column):
-            """Returns the address of vector `number` of the tile in a column."""
             return Cat(bit ^ diagonal if column >> place & 1 else bit for place, bit in enumerate(number))
 
         found = Signal(16 * n)

@@ -21,7 +21,6 @@ def region_registers():
 
 
 def _constants(config):
-    """Returns the values of the registers that describe the core, by name."""
     return {
         "id": IDENTIFIER,
         "version": VERSION,
@@ -84,7 +83,6 @@ class ControlRegisters(wiring.Component):
         )
 
     def _inputs(self):
-        """Returns the values of the registers whose state is in other units, by name."""
         run = self.run
         counters = ("cycles", "read_beats", "write_beats", *(("ring_sent", "ring_received") if self.config.ring else ()))
         values = {
@@ -101,7 +99,6 @@ class ControlRegisters(wiring.Component):
         return values
 
     def _connect_stored(self, m, stored):
-        """Drives the members with the registers whose state is here, `stored` by name."""
         m.d.comb += [self.run.timeout.eq(stored["timeout"]), self.pc.eq(stored["pc"])]
         for region, registers in zip(Region, self.regions):
             prefix = region.name.lower()

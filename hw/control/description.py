@@ -207,7 +207,6 @@ def _describe_activate(m, operation, word):
 
 
 def _describe_table(m, operation, word):
-    """Connects the fields of LOAD_TABLE and MULTIPLY, and the task of each instruction."""
     table, vectors = word[Opcode.LOAD_TABLE], word[Opcode.MULTIPLY]
     m.d.comb += [
         operation.operand.eq(vectors.operand),

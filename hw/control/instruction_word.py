@@ -46,7 +46,6 @@ def match_word(config, bits):
 
 @cache
 def _results(config):
-    """Returns the opcodes of instructions that read the accumulators."""
     return tuple(code for code, record in records(config).items() if any(span.use == "r" for span in record.spans_of("acc")))
 
 

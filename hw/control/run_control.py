@@ -196,5 +196,4 @@ class RunControl(wiring.Component):
         return m
 
     def _run(self, now):
-        """Returns the statements that set `running` and `stopped`."""
         return [self.running.eq(now), self.stopped.eq(Mux(now, 0, 1))]

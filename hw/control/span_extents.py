@@ -44,7 +44,6 @@ def _loops(record, span):
 
 
 def _are_alike(one, other):
-    """Returns True if two spans have the same number of rows, and the rows of both are contiguous."""
     return one.rows == other.rows and not any((one.loops, other.loops, one.step, other.step))
 
 
@@ -200,8 +199,7 @@ class SpanExtents(wiring.Component):
                 m.d.sync += row.eq(row + product)
 
     def _slides(self, word, opcode, span):
-        """Returns a value that is 1 if the word repeats a span, each time one row later. Returns None if the span never
-        repeats."""
+        """Returns a value that is 1 if the word repeats a span, each time one row later."""
         if span.slide is None or span.slide[0] not in word.records[opcode].widths:
             return None
         return word[opcode][span.slide[0]] & (word[opcode][span.only_if] if span.only_if else 1)

@@ -9,7 +9,6 @@ _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#
 
 
 def _worst(areas, side):
-    """Returns the largest aspect ratio of rectangles with these `areas` that fill a strip along `side`."""
     depth = sum(areas) / side
     return max(max(depth / (area / depth), (area / depth) / depth) for area in areas)
 

@@ -10,8 +10,7 @@ def _is_net(bits):
 
 
 def _control(cell):
-    """Returns `(clock, enable)` of a flip-flop without reset; `enable` is "1" if it is always enabled. Returns None for any other
-    cell."""
+    """Returns `(clock, enable)` of a flip-flop without reset; `enable` is "1" if it is always enabled."""
     if (
         cell["type"] != "TRELLIS_FF"
         or cell["parameters"].get("CLKMUX", "CLK") != "CLK"

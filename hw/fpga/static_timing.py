@@ -162,7 +162,6 @@ def _arrivals(netlist, block_of, wire):
 
 
 def _steps(arrivals, net, block):
-    """Returns the arcs of the latest path from `block` to `net`, the first arc first."""
     arcs = []
     while (arc := arrivals[net][block].arc) is not None:
         arcs.append(arc)

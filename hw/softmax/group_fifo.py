@@ -11,7 +11,6 @@ __all__ = ["GroupFifo"]
 
 
 def _moved(count, up, down):
-    """Returns `count` plus `up` minus `down`, computed with one adder."""
     return count + Cat(up ^ down, (down & ~up).replicate(len(count) - 1))
 
 

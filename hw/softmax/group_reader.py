@@ -129,7 +129,6 @@ class GroupReader(wiring.Component):
         return m
 
     def _walk(self, m, counter, read, first, left, turn):
-        """Drives the address of the accumulators, and the passes over each row."""
         op = self.op
         row, acc = Signal.like(op.acc, reset_less=True), Signal.like(op.acc, reset_less=True)
         m.d.comb += self.sums.row.eq(acc)

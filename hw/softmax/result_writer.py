@@ -134,7 +134,6 @@ class ResultWriter(wiring.Component):
         return flags, by
 
     def _place(self, m, flags, results):
-        """Collects results into vectors, and writes the vectors to the unified buffer."""
         op, wide = self.op, self.op.format == Format.BINARY32
         # A binary32 takes two places; the lower place stays 0.
         half = self.lanes // 2

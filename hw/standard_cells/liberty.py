@@ -228,7 +228,6 @@ class _Reader:
         )
 
     def cell(self, group):
-        """Returns the StandardCell of a group."""
         registers = group.all("ff")
         register = None
         if registers:

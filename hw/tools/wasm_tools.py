@@ -29,7 +29,6 @@ _TIMEOUT = 1800
 
 
 def _is_writable(folder):
-    """Returns True if files can be created in `folder`, which is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

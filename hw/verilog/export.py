@@ -103,7 +103,6 @@ def component_to_verilog(component, *, name, clocked=True):
 
 
 def _core_to_rtlil(component, name):
-    """Returns the RTLIL text of a component that has AXI ports and creates its own clock domains."""
     ports = {
         name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
         for name, port in _ports(component, "_").items()

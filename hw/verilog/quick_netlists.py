@@ -30,7 +30,6 @@ def _constant(cls, value, width):
 
 
 def _output(cls, cell, bit):
-    """Returns the net of bit `bit` of the outputs of a cell."""
     assert not bit >> 16, f"cell {cell} has more than 65,536 bits of outputs"
     return int.__new__(cls, cell << 16 | bit)
 

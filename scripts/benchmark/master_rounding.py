@@ -33,7 +33,6 @@ _OPTIMIZERS = {"sgd": (Sgd(), 0.1), "adam": (Adam(), 0.001)}
 
 
 def _rounded_images(graph, state):
-    """Returns the parameters of a forward pass whose weights are rounded to nearest, ties to even."""
     return [master if one.term is None else round_bfloat16(master) for one, master in zip(graph.parameters, state.masters)]
 
 

@@ -65,7 +65,6 @@ def _figure(what, batch, macs, cycles, moved, clock):
 
 
 def _kind(what):
-    """Returns the kind of a row, one of `_KINDS`, from its first cell."""
     return "riscv" if what.startswith("VexRiscv") else "core" if what.startswith("the core") else "server"
 
 

@@ -29,7 +29,6 @@ def _number(text):
 
 
 def _rounded(value):
-    """Returns a number as text with three significant digits and thousands separators."""
     return f"{float(f'{value:.3g}'):,.12g}"
 
 

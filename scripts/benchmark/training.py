@@ -67,7 +67,6 @@ def training(
 
 
 def _key(network, epochs, batch, options):
-    """Returns the first cells of a row of the table `training`."""
     return network, f"`{options}`" if options else "", epochs, batch
 
 

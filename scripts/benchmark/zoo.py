@@ -87,7 +87,6 @@ def measured(path, shapes, n):
 
 
 def _peak():
-    """Returns the peak memory of this process in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 

@@ -86,5 +86,4 @@ def model_in(wheel, file):
 
 
 def _classified(classifiers):
-    """Returns the licence among the classifiers of a package, or an empty text."""
     return next((one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License ::")), "")

@@ -198,7 +198,6 @@ def write_folder(path, files):
 
 
 def _restore(target):
-    """Restores the folder that a call of :func:`write_folder` renamed and could not replace."""
     for old in target.parent.glob(f".{glob.escape(target.name)}.old-*"):
         if not target.exists():
             old.rename(target)
@@ -248,7 +247,6 @@ class _StandardOutput(io.FileIO):
 
 
 def _name_output():
-    """Replaces `sys.stdout` by a text stream on a :class:`_StandardOutput`."""
     old = sys.stdout
     if old is None or old is not sys.__stdout__:  # closed, or redirected by a caller
         return
@@ -276,7 +274,6 @@ def _flush_or_drop():
 
 
 def _without_pydantic(message):
-    """Returns the message of a wrong option in this project's words, where pydantic has its own."""
     message = message.replace(" Value error, ", " ", 1)
     message = re.sub(r"Input should be (a valid (integer|number))?", lambda kind: f"must be {_KINDS.get(kind[2], '')}", message)
     return re.sub(r", unable to (parse|interpret) .*", "", message)

@@ -75,7 +75,6 @@ def _is_below(path, folder):
 
 
 def _is_same(one, two):
-    """Returns True if both paths are the same file, also through links."""
     try:
         return os.path.samefile(one, two)
     except OSError:

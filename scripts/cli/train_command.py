@@ -121,7 +121,6 @@ def _go_on(job, options):
 
 
 def _listen(job, bar, options):
-    """Makes the training job update the progress bar after each step, and print a line after each epoch."""
     training = job.training
 
     def on_step(batch):

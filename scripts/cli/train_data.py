@@ -134,7 +134,6 @@ def _text(network, options):
 
 
 def _ids(options, classes):
-    """Returns the token ids, and a phrase about the letters that are left out, or None."""
     path = options.data
     if path and path.suffix == ".npy":
         ids = read_array(path)

@@ -226,7 +226,6 @@ def make_job(options):
 
 
 def _gpt(options, fresh):
-    """Returns the path of the GPT's ONNX file, with new or the shipped weights."""
     return saved_model(gpt_model(weights=new_weights(options.seed) if fresh else None, has_state=False))
 
 

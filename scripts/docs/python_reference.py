@@ -101,7 +101,6 @@ def _code(text):
 
 
 def _example(text):
-    """Returns the examples of a docstring as one Markdown code block."""
     found = re.search(r"^( *)>>> .*", inspect.cleandoc(text), re.MULTILINE | re.DOTALL)
     lines = found[0].split("\n\n")[0] if found else ""
     return f"```pycon\n{lines}\n```"

@@ -49,7 +49,6 @@ def _codes(kind, codes, text):
 
 
 def _group_step(name):
-    """Returns the distance, in bytes, between the registers of two consecutive groups of this name."""
     first, second = (next(r.offset for r in REGISTERS if r.group[:2] == (name, index)) for index in (0, 1))
     return second - first
 

@@ -57,7 +57,6 @@ def main():
 
 
 def _report(one, options):
-    """Writes a model that is wrong, and prints where it is."""
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / f"{one.seed}.onnx"
     path.write_bytes(one.content)

@@ -149,7 +149,6 @@ def attention_to_a_state(g, x):
 
 
 def _masked(g, scores):
-    """Appends a mask of columns that an input gives, or a constant mask, or none."""
     kind, low = g.choose("none", "constant", "Where", "product"), g.choose(-1e4, -1e9, float(np.finfo(np.float32).min))
     if kind == "none":
         return scores

@@ -9,7 +9,6 @@ __all__ = []
 
 
 def _other(g, x):
-    """Returns an earlier value of the same shape, or a new dense layer or function of `x`."""
     alike = [one for one in g.values if one.shape == x.shape and one != x]
     if alike and g.chance(0.6):
         return g.choose(*alike)

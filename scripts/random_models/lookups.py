@@ -16,7 +16,6 @@ def looked_up(g):
 
 
 def _permuted(g, x):
-    """Appends nodes that permute the positions of rows."""
     count = x.shape[0]
     kind = g.choose("gather", "slice", "parts", "none")
     if kind == "gather":
@@ -45,7 +44,6 @@ def lookup(g, x):
 
 
 def _reduced(g, found, x):
-    """Appends a reduction of each row, and adds the result to a dense layer of the tensor."""
     made = g.summed(found, [1], g.choose("ReduceMean", "ReduceMax", "ReduceSum"), keep=False)
     flat = g.reshaped(x, int(np.prod(x.shape)))
     other = g.value("MatMul", made.shape, flat, g.weights(flat.shape[0], made.shape[0], inputs=flat.shape[0]))

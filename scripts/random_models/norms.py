@@ -16,7 +16,6 @@ def batch_norm(g, x):
 
 
 def _scaled(g, x, shape):
-    """Appends a scale and an offset, or none."""
     if g.chance(0.3):
         return x
     made = g.value("Mul", x.shape, x, g.normal(*shape, centre=1.0, spread=0.3))

@@ -71,7 +71,6 @@ class Perturbed:
 
 
 def _with(model, nodes, constants=None, inputs=(), outputs=None):
-    """Returns the model with other nodes, constants and outputs, and with further inputs."""
     made, nodes = onnx.ModelProto.FromString(model.SerializeToString()), list(nodes)
     if constants is not None:
         del made.graph.initializer[:]

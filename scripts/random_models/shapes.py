@@ -31,7 +31,6 @@ def reshape(g, x):
 
 
 def _first_size(g, x):
-    """Appends the batch size, as exporters write x.size(0)."""
     return g.node("Gather", g.node("Shape", x), np.array([0]), axis=0)
 
 

@@ -95,7 +95,6 @@ class _Done:
 
 
 def _fault(path, drawn, seed, sizes, best, done):
-    """Returns a message of one line about the first fault of a model, or None."""
     network = load_network(path)
     samples = as_samples(network, joined_inputs(network, drawn.feeds))
     results = run_graph(network, samples.rows)

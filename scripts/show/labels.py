@@ -77,7 +77,6 @@ def _first_that_fits(axes, text, point, boxes, frame, renderer):
 
 
 def _text_box(label, renderer):
-    """Returns the bounding box of an annotation's text, without the line to its point."""
     from matplotlib.text import Text
 
     label.update_positions(renderer)

@@ -28,7 +28,6 @@ def _measure(console, what):
 
 
 def _least_width(console, table):
-    """Returns the smallest width, in characters, at which no figure is cut off."""
     longest = [
         max((_measure(console, cell).minimum for cell in (column.header, *column.cells)), default=0)
         for column in table.columns

@@ -124,8 +124,6 @@ def _tensors(images, labels):
 
 
 def _distort(images, strength):
-    """Returns images (count, 1, rows, columns) that are randomly rotated, stretched, slanted, shifted and bent, with bilinear
-    interpolation."""
     count, _, rows, columns = images.shape
     turn, slant = torch.randn(2, count) * 0.12 * strength
     stretch = torch.exp(torch.randn(2, count) * 0.09 * strength)
@@ -209,7 +207,6 @@ def fold_batch_norm(network):
 
 
 def _products(network):
-    """Returns the modules of a network that multiply with weights, at any depth."""
     return [module for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
 
 

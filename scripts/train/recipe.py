@@ -122,6 +122,5 @@ def write_model(output, model):
 
 
 def _failed(error):
-    """Prints an error as one line and returns the exception that ends the command."""
     typer.echo(f"error: {error}", err=True)
     return typer.Exit(1)

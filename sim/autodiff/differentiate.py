@@ -58,7 +58,6 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
 
 
 def _are_alike(one, other):
-    """Returns True if two parameters have equal weights, which are not just initial values such as 0."""
     alike = one.term is not None and one.initial.shape == other.initial.shape and np.array_equal(one.initial, other.initial)
     return alike and len(np.unique(one.initial)) > 2
 

@@ -43,7 +43,6 @@ def _readers(graph, name):
 
 
 def _scales_by_one(graph, stage):
-    """Checks whether a stage's sums are one tensor."""
     (term, *others), plain = stage.terms, stage.function == NONE and not (stage.softmax or stage.pool) and stage.bias is None
     shape = graph.tensors[term.source].shape
     same = shape == (*stage.size, stage.channels) and term.groups == shape[-1] and term.kernel == term.stride == (1, 1)
@@ -65,6 +64,5 @@ def _square_of(graph, writers, root, source):
 
 
 def _is_sum(term, weight, source, channels):
-    """Returns True if a term is the sum over the channels of `source`, times `weight`."""
     plain = term.fixed and term.kernel == (1, 1) and term.weights.shape[2:] == (channels, 1)
     return plain and term.source == source and bool((term.weights == weight).all())

@@ -92,7 +92,6 @@ class _Maker:
         self.tied |= {*one.tied}
 
     def add(self, number, stage):
-        """Adds a stage of the graph."""
         network = self.network
         self.writers[stage.output] -= 1
         if number in self.left_out:
@@ -114,7 +113,6 @@ class _Maker:
             network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *made.result_size, wide=True)
 
     def _stage(self, number, stage):
-        """Returns a stage with the names and sizes of the network."""
         network, reshapes = self.network, self.reshapes
         terms = tuple(self._term(number, stage, place) for place in range(len(stage.terms)))
         size = stage.size if stage.size == (1, 1) or is_part(self.graph, stage) else reshapes.sizes.get(stage.output, stage.size)

@@ -12,13 +12,11 @@ __all__ = ["add_norm", "add_norm_gradient"]
 
 
 def _centring(step, source, channels):
-    """Returns the term of a tensor less its mean over the channels."""
     values = (np.eye(channels, dtype=np.float32) - np.float32(1 / channels)).astype(bfloat16)
     return StepTerm(source, constant(step, f"centring {channels}", values[None]))
 
 
 def _mean(step, source, channels):
-    """Returns the terms of the mean of a tensor over its channels."""
     return tuple(StepTerm(source, filled(step, part, channels, 1)) for part in mean_parts(channels))
 
 

@@ -70,7 +70,6 @@ def reshapes_in(graph):
 
 
 def _copied(graph, name, stages):
-    """Returns the tensor of which stages copy all positions in order, or None."""
     tensor, source = graph.tensors[name], graph.tensors[stages[0].terms[0].source]
     if source.shape == tensor.shape or source.channels != tensor.channels or name == graph.output:
         return None
@@ -87,7 +86,6 @@ def _copied(graph, name, stages):
 
 
 def _is_copy(stage):
-    """Returns True if a stage writes positions of its only source unchanged."""
     term = stage.terms[0]
     plain = stage.bias is None and not (stage.pool or stage.softmax or stage.times or stage.reflow) and stage.function == NONE
     diagonal = term.fixed and term.kernel == (1, 1) and term.groups == stage.channels and term.data is None
@@ -122,7 +120,6 @@ def _spread(graph, wanted, dropped):
 
 
 def _keeps(graph, term, stage):
-    """Returns True if a term reads the position of each sum, or all positions in order."""
     source = graph.tensors[term.source]
     whole = stage.size == (1, 1) and term.kernel == (source.height, source.width) and term.dilation == (1, 1)
     return (whole or term.kernel == term.stride == (1, 1)) and term.padding == (0, 0)

@@ -38,7 +38,6 @@ def add_sums_gradient(step, stage, terms):
 
 
 def _result(step, stage):
-    """Returns the name of a stage's result before its product."""
     return stage.output if stage.times is None else add_twin(step, stage, "before times", times=None)
 
 

@@ -34,7 +34,6 @@ def add_update(step, optimizer, name, master, gradient):
 
 
 def _scaled(step, source, factor):
-    """Returns the term of a tensor times a factor that the host writes."""
     if factor not in step.factors:
         step.factors[factor] = step.add_tensor(factor, (1, 1, 1), samples=False)
     return scaled(step, source, step.factors[factor])

@@ -97,7 +97,6 @@ def random_operation(rng, config):
 
 
 def _task(rng, config, *, load):
-    """Returns random fields for MULTIPLY, or for LOAD_TABLE if `load`."""
     depth, rows = config.unified_buffer_depth, rng.choice((1, 2, rng.randrange(1, 6)))
     if load:
         op = {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
@@ -130,7 +129,6 @@ def _loops(rng, config, op, windows):
 
 
 def _windows(rng, config, op):
-    """Returns random fields for POOL."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), True)
@@ -139,7 +137,6 @@ def _windows(rng, config, op):
 
 
 def _select(rng, config, op):
-    """Returns random fields for SELECT."""
     depth, sums = config.unified_buffer_depth, config.accumulator_depth
     while True:
         op, last_acc, last_row = _loops(rng, config, dict(op), False)
@@ -156,7 +153,6 @@ def _select(rng, config, op):
 
 
 def _softmax(rng, config, op):
-    """Returns random fields for SOFTMAX."""
     rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
     height = rows * op["format"].height + rng.randrange(3)
     return {

@@ -112,7 +112,6 @@ async def traffic(dut):
 
 
 async def _send(dut, channel, **fields):
-    """Offers one address on channel AR or AW, and waits for the handshake."""
     for name, value in fields.items():
         getattr(dut, f"s_axi_{channel}{name}").value = value
     getattr(dut, f"s_axi_{channel}valid").value = 1

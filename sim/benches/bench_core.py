@@ -38,13 +38,11 @@ async def _state(driver):
 
 
 async def _reset(driver):
-    """Resets the core without waiting until the bus is quiet."""
     await driver.write("control", 0b10)
     await driver.write("interrupt", 0b10)
 
 
 async def _check_sticky(dut, driver, cause, pc):
-    """Checks that a start after a fault is ignored, and that a reset clears the fault."""
     assert int(dut.irq.value) == 1, "no interrupt after a fault"
     await driver.write("control", 1)
     await ClockCycles(dut.clk, 5)
@@ -83,7 +81,6 @@ async def _cut(dut, job):
 
 
 async def _reuse(dut, first, last):
-    """Clears words `first` to `last` of the memory."""
     for word in range(first, last + 1):
         dut.bd_address.value, dut.bd_wdata.value, dut.bd_write.value = word, 0, 1
         await RisingEdge(dut.clk)

@@ -37,7 +37,6 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 def _agents(dut, rank, image, rng, pause):
-    """Returns the memory model and the driver of core `rank`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
@@ -63,7 +62,6 @@ async def _reset(dut, core):
 
 
 async def _one(dut, driver, rank, size, job):
-    """Executes one run on one core, and returns its results."""
     await driver.configure_regions(job["regions"])
     await driver.join_ring(job.get("rank", rank), job.get("size", size))
     await driver.write("timeout", job.get("timeout", 3000))

@@ -45,7 +45,6 @@ from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 async def _watch(dut):
-    """Checks that an offered beat stays unchanged up to its handshake."""
     waits = None
     while True:
         await RisingEdge(dut.aclk)

@@ -89,7 +89,6 @@ class HostModel:
 
 
 def _features(program):
-    """Returns the mask of the register fields in `features` that the instructions of a program need."""
     records = [(INSTRUCTIONS[op.opcode], op.fields) for op in program.ops]
     needed = {record.needs for record, _ in records}
     used = [(field, fields.get(field.name, 0)) for record, fields in records for field in record.fields if not field.plain]

@@ -199,8 +199,7 @@ def _asked(make, network, samples, results, output, second):
 
 
 def _lost(found, network, samples, theirs, results):
-    """Returns a message of one line if a result is NaN where the interpreter's value is not, or infinite where it is finite.
-    Otherwise returns None."""
+    """Returns a message of one line if a result is NaN where the interpreter's value is not, or infinite where it is finite."""
     lost = np.isnan(results) & ~np.isnan(theirs) | np.isinf(results) & (np.abs(theirs) < _FINITE)
     if not lost.any():
         return None

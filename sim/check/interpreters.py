@@ -64,7 +64,6 @@ def _as_refusal(title):
 
 
 def _model(path, names):
-    """Loads a model, makes the named tensors its outputs, and sorts its nodes topologically."""
     model = sort_nodes(onnx.load(path))
     outputs = {entry.name: entry for entry in model.graph.output}
     del model.graph.output[:]

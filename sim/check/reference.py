@@ -114,7 +114,6 @@ def _product(tap, values, matrices):
 
 
 def _pooled(values, pool):
-    """Returns the maximum of every pooling window, (batch, height, width, channels)."""
     batch, height, width, channels = values.shape
     result = np.full((batch, *pool.size, channels), -np.inf)
     firsts = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]

@@ -94,7 +94,6 @@ def _fastest(graph, variants, config, batch, fast, progress):
 
 
 def _check(stages, config):
-    """Raises CompileError if the core lacks a unit that a stage needs."""
     for stage in stages:
         needs = {"pooling": stage.pool, "softmax": stage.softmax, "attention": any(term.data for term in stage.terms)}
         needs["table_lanes"] = stage.function.is_table or stage.times

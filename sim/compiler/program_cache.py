@@ -33,8 +33,7 @@ _FOREIGN = "name", "origin", "preprocess"  # fields of a graph that do not affec
 
 
 def _most():
-    """Returns the size limit of the cache in bytes, from `TPU_PROGRAMS_MB`; 0 disables the cache. Raises ToolError if the
-    variable is not a number."""
+    """Returns the size limit of the cache in bytes, from `TPU_PROGRAMS_MB`; 0 disables the cache."""
     text = os.environ.get(_VARIABLE, str(_MOST_MB))
     if not (text.isascii() and text.isdecimal()):
         raise ToolError(

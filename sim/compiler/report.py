@@ -71,7 +71,6 @@ class LayerCost:
 
 
 def _kind(stage):
-    """Returns a short description of a stage, such as "conv 3x3, max 2x2, relu"."""
     parts = []
     for term in stage.terms:
         size = "x".join(map(str, term.kernel))

@@ -192,7 +192,6 @@ def _converted(rows, element, name):
 
 
 def _check_row_numbers(network, rows, values, feed):
-    """Refuses values of a feed that are not row numbers of its table."""
     count, places = len(feed.table), feed.places
     outside = (values[:, places] < -count) | (values[:, places] >= count)
     if outside.any():

@@ -45,7 +45,6 @@ def write_file(path, content):
 
 
 def _sync_folder(folder):
-    """Syncs the entries of a folder to the disk, if the file system supports it."""
     number = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -29,8 +29,7 @@ def plain_model(graph):
 
 
 def _edges(have, count, stride, kernel, dilation, before):
-    """Returns the padding before and after an axis of `have` positions, for `count` windows. Returns None if the padding would be
-    negative."""
+    """Returns the padding before and after an axis of `have` positions, for `count` windows."""
     behind = span(count, stride, kernel, dilation) - before - have
     there = (have + before + max(0, behind) - span(1, stride, kernel, dilation)) // stride + 1
     return (before, max(0, behind)) if before >= 0 and there == count else None

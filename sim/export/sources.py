@@ -167,8 +167,7 @@ def _all_scales(arrays, places, ratios, fixed, constants):
 
 
 def _powers(found):
-    """Returns the powers of two that are factors of parameters, from parameters of a file of numbers near 1. Returns None if
-    there are other factors."""
+    """Returns the powers of two that are factors of parameters, from parameters of a file of numbers near 1."""
     if found is None or any((one <= 0).any() for one in found):
         return None
     factors = [2.0 ** np.floor(np.log2(one)) for one in found]
@@ -177,7 +176,6 @@ def _powers(found):
 
 
 def _graph(path, model, shapes):
-    """Returns the graph of a model, or None if it cannot be read."""
     try:
         return with_embeddings(read_model(model, path, shapes=shapes))
     except (ModelError, IndexError):
@@ -185,8 +183,7 @@ def _graph(path, model, shapes):
 
 
 def _read(path, parameters, model, arrays, flat, shapes):
-    """Returns the parameters, float64, of the file with new values of its initializers. Returns None if they have other
-    shapes."""
+    """Returns the parameters, float64, of the file with new values of its initializers."""
     graph, values = _graph(path, _with(model, arrays, flat), shapes), []
     if graph is None:
         return None
@@ -210,7 +207,6 @@ def _scales(model):
 
 
 def _without_scales(model):
-    """Returns a copy of a model whose normalizations have scales of 1 and shifts of 0."""
     arrays = _arrays(model, _scales(model))
     values = [np.full(array.size, _scales(model)[name]) for name, array in arrays.items()]
     return _with(model, arrays, np.concatenate(values)) if arrays else model

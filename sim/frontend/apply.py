@@ -180,8 +180,7 @@ def _apply(step):
 
 
 def _of_scalar(step, tensor):
-    """Returns the error about an operator that is not supported for a scalar input, but for constants. Returns None for other
-    tensors."""
+    """Returns the error about an operator that is not supported for a scalar input, but for constants."""
     if not isinstance(tensor.source, Input) or tensor.dims != ():
         return None
     name = inline(tensor.source.name, 80)

@@ -24,7 +24,6 @@ def reads_of(node):
 
 
 def _made(graph):
-    """Returns the names that a branch defines."""
     return {name for node in graph.node for name in node.output if name} | {tensor.name for tensor in graph.initializer}
 
 

@@ -52,7 +52,6 @@ def _is_scalar(entry):
 
 
 def _constant(entry, value):
-    """Returns the constant, an `onnx.TensorProto`, in place of a scalar input."""
     numbers = np.asarray(value).reshape(-1)
     kind = helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
     if len(numbers) != 1 or numbers.astype(kind)[0] != numbers[0]:
@@ -64,7 +63,6 @@ def _constant(entry, value):
 
 
 def _fix(entry, shape):
-    """Sets the shape of an input, an `onnx.ValueInfoProto`."""
     if np.ndim(shape) != 1:
         raise ModelError(f"input {quoted(entry.name)} is not one number, so it cannot have the value {shape}; give its sizes")
     declared, shape = entry.type.tensor_type, tuple(shape)

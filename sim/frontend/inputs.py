@@ -134,13 +134,11 @@ def _dims_of(entry):
 
 
 def _shown(entry):
-    """Returns the shape of an input as the model declares it."""
     dims = entry.type.tensor_type.shape.dim
     return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
 
 
 def _example(entry):
-    """Returns an option that gives an input its shape, with a question mark for each open size."""
     sizes = (str(d.dim_value) if d.dim_value > 0 else "?" for d in entry.type.tensor_type.shape.dim)
     return f"{printable(entry.name, 80)}={','.join(sizes)}"
 

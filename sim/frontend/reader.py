@@ -181,7 +181,6 @@ def _check_operators(graph):
 
 
 def _check_operators_of(nodes):
-    """Raises an error for the first node with an operator that is not supported for any input."""
     for node in nodes:
         known = OPERATORS.get(node.op_type)
         if known and known.domain == ("" if node.domain in ONNX else node.domain):
@@ -363,7 +362,6 @@ class _Reader:
         return self.values[name]
 
     def _branch(self, node):
-        """Replaces an `If` node by the nodes of its chosen branch."""
         nodes, initializers = chosen_branch(node, self.values[node.input[0]], self.opsets)
         _check_operators_of(nodes)
         self.initializers.update((tensor.name, tensor) for tensor in initializers)

@@ -44,7 +44,6 @@ def _before(name, rows, nodes, tables):
 
 
 def _is(node, operator, operand, number, nodes, tables):
-    """Returns True if a node applies `operator` to `operand` and the constant `number`."""
     if node is None or node.op_type != operator or len(node.input) != 2 or node.input[0] != operand:
         return False
     constant = tables.get(node.input[1])

@@ -42,12 +42,10 @@ def domain(formula, result, arguments):
 
 
 def _around_zero(one):
-    """Returns True for ranges whose bounds include 0, False for ranges of NaN."""
     return ~((one.low > 0) | (one.high < 0))
 
 
 def _below_zero(one):
-    """Returns True for ranges whose bounds include negative numbers."""
     return ~(one.low >= 0)
 
 
@@ -109,17 +107,14 @@ def _truth(formula, result, *arguments):
 
 
 def _same(formula, result, one):
-    """Returns the domain of a function f with f(0) = 0 that is infinite only for infinite arguments."""
     return one.domain
 
 
 def _bounded(formula, result, one):
-    """Returns the domain of a function f with f(0) = 0 that is always finite."""
     return Domain(one.domain.undefined, False, one.domain.zero)
 
 
 def _positive(formula, result, one):
-    """Returns the domain of a function that is 0 or infinite only for infinite arguments."""
     return Domain(one.domain.undefined, one.domain.pole, one.domain.pole)
 
 

@@ -97,7 +97,6 @@ def _points(formula, function, x):
 
 
 def _any(parts, condition):
-    """Returns True where a condition holds for the :class:`.Range` of any subexpression except constants."""
     return np.any([condition(one) for part, one in parts.items() if part.operation != "constant"], axis=0)
 
 

@@ -174,7 +174,6 @@ def _inexact(value, lacking):
 
 
 def _left_over(one, two):
-    """Returns the rounding error of the binary64 sum of two numbers, as :func:`_inexact`."""
     total = one + two
     part = total - one
     return _inexact(total, np.abs((one - (total - part)) + (two - part)))
@@ -220,7 +219,6 @@ def _negative(formula, variable, one):
 
 
 def _sizes(one):
-    """Returns the bounds of an absolute value."""
     near = np.where((one.low <= 0) & (one.high >= 0), 0, np.minimum(np.abs(one.low), np.abs(one.high)))
     return near, np.maximum(np.abs(one.low), np.abs(one.high))
 
@@ -244,7 +242,6 @@ def _smaller(formula, variable, one, two):
 
 
 def _raised(one, exponent):
-    """Returns the bounds of a power with a positive exponent."""
     if exponent % 2:
         return one.low**exponent, one.high**exponent
     near, far = _sizes(one)

@@ -222,7 +222,6 @@ class _Fusion:
         return self._into_sums(replace(node, source=scaled, scale=None), scaled, product=True)
 
     def _bypass(self, affine):
-        """Updates the use counts for a consumer that reads the source of `affine` in place of `affine`."""
         self.uses[affine] -= 1
         self.uses[affine.source] += self.uses[affine] > 0
 
@@ -319,8 +318,7 @@ class _Fusion:
         return taps
 
     def _behind(self, source, node):
-        """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage. Returns None if
-        that is impossible."""
+        """Fuses a node that only processes results of `source` into the stage of `source`. Returns the stage."""
         commutes = node.times is not None and node.times.shape == node.shape
         if commutes and not self._takes_product(source) and self._takes_product(node.times):
             source, node = node.times, replace(node, times=source)
@@ -419,7 +417,6 @@ def _with_bias_rows(affine):
 
 
 def _in_regions(affine):
-    """Returns a scale and shift as a Linear node with a region for each constant."""
     folded, channels, parts, bias, sizes = affine.folded, affine.shape[2], [], [], []
     scale, shift, size = (
         None if array is None else np.broadcast_to(array, affine.shape)

@@ -167,7 +167,6 @@ def as_graph(name, output, order, **facts):
 
 
 def _inputs(inputs, names, size):
-    """Returns the Graph's `input_order` if one input has all `size` values of a sample, else its `feeds`."""
     first = inputs[0]
     if len(inputs) == 1 and first.table is None and len(first.places) == size:
         return {"input_order": None if np.array_equal(first.places, np.arange(size)) else first.places}

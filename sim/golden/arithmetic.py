@@ -124,8 +124,7 @@ def activate(sums, function):
 
 
 def _least_bit(values, fraction_bits):
-    """Returns an integer q such that every finite value is a multiple of 2**q. Returns None if all values are 0. The values must
-    not be subnormal."""
+    """Returns an integer q such that every finite value is a multiple of 2**q. The values must not be subnormal."""
     magnitudes = np.abs(values)
     magnitudes = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
     return int(np.frexp(magnitudes.min())[1]) - 1 - fraction_bits if magnitudes.size else None

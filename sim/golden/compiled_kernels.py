@@ -87,7 +87,6 @@ def range_of_floats(bits):
 
 @_inlined
 def _eight(c, a, v):
-    """Adds the eight products `a[k] * v[k]` to `c`, in the order k = 0 to 7."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a
     for j in range(c.size):
         half = (((c[j] + a0 * v[0, j]) + a1 * v[1, j]) + a2 * v[2, j]) + a3 * v[3, j]

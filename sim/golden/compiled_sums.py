@@ -136,7 +136,6 @@ class _CompiledSums(Sums):
         return result
 
     def _add_by_channels(self, sums, values, term):
-        """Computes :meth:`add_term` for a depthwise convolution."""
         positions, channels = term.kernel[0] * term.kernel[1], sums.shape[3]
         seen = _bits(patches(values, term, sums.shape[1:3])).reshape(-1, positions, channels)
         weights, result = _bits(term.weights).reshape(positions, channels), sums.reshape(-1, channels).copy()

@@ -160,7 +160,6 @@ class _Entries:
         return np.max([np.minimum(*one) for one in both], axis=0)
 
     def error(self, first, fractions):
-        """Returns the largest error of the table whose first binade is `first`."""
         return float(max(self.errors(*place, fractions)[0] for place in _ends(first)))
 
 
@@ -193,7 +192,6 @@ def _best(entries):
 
 
 def _power(function):
-    """Returns the table of a function with a `scale`."""
     count, exponents = 1 + (function.scale & 1), np.arange(1, 254)
     sizes = np.abs(np.log2(np.abs(function.exact(np.ldexp(1.0, exponents - 127)))))
     first = int(exponents[sizes.argmin()])  # where results are about 1

@@ -153,7 +153,6 @@ class Machine:
     # Instructions
 
     def _read(self, region, offset, rows, dtype="<u2"):
-        """Reads `rows` rows of n numbers from host memory."""
         count = rows * self.config.n
         return np.frombuffer(self.regions[region], dtype, count, offset).reshape(rows, self.config.n)
 

@@ -123,7 +123,6 @@ def whole_of_segments(parts, channels):
 
 
 def _scattered(parts, share, sums):
-    """Returns the sum over the cores of the segment that each core holds."""
     cores = len(parts)
     cut = [segments_of(part, cores, share) for part in parts]
     return [
@@ -133,7 +132,6 @@ def _scattered(parts, share, sums):
 
 
 def _united(stage, parts, step, sums):
-    """Returns the sum, or the upper halves of all segments, that every core gets."""
     if stage.ring == "all_reduce":
         return ring_sum(parts, 0, sums.added)
     channels = step.tensors[stage.output].channels
@@ -143,7 +141,6 @@ def _united(stage, parts, step, sums):
 
 
 def _broadcast(values, shape):
-    """Returns an array broadcast to a shape, contiguous."""
     return values if values.shape == shape else np.ascontiguousarray(np.broadcast_to(values, shape))
 
 
@@ -176,7 +173,6 @@ class _Tensors:
         return self._halves[name]
 
     def run_stage(self, planned):
-        """Returns the output of a stage."""
         stage, twin = planned.stage, planned.twin
         tensor = self.step.tensors[stage.output]
         if twin not in self._kept:
@@ -224,7 +220,6 @@ class _Tensors:
         return self.sums.spread(result, chosen, Pool(select.window, stage.size, select.window), stage.result_size)
 
     def _total(self, stage, tensor):
-        """Returns the sums of a stage, float32."""
         shape = (self.batch if tensor.samples else 1, *stage.size, tensor.channels)
         total = None
         if stage.start:
@@ -252,7 +247,6 @@ class _Tensors:
 
     @staticmethod
     def _convolution(term, weights):
-        """Returns the :class:`sim.ir.graph.Term` with these weights, (1, kernel positions, inputs, outputs)."""
         kernel = weights.reshape(*term.kernel, *weights.shape[-2:])
         if term.swapped:
             height, width, inputs, outputs = kernel.shape

@@ -248,7 +248,6 @@ def _kept(made, state, cores):
 
 
 def _whole(made, tensors, own, name, shape, tensor):
-    """Returns the tensor of a parameter, its slot or its gradient, from the share that each core has."""
     if made.is_shared(name):
         return whole_of_segments([values[tensor] for values in own], shape[-1]).reshape(shape)
     return (own[0][tensor] if tensor in own[0] else tensors[tensor]).reshape(shape)

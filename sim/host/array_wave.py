@@ -53,13 +53,11 @@ def _values(seed):
 
 
 def _network(weights, bias):
-    """Returns a network, a :class:`sim.ir.graph.Graph`, with one dense layer."""
     stage = Stage("dense", "y", (Term("x", weights.astype(bfloat16).reshape(1, 1, _N, _N)),), (1, 1), bias=bias)
     return Graph("wave", {"x": Tensor("x", _N), "y": Tensor("y", _N)}, "x", "y", (stage,))
 
 
 def _probe(names):
-    """Returns a probe of all cells and of the array's outputs."""
     fields = {
         f"{name} {r} {c}": Net(f"array.row_{r}.cell_{c}.{port}")
         for name, port in names.items()

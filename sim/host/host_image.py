@@ -23,7 +23,6 @@ _LEAST_BITS = {"verilator": 24, "icarus": 20}
 
 
 def _faster(cells="rtl", **_):
-    """Returns a text that says what is faster than the RTL in a simulator."""
     native = "" if cells == "native" else 'the simulator verilator with `cells="native"`, with the same cycles; '
     return f'{native}`on="model"`, without cycles; fewer samples, or a smaller batch of a training step'
 

@@ -201,7 +201,6 @@ def run_samples(
 
 
 def _run_model(host, expected, progress=None):
-    """Executes the batches on the instruction-level model, with the same images of host memory as the RTL."""
     started = time.perf_counter()
     (output,), fault = host.execute(progress)
     logits = host.results(output)

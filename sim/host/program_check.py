@@ -108,7 +108,6 @@ def _finite_samples(network, count):
 
 
 def _computed(network, rows):
-    """Returns the results of samples, and True for each sample whose tensors are finite."""
     results, tensors = run_graph(network, rows, keep=True)
     each = [np.isfinite(values.astype(np.float32)).reshape(len(rows), -1).all(axis=1) for values in tensors.values()]
     return results, np.logical_and.reduce(each)

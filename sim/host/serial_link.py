@@ -132,7 +132,6 @@ class SerialLink:
         raise LinkError(f"{what}: {found if status is None else _TEXTS[status]}{tried}", status)
 
     def _seconds(self, size):
-        """Returns the maximum time for the transfer of `size` bytes, in seconds."""
         return self._timeout + 10 * size / self._baud
 
     async def _answer(self, words, sent):

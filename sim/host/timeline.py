@@ -92,7 +92,6 @@ class TracedRun:
 
 
 def _rows(changes, begin, end):
-    """Returns the records of a probe within cycles `begin` to `end`, and the last record before them."""
     first = bisect_right(changes, begin, key=lambda row: row["cycle"])
     return changes[max(0, first - 1) : bisect_left(changes, end, key=lambda row: row["cycle"])]
 

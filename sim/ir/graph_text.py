@@ -29,12 +29,10 @@ def _by(sizes):
 
 
 def _array(values):
-    """Returns the shape and a checksum of an array."""
     return f"{_by(values.shape)}#{zlib.crc32(np.ascontiguousarray(values).tobytes()):08x}"
 
 
 def _given(record, **usual):
-    """Returns the names and values of the fields that differ from `usual`."""
     fields = [(name, getattr(record, name)) for name, value in usual.items() if getattr(record, name) != value]
     return [name if value is True else f"{name} {_by(value) if isinstance(value, tuple) else value}" for name, value in fields]
 

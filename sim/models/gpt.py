@@ -51,7 +51,6 @@ class _Writer:
         return output
 
     def linear(self, x, name, output):
-        """Adds a product with weights (outputs, inputs), and a bias."""
         weights = self.constant(f"{name}.matrix", self.constants.pop(f"{name}.weight").T)
         product = self.add("MatMul", [x, weights], f"{output}.product")
         return self.add("Add", [product, f"{name}.bias"], output)
@@ -77,7 +76,6 @@ class _Writer:
         return self.linear(rows, f"{block}.o", f"{block}.projected")
 
     def attended(self, q, k, v, layer):
-        """Adds the attention of all letters to each other."""
         weights = self.softmax(self.products(q, k, f"products_{layer}"), layer)
         return self.add("MatMul", [weights, v], f"attended_{layer}")
 

@@ -50,7 +50,6 @@ def _comparator_properties(strict, first):
 
 
 def _order(bits):
-    """Returns an integer key that sorts binary32 bit patterns by sign and magnitude."""
     return -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits
 
 

@@ -61,7 +61,6 @@ class _State:
         self._circuit, self.cycle = circuit, cycle
 
     def flag(self, name):
-        """Returns the term for a register or port of one bit, as a Boolean."""
         return f"(|dut_n {name}| run.{self.cycle})"
 
     def field(self, name, low, width):
@@ -78,7 +77,6 @@ class _State:
         return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
 
     def bit(self, name, place):
-        """Returns the term for one bit of a register, as a Boolean."""
         return f"(= {self.field(name, place, 1)} #b1)"
 
 
@@ -128,7 +126,6 @@ class _RingState(_State):
         return found
 
     def _at(self, port, row):
-        """Returns the condition that a port of the queue's memory addresses a given row."""
         width = (_ROWS - 1).bit_length()
         return f"(= {self.field(f'tasks.{port}__addr', 0, width)} (_ bv{row % _ROWS} {width}))"
 
@@ -153,11 +150,9 @@ class _RingState(_State):
         return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
 
     def begins_in_runs(self):
-        """Returns the invariant that holds both during runs and between them."""
         return _implies(self.flag("may_begin"), self.flag("active"))
 
     def invariant(self):
-        """Returns the invariant that holds in every cycle of a run."""
         op, segment = ring_layout(self.config), self.segment
         state = self.number("sequencer.operation_state", 3)
         in_state = {number: f"(= {state} {_number(number)})" for number in (_IDLE, _START, _WORK)}

@@ -12,7 +12,6 @@ from bitwuzla import Option, Options, Parser, Result, TermManager
 
 
 def _bits(value):
-    """Returns the bit pattern of an SMT-LIB value of any sort, as an int."""
     if value.sort().is_bool():
         return int(value.value())
     text = value.value()

@@ -21,7 +21,6 @@ def _ports(direction, name, width):
 
 
 def _bus(name, width):
-    """Returns a Verilog concatenation of the wires `name0`, `name1` and so on, one per bit of a bus."""
     return "{" + ", ".join(f"{name}{index}" for index in reversed(range(width))) + "}"
 
 

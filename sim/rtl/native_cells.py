@@ -92,7 +92,6 @@ def _replaced(verilog, pattern, make):
 
 
 def _arithmetic(name, ports, function, registers):
-    """Returns the Verilog module of a function of two operands, with `registers` registers behind it."""
     found = _PORT.findall(ports)
     clocks = [port for way, port in found if way == "input" and port in ("clk", "rst")]
     one, two = (port for way, port in found if way == "input" and port not in ("clk", "rst"))

@@ -31,7 +31,6 @@ class _Ports:
         self.cycle = 0
 
     def set(self, **values):
-        """Sets inputs of the block to the given values, by port name."""
         for name, value in values.items():
             if isinstance(value, (list, tuple)):
                 if name in self._arrays:

@@ -109,7 +109,6 @@ def _program(config):
 
 
 def _job(config, bucket, latency, stall, busy, late, seed, limit):
-    """Returns a test case in the input format of `ring_buckets.cpp`."""
     fields = {name: getattr(value, "value", value) for name, value in bucket.fields.items()}
     operation = pack(ring_layout(config), tag=0, **fields)
     head = [bucket.size, latency, round(256 * stall), round(256 * busy), late, seed, limit, len(bucket.memories[0])]

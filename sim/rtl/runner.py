@@ -183,7 +183,6 @@ class Simulation:
 
     @property
     def _control(self):
-        """Returns the text of Verilator's control file."""
         lines = ["`verilator_config"]
         lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public]
         lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]

@@ -16,7 +16,6 @@ __all__ = ["verilog_of", "pod_verilog_of"]
 
 @functools.cache
 def _source():
-    """Returns a digest of everything that determines the Verilog, except the configuration."""
     digest = hashlib.sha256()
     for path in sorted(Path(hw.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -36,7 +36,6 @@ def silent():
 
 @contextlib.contextmanager
 def _closed(number):
-    """Connects a file descriptor to the null device during a `with` block."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

@@ -147,7 +147,6 @@ def _whole(name, value, least=1):
 
 
 def _check_number(name, value):
-    """Raises ArgumentError if an argument is neither None nor a number."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating))):
         raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
 

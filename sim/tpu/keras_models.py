@@ -109,7 +109,6 @@ def _weights(model):
 
 
 def _layers(model):
-    """Yields the layers for :func:`.dropout_rate`, in the order of the model."""
     import keras
 
     for one in model.layers:

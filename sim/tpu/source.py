@@ -128,7 +128,6 @@ class Source:
             )
 
     def _weights_in(self, names):
-        """Returns the names of the object's weights in the initializers `names`."""
         weights = self._read()
         used = np.zeros(sum(array.size for array in weights.values()), bool)
         for name in set(names) & set(self._places):
@@ -192,7 +191,6 @@ def _ends(weights):
 
 
 def _parts(flat, weights):
-    """Returns the parts of a flat array with the values of all weights, one for each weight."""
     return np.split(flat, _ends(weights)[:-1])
 
 

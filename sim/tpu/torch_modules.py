@@ -116,7 +116,6 @@ def as_torch(model, on="golden", core=None):
 
 
 def _weights(module):
-    """Yields `(name, tensor)` of the floating-point parameters and buffers."""
     for name, one in [*module.named_parameters(), *module.named_buffers()]:
         if one.is_floating_point():
             yield name, one

@@ -41,7 +41,6 @@ class _StepImage(HostImage):
 
     @staticmethod
     def _input(program, batch, part):
-        """Returns the contents of region INPUT for some samples of a batch."""
         masks = {stage: mask[part] for stage, mask in batch.masks.items()}
         counted = None if batch.counted is None else batch.counted[part]
         return program.pack_input(batch.x[part], batch.targets[part], masks or None, counted)

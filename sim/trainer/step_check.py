@@ -60,8 +60,7 @@ def checked_step(training, program):
 
 
 def _golden_steps(training, count, most, factor):
-    """Returns `[(state before, Batch, state after, logits)]` of steps on random samples. Returns None if a number is infinite or
-    NaN."""
+    """Returns `[(state before, Batch, state after, logits)]` of steps on random samples."""
     plan, state, steps = training.plan, training.position.state, []
     for number in range(count):
         batch = _random_batch(training, number, most, factor)
@@ -78,7 +77,6 @@ def _golden_steps(training, count, most, factor):
 
 
 def _random_batch(training, number, most, factor):
-    """Returns a :class:`.Batch` of random samples and labels for step `number`."""
     network, plan, random = training.network, training.plan, np.random.default_rng([_SEED, number])
     rows = factor * core_input(network.graph, stress_samples(network.graph, plan.batch, _SEED + number, most)).astype(np.float32)
     if network.loss is Loss.SQUARED_ERROR:

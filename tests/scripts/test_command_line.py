@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(*words):
-    """Runs `tpu` with `words` in this process, and returns typer's result (`exit_code`, `output`)."""
     return CliRunner().invoke(tpu.app, list(map(str, words)), env={"COLUMNS": "100"})
 
 
@@ -115,7 +114,6 @@ def no_work(monkeypatch):
 
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
-    """Returns a folder that `os.access` reports as not writable, even for root."""
     folder = tmp_path / "locked"
     folder.mkdir()
     allowed = os.access
@@ -303,7 +301,6 @@ def test_ctrl_c_during_imports(tmp_path):
 
 
 def test_ctrl_c_leaves_no_files_of_a_simulation(tmp_path, monkeypatch):
-    """An interrupted simulation leaves no file in the build folder."""
     from amaranth_tpu.sim.rtl import runner
 
     class Interrupted:

@@ -41,7 +41,6 @@ def chosen(*words):
     @app.command()
     @takes_core("the other one")
     def command(core: CoreChoice, other: int = 3):
-        """Records its arguments for the test."""
         seen.append((core, other))
 
     done = CliRunner().invoke(app, words, env={"COLUMNS": "120"})

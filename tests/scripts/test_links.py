@@ -12,7 +12,6 @@ PAGES = sorted(
 
 
 def headings(path):
-    """Returns the heading anchors of a Markdown page, in the format of common forges."""
     return {
         re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
         for line in path.read_text().splitlines()

@@ -20,7 +20,6 @@ _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Returns a folder with the files of an installation."""
     folder = tmp_path_factory.mktemp("installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -20,7 +20,6 @@ def console(monkeypatch):
 
 
 def wait(console, text):
-    """Waits until a text has been printed."""
     end = time.monotonic() + 10
     while text not in console.file.getvalue():
         assert time.monotonic() < end, console.file.getvalue()

@@ -37,7 +37,6 @@ def test_model_of_a_seed_is_right(seed):
 
 
 def _alone(rng, name):
-    """Returns a model of one block, or None if it does not fit a random value."""
     one = BLOCKS[name]
     g = Drawing(rng, int(rng.choice([opset for opset in OPSETS if opset >= one.opset])), None if rng.random() < 0.7 else 1)
     shapes = {1: (g.width(),), 2: (g.integer(2, 6), g.width()), 3: (g.integer(1, 6), g.integer(2, 7), g.integer(2, 7))}
@@ -123,7 +122,6 @@ def test_differences_beyond_rounding_are_noticed(rng):
 
 
 def _accepted(seed):
-    """Returns the seed of the next accepted model."""
     return next(one for one in range(seed, seed + 50) if trial(one, ()).outcome == RIGHT)
 
 

@@ -63,7 +63,6 @@ def core_of(words, monkeypatch):
 
 
 def expected_core(name, row):
-    """Returns the configuration that :mod:`scripts.benchmark` uses for a row of the table `name`."""
     if name == "boards":
         return PRESETS[BOARDS[row["board"]].preset]
     if name == "devices":

@@ -38,7 +38,6 @@ class Project:
             (self.packages / f"{name}.py").touch()
 
     def start(self, folder=None, path=(), **environment):
-        """Starts the script with the folders `path` first on PATH, and returns the process."""
         path = os.pathsep.join([*map(str, path), os.environ["PATH"]])
         return subprocess.Popen(
             ["bash", f"{folder or self.folder}/scripts/setup.sh"],
@@ -61,7 +60,6 @@ class Project:
 
 
 def new_environment(folder):
-    """Makes an environment without pip, and returns its folder of packages."""
     venv.create(folder, symlinks=True)
     return folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 

@@ -35,7 +35,6 @@ def test_explain(command, convolutional, digits):
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
-    """Writes a model of two dense layers, 16 -> 12 -> 3, and returns its file."""
     rng, build = np.random.default_rng(12), Builder(["batch", 16])
     for inputs, outputs in ((16, 12), (12, 3)):
         build("Gemm", weights(rng, inputs, outputs), np.full(outputs, 0.1, np.float32), name=f"dense{outputs}")

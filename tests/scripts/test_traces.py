@@ -42,7 +42,6 @@ VERBS = [
 
 @pytest.fixture(scope="module")
 def no_network(tmp_path_factory):
-    """Compiles the library that refuses network connections when preloaded, and returns its path."""
     if sys.platform != "linux":
         pytest.skip("a library is preloaded in Linux' way")
     library = tmp_path_factory.mktemp("library") / "no_network.so"

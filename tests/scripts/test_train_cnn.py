@@ -28,7 +28,6 @@ def _pixels(images):
 
 
 def _infer(model, images):
-    """Returns the outputs (images, 10) of a model, given as path or bytes, in onnxruntime."""
     session = pytest.importorskip("onnxruntime").InferenceSession(model)
     return np.concatenate([session.run(None, {"image": _pixels(images[at : at + 500])})[0] for at in range(0, len(images), 500)])
 

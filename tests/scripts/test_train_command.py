@@ -31,7 +31,6 @@ def model(tmp_path):
 
 @pytest.fixture
 def data(tmp_path):
-    """Writes 300 samples and their labels, and returns the options that name them."""
     rows, labels = write_samples(tmp_path, np.random.default_rng(FIXED), 300)
     return "--input", rows, "--labels", labels
 
@@ -232,7 +231,6 @@ def test_curve(command, model, data, tmp_path, kind, head):
 
 
 def test_explain(command, model, data):
-    """`--explain` prints the cost of each sum of a step, without training."""
     given = ("train", "--model", model, *data, "--n", 4, "--batch", 8, "--explain")
     plan = printed("step_plan", command(*given, "--json").stdout)
     assert sum(one["cycles"] for one in plan["sums"]) == plan["cycles"] and plan["batch"] == 8

@@ -93,7 +93,6 @@ def test_squared_error(command, tmp_path):
 
 @pytest.mark.parametrize("form", ["column", "one-hot"])
 def test_labels_of_other_forms(command, tmp_path, form):
-    """Labels (samples, 1) and one-hot labels train as labels (samples,)."""
     model, losses = write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5)), []
     rows, labels = write_samples(tmp_path, np.random.default_rng(2), 60)
     for array in (np.load(labels), np.load(labels)[:, None] if form == "column" else np.eye(CLASSES)[np.load(labels)]):

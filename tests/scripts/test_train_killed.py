@@ -16,7 +16,6 @@ from training_runs import parameters, write_dense_model, write_samples
 
 @pytest.fixture
 def job(tmp_path, rng):
-    """Writes a model and 300 samples with labels, and returns the options that name them."""
     rows, labels = write_samples(tmp_path, rng, 300)
     model = write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5))
     return "--model", model, "--input", rows, "--labels", labels

@@ -32,7 +32,6 @@ const tpu_model *the_model(void) { return &model; }
 
 
 def compile_c(compiler, *arguments):
-    """Runs a compiler with `arguments`, and fails with the compiler's output if it fails."""
     done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -106,7 +105,6 @@ class Session:
         self.fences += 1
 
     def __call__(self, function, *arguments):
-        """Calls `tpu_FUNCTION(core, arguments)` of the driver, and returns the name of its error."""
         return _NAMES[getattr(self.library, f"tpu_{function}")(ctypes.byref(self.core), *arguments)]
 
     def open(self):
@@ -149,7 +147,6 @@ class DriverHost:
         return ctypes.c_void_p(self.library.the_model())
 
     def region(self, name):
-        """Returns a ctypes pointer to the region `name` in the CPU's memory."""
         return ctypes.byref(self.memory, self.places[name])
 
     def bytes_of(self, name, size):
@@ -166,7 +163,6 @@ class DriverHost:
             assert self.library.tpu_pack(self.model, self.region("input"), number, sample.ctypes.data_as(ctypes.c_void_p)) == 0
 
     def unpack(self):
-        """Returns region OUTPUT as a float32 array (batch, values)."""
         results = np.zeros((self.bundle.model.batch, self.bundle.model.output_values), np.float32)
         for number, row in enumerate(results):
             place = row.ctypes.data_as(ctypes.c_void_p)

@@ -53,14 +53,12 @@ class Case:
         self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
 
     def write(self, memory):
-        """Writes the expected contents of the regions into the memory image `memory`."""
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
             memory[base : base + size] = data
 
 
 def run_looped(machine, pc=0):
-    """Runs a machine whose ring link leads back to itself."""
     run, got = machine.exchanges(pc), None
     try:
         while True:
@@ -71,7 +69,6 @@ def run_looped(machine, pc=0):
 
 
 def least_fields(opcode, rows=1, lanes=1):
-    """Returns the smallest valid fields with which the instruction `opcode` runs without another instruction."""
     record = INSTRUCTIONS[opcode]
     fields = dict.fromkeys(record.counts, 1) | {"rows": rows, "rows0": rows, "rows0_stride": int(rows > 1)}
     fields |= {"lanes": lanes, "region": Region.SCRATCH, "keep": 1}
@@ -253,8 +250,7 @@ class Hazards:
         self.program.append(op(Opcode.MATMUL, **f))
 
     def draw(self, opcode, **given):
-        """Returns random fields of an activation-unit instruction with bfloat16 results. `given` fixes some fields. Returns None
-        if no fields fit."""
+        """Returns random fields of an activation-unit instruction with bfloat16 results. `given` fixes some fields."""
         config, record = self.config, self.records[opcode]
         fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
@@ -353,7 +349,6 @@ class Hazards:
         self.program.append(op(Opcode.SYNC))
 
     def make(self, length, cores=1):
-        """Returns a random program of about `length` instructions for a core in a ring of `cores` cores."""
         self.cores = cores
         table = [] if self.has_table else whole_table(self.config, self.known_table)
         self.tiles, self.program = 0, [*table, *initialisation(self.config)]

@@ -26,8 +26,6 @@ _NUMBERS = (0, 1, -1, 2, 3, 7, 255, 4097, 1 << 20, (1 << 31) - 1, -(1 << 31), (1
 
 
 def originals(rng):
-    """Returns the models of :func:`.onnx_mutations.bases`, and one model with a local function and external data, as protobuf
-    messages."""
     models = bases(rng)
     model = onnx.ModelProto.FromString(models[0].SerializeToString())
     opsets = [helper.make_opsetid("", 13)]
@@ -65,7 +63,6 @@ def damaged(model, rng):
 
 
 def _messages(message):
-    """Yields a protobuf message and all messages inside it."""
     yield message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:

@@ -130,7 +130,6 @@ def touched(opcode, fields, config, cores):
 
 
 def operation(opcode, fields, config):
-    """Returns `(unit, fields)` of the operation that the decoder must send to the unit."""
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
         return "matmul", {"tag": 0, **fields, "rows": fields["rows0"] * fields["rows1"]}

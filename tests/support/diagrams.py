@@ -101,5 +101,4 @@ class Diagram:
 
 
 def diagram_of(text, title):
-    """Returns the :class:`Diagram` after the paragraph that begins with `*title.*` in the text of a document."""
     return Diagram(re.search(rf"^\*{re.escape(title)}\.\*.*?^```\n(.*?)^```", text, re.M | re.S)[1])

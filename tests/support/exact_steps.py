@@ -14,7 +14,6 @@ __all__ = ["exact_constants", "operands_of", "run_exact", "run_stages"]
 
 @contextmanager
 def exact_constants():
-    """Makes the rules keep their constants, such as 1 / channels, in binary64."""
     numpy = SimpleNamespace(**{**vars(np), "float32": float})
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(norms, "mean_parts", lambda channels: [1 / channels]))
@@ -28,7 +27,6 @@ def _rows(values):
 
 
 def _added(step, term, values, size, shape):
-    """Returns one term, (batch or 1, *shape)."""
     source, weights = values[term.source], values[term.weights]
     if term.transposed:
         vectors, rows = _rows(weights), _rows(source)
@@ -44,7 +42,6 @@ def _added(step, term, values, size, shape):
 
 
 def operands_of(stage):
-    """Returns the names of all tensors that a stage reads."""
     names = [name for term in stage.terms for name in (term.source, term.weights)]
     return names + [name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name]
 
@@ -55,7 +52,6 @@ def run_exact(step, values):
 
 
 def run_stages(step, stages, values):
-    """Returns the tensors of some stages of a step, and the given tensors and constants."""
     values = {name: np.asarray(one, float) for name, one in values.items()}
     values |= {name: np.asarray(one, float)[None] for name, one in step.constants.items()}
     for stage in stages:

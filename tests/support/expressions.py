@@ -58,7 +58,6 @@ def show(e):
 
 
 def value(e, x, disturb=lambda values: values):
-    """Returns the value of expression `e` at `x` in binary64, with `disturb` applied to each intermediate result."""
     if not isinstance(e, tuple):
         return x if e == "x" else np.float64(np.float32(e))
     with np.errstate(all="ignore"):
@@ -67,7 +66,6 @@ def value(e, x, disturb=lambda values: values):
 
 
 def formula_of(e):
-    """Returns the formula of an expression, without a model."""
     if not isinstance(e, tuple):
         return VARIABLE if e == "x" else constant(np.float32(e))
     names = ATTRIBUTES.get(e[0], ())
@@ -84,7 +82,6 @@ def constants(e):
 
 
 def _changed(e, count, change):
-    """Returns the expression with its constant number `count` replaced by `change(constant)`."""
     seen = iter(range(1 << 30))
 
     def walk(e):
@@ -179,7 +176,6 @@ def _spoilt(rng, e):
 
 
 def draw(rng):
-    """Returns a random `(expression, name of the function that it equals, or None)`."""
     if rng.random() < 0.3:
         return _tree(rng, int(rng.integers(1, 4))), None
     name = str(rng.choice(list(FORMS)))

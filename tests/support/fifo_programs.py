@@ -61,7 +61,6 @@ class Edge:
         self.lead -= 0 if keep else tiles0 * tiles1
 
     def take(self, tiles):
-        """Appends MATMULs that take `tiles` tiles from the weight FIFO."""
         apart = self.chance(0.8)
         while tiles > 0:
             tiles0 = 1 + self.below(min(tiles, 2))

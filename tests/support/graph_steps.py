@@ -14,7 +14,6 @@ __all__ = ["dense_network", "differing", "inputs_of", "kept_of", "numbers_of", "
 
 
 def dense_network(rng, sizes, function=RELU):
-    """Returns a network of dense layers."""
     network = Builder(rng)
     x = network.add_input("x", (1, 1, sizes[0]))
     for number, size in enumerate(sizes[1:]):
@@ -53,7 +52,6 @@ def inputs_of(step, batch, rng, binades=0):
 
 
 def numbers_of(step, factors):
-    """Returns the tensors of the factors that the host writes."""
     return {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
 
 

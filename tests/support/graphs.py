@@ -37,7 +37,6 @@ def _axis(random, have, most_kernel=3):
 
 
 def _convolution(random, source, channels):
-    """Returns a random convolution term that covers `source`, and its size (height, width)."""
     axes = [_axis(random, size) for size in (source.height, source.width)]
     size, kernel, stride, dilation, padding = zip(*axes)
     groups = int(random.choice([g for g in (1, 1, 1, 2, 4) if source.channels % g == channels % g == 0]))
@@ -57,7 +56,6 @@ def _pool(random, size):
 
 
 def _joined(random, source, term, size, channels):
-    """Returns the term alone, or with a 1 x 1 convolution of the same source and size."""
     if random.random() < 0.6 or any(
         span(count, stride, 1, 1) > have for count, stride, have in zip(size, term.stride, (source.height, source.width))
     ):
@@ -121,7 +119,6 @@ def execute(program, config, samples, random):
 
 
 def check_order(program):
-    """Checks that every instruction follows the instructions of other units that it waits for, except LOAD_WEIGHTS."""
     issued = Counter()
     for op in program.ops:
         assert all(issued[unit] >= need for unit, need in op.waits if unit != WEIGHTS), op.opcode

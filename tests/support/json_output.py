@@ -16,7 +16,6 @@ _KINDS = {}
 
 
 def printed(kind, text):
-    """Parses the JSON `text`, checks that it matches definition `kind` of the schema, and returns it."""
     value = json.loads(text)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # jschon's of rfc3986
         if kind not in _KINDS:

@@ -33,13 +33,11 @@ def machine_of(config, words, model_data=b"", scratch=4096, **regions):
 
 
 def random_bfloat16(rng, shape):
-    """Returns random bit patterns of numbers, including infinities, NaN and subnormals."""
     bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
     return np.where(rng.random(shape) < 0.9, rng.normal(size=shape).astype(bfloat16).view(np.uint16), bits)
 
 
 def random_binary32(rng, shape):
-    """Returns bit patterns of normally distributed binary32."""
     return rng.normal(size=shape).astype(np.float32).view(np.uint32)
 
 

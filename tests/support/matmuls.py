@@ -71,12 +71,10 @@ def passes(operation):
 
 
 def rows(pass_):
-    """Yields the `(buffer row, accumulator row)` of each row of a pass, in order."""
     for row in range(pass_["rows"]):
         r1, r0 = divmod(row, pass_["rows0"])
         yield pass_["buffer"] + r1 * pass_["rows1_stride"] + r0 * pass_["rows0_stride"], pass_["acc"] + row
 
 
 def bias_rows(pass_):
-    """Returns the bias row that each row of a pass starts from, in order."""
     return [pass_["bias"] + row * pass_.get("bias_rows", 0) for row in range(pass_["rows"])]

@@ -19,13 +19,11 @@ def tokens(b, x, width, count):
 
 
 def _end(b, rng, x, width, classes=3):
-    """Adds the mean over the tokens and a dense layer."""
     mean = b.node("ReduceMean", [x], axes=[1], keepdims=0)
     return b.node("Gemm", [mean, weights(rng, classes, width), weights(rng, classes)], transB=1)
 
 
 def vision_transformer(rng, size=4, patch=2, channels=3, width=6, heads=1):
-    """Returns a transformer whose tokens are patches of an image."""
     b, count = Builder(["batch", channels, size, size]), (size // patch) ** 2
     x = b.node("Conv", ["x", weights(rng, width, channels, patch, patch), weights(rng, width)], strides=[patch, patch])
     x = b.node("Add", [tokens(b, x, width, count), b.constant(weights(rng, count, width), "places")])
@@ -35,7 +33,6 @@ def vision_transformer(rng, size=4, patch=2, channels=3, width=6, heads=1):
 
 
 def conv_norm(rng):
-    """Returns a convolution with ReLU, LayerNorm over the channels, and attention."""
     b = Builder(["batch", 2, 4, 4], opset=17)
     x = b.node("Relu", [_conv(b, rng, "x", 2, 6)])
     x = norm(b, tokens(b, x, 6, 16), 6)
@@ -45,7 +42,6 @@ def conv_norm(rng):
 
 
 def gated(rng):
-    """Returns two convolutions, with a squeeze-and-excitation gate between them."""
     b = Builder(["batch", 2, 5, 5])
     x = b.node("Relu", [_conv(b, rng, "x", 2, 6)])
     mean = b.node("GlobalAveragePool", [x])
@@ -57,7 +53,6 @@ def gated(rng):
 
 
 def pooled(rng, kind="MaxPool"):
-    """Returns a convolution, pooling, attention, and a dense layer that reads all positions."""
     b = Builder(["batch", 2, 4, 4])
     x = b.node("Relu", [_conv(b, rng, "x", 2, 6)])
     x = tokens(b, b.node(kind, [x], kernel_shape=[2, 2], strides=[2, 2]), 6, 4)

@@ -319,7 +319,6 @@ MUTATIONS = (
 
 
 def mutate(model, rng):
-    """Returns a copy of a model with one random change, and a description of the change."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     while True:
         change = _draw(rng, MUTATIONS)

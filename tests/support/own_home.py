@@ -62,7 +62,6 @@ def enter():
 
 
 def next_home():
-    """Makes an empty home directory, and sets HOME to it."""
     os.environ["HOME"] = os.path.join(os.environ[_FOLDER], str(next(_numbers)))
     os.mkdir(os.environ["HOME"])
 
@@ -85,5 +84,4 @@ def _settings(build):
 
 
 def leave():
-    """Removes all private home directories."""
     shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)

@@ -83,7 +83,6 @@ class ReverseGraph(TrainingGraph):
 
 
 def reverse_graph(training):
-    """Returns the :class:`ReverseGraph` of a :class:`sim.ir.training.TrainingGraph`."""
     stages, gradients = training.graph.stages, []
     names = [f"gradient of {stage.name}" for stage in stages]
     for number in reversed(training.differentiated):

@@ -131,7 +131,6 @@ class RingLoop:
         return "done" in events
 
     async def rest(self, cycles, flush=False):
-        """Simulates `cycles` cycles outside a run."""
         for _ in range(cycles):
             await self.cycle(0, position__flush=flush, port__op__valid=0)
         self.ports.set(position__flush=0)

@@ -40,7 +40,6 @@ class _Unit:
 
 
 def _sent(ports, unit):
-    """Returns `(tdata, tuser, tlast)` of the vector that a unit offers."""
     return tuple(ports.get(f"{unit.name}__sent__{channel}") for channel in ("tdata", "tuser", "tlast"))
 
 

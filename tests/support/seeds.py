@@ -25,7 +25,6 @@ def seed():
 
 
 def go_to(seed):
-    """Sets the seed of the next round of a test."""
     global _present, _drawn
     _present, _drawn = seed, False
 

@@ -14,7 +14,6 @@ __all__ = ["ShapeGraph", "compare", "golden"]
 
 
 def golden(network, x):
-    """Returns the golden model's results for `x`, with the softmax that the host computes."""
     results = run_network(network, x.reshape(-1, network.input_size))
     if network.softmax:
         results = np.exp(results - results.max(1, keepdims=True))
@@ -106,7 +105,6 @@ class ShapeGraph:
         return getattr(self, f"_{draw}")(name, self.values[name]) or name
 
     def finish(self, steps):
-        """Appends `steps` random nodes, removes unused nodes, and returns the name of the last value."""
         name = self.add("Mul", "x", np.array(0.5, np.float32))
         self.others = ["x", name]
         for _ in range(steps):
@@ -158,12 +156,10 @@ class ShapeGraph:
         return int(self.rng.integers(-value.ndim - beyond, value.ndim + beyond))
 
     def _some(self, value):
-        """Returns the numbers of a few random axes of a value, some of them negative."""
         axes = self.rng.permutation(value.ndim)[: self.rng.integers(1, value.ndim + 1)]
         return np.array([axis - value.ndim * int(self.rng.random() < 0.3) for axis in axes])
 
     def _like(self, value):
-        """Returns a shape that can usually be broadcast with the value's shape."""
         shape = [int(size) if self.rng.random() < 0.5 else 1 for size in value.shape]
         cut = int(self.rng.integers(0, len(shape) + 1)) if self.rng.random() < 0.5 else 0
         extra = [int(self.rng.choice([1, 1, self.samples]))] if self.rng.random() < 0.2 else []
@@ -173,7 +169,6 @@ class ShapeGraph:
         return self.add("Transpose", name, perm=self.rng.permutation(value.ndim).tolist())
 
     def _target(self, value):
-        """Returns another shape with as many elements as the value."""
         shape = list(value.shape)
         for _ in range(self.rng.integers(1, 3)):
             at = int(self.rng.integers(0, len(shape) + 1))
@@ -196,7 +191,6 @@ class ShapeGraph:
         return self.add("Reshape", name, np.array(shape, np.int64))
 
     def _reshape_computed(self, name, value):
-        """Appends a Reshape with one entry read from a Shape, as in x.view(x.size(0), -1)."""
         shape = self._target(value)
         other = str(self.rng.choice([name, "x"]))
         read, at = int(self.rng.integers(max(1, self.values[other].ndim))), int(self.rng.integers(len(shape) + 1))
@@ -359,7 +353,6 @@ class ShapeGraph:
         return self.add(str(self.rng.choice(["Div", "Add", "Mul"])), name, number)
 
     def _zeros(self, name, value):
-        """Appends a constant in the shape of the value, concatenated with it or added to it."""
         shape = self.add("Shape", name)
         fill = float(self.rng.choice([0, 0, 1]))
         made = self.add("ConstantOfShape", shape, value=helper.make_tensor("v", TensorProto.FLOAT, [1], [fill]))

@@ -8,7 +8,6 @@ __all__ = ["slow", "all_but"]
 
 
 def slow(*cases):
-    """Returns the cases as pytest parameters that are marked slow."""
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases]
 
 

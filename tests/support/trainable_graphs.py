@@ -43,7 +43,6 @@ def _average(name, source, output, window):
 
 
 def _same(random, source):
-    """Returns a random convolution of `source` that keeps its size and channels."""
     kernel = tuple(1 if have < 2 else int(random.choice([1, 3])) for have in (source.height, source.width))
     return _convolution(random, source, source.channels, kernel, tuple(side // 2 for side in kernel))
 

@@ -197,7 +197,6 @@ def defined_step(training, state, optimizer, x, targets, rate, masks=None, sums=
 
 
 def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
-    """Returns D of the sums of all stages, by name."""
     gradients = {}
     for one in graph.gradients:
         if not one.terms:

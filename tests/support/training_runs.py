@@ -39,7 +39,6 @@ def clusters(rng, count, inputs=INPUTS, classes=CLASSES):
 
 
 def dense_network(rng):
-    """Returns a :class:`sim.ir.training.TrainingGraph` of two dense layers."""
     layers = [
         ("hidden", random_values(rng, (INPUTS, HIDDEN), 0.4), np.zeros(HIDDEN, np.float32), "relu"),
         ("output", random_values(rng, (HIDDEN, CLASSES), 0.4), np.zeros(CLASSES, np.float32), "none"),
@@ -48,8 +47,6 @@ def dense_network(rng):
 
 
 def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, optimizer=None, **plan):
-    """Returns a :class:`Training` from fresh weights on `count` samples of :func:`clusters`, with `validation` held-out
-    samples."""
     network = network or dense_network(np.random.default_rng(5))
     optimizer = optimizer or Sgd()
     rows, labels = clusters(rng, count + validation, inputs)

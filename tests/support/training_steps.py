@@ -17,7 +17,6 @@ __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of"
 
 
 def chain(rng, sizes, biased=True):
-    """Returns a graph of dense layers with the widths `sizes` and ReLU between them."""
     layers = []
     for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
         weights = round_bfloat16(rng.normal(0, (2 / inputs) ** 0.5, (inputs, outputs)).astype(np.float32))
@@ -50,7 +49,6 @@ def convolutions(rng, channels, size=28, classes=10, hidden=128):
 
 
 def with_function(graph, function):
-    """Returns the graph with `function` in place of each ReLU."""
     stages = (replace(stage, function=function) if stage.function == RELU else stage for stage in graph.stages)
     return replace(graph, stages=tuple(stages))
 
@@ -67,7 +65,6 @@ def started_state(training, optimizer, rng):
 
 
 def batch_of(training, batch, rng):
-    """Returns `batch` random samples, bfloat16 (batch, inputs), and one-hot targets (batch, outputs)."""
     graph = training.graph
     x = round_bfloat16(rng.random((batch, graph.input_size)).astype(np.float32))
     return x, one_hot(rng.integers(0, graph.output_size, batch), graph.output_size)
@@ -115,6 +112,5 @@ def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None
 
 
 def selections(ops):
-    """Returns the settings of the functions that a program selects in the function table, in order."""
     loads = (op.fields for op in ops if op.opcode is Opcode.LOAD_TABLE)
     return [settings for settings, _ in groupby({name: fields[name] for name in TABLE_SETTINGS} for fields in loads)]

@@ -119,5 +119,4 @@ def run_system(program, image, config, folder, *, latency, limit, show=None, tim
 
 
 def _lines(path):
-    """Returns the complete lines in the file `path`, which the firmware has printed so far."""
     return path.read_text(errors="replace").partition(_END)[0].split("\n")[:-1]

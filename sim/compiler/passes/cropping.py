@@ -14,7 +14,6 @@ __all__ = ["crop", "cropped"]
 
 
 def _reach(graph, stages, name):
-    """Returns the (height, width) of the region of a tensor that the stages read."""
     have, found = graph.tensors[name], [1, 1]
     for stage in stages:
         for term in stage.terms:
@@ -26,7 +25,6 @@ def _reach(graph, stages, name):
 
 
 def _is_windows(graph):
-    """Returns True if each stage writes a tensor of its own, and reads windows of others only."""
     outputs = {stage.output for stage in graph.stages}
     others = any(
         stage.times or stage.softmax or stage.has_bias_rows or is_repeated(stage) or any(term.data for term in stage.terms)

@@ -46,22 +46,18 @@ class _Band:
 
     @property
     def lanes(self):
-        """Returns the number of results per vector."""
         return self.made * self.result[1]
 
     def view(self, name):
-        """Returns the :class:`View` of the source, the tensor `name`, that the mapped term reads."""
         return View(name, self.rows)
 
     @property
     def blocks(self):
-        """Returns the number of vectors per channel, as (of the source, of the result)."""
         return tiles_of(self.source[0], self.rows), tiles_of(self.result[0], self.made)
 
     @cached_property
     def step(self):
-        """Returns the distance, in source vectors, between the windows of two consecutive result vectors. Returns None if this
-        distance is not an integer."""
+        """Returns the distance, in source vectors, between the windows of two consecutive result vectors."""
         if self.blocks[1] == 1:
             return 1
         step, rest = divmod(self.term.stride[0] * self.made, self.rows)
@@ -91,8 +87,7 @@ class _Band:
         return self.reach[1] - self.reach[0] + 1
 
     def with_positions_in_lanes(self, source, n):
-        """Returns the term with band-matrix weights that reads the transposed tensor named `source`. `n` is the size of the
-        array."""
+        """Returns the term with band-matrix weights that reads the transposed tensor named `source`."""
         first, last = self.reach
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
@@ -129,12 +124,10 @@ class _Halo:
         return self.step
 
     def view(self, name):
-        """Returns the :class:`View` of the source, the tensor `name`, that the mapped term reads."""
         return View(name, step=self.step, before=self.term.padding[1])
 
     @property
     def across(self):
-        """Returns the number of vectors per row."""
         return self.result[1] // self.step
 
     @property
@@ -146,8 +139,7 @@ class _Halo:
         return self.term.kernel[0]
 
     def with_positions_in_lanes(self, source, n):
-        """Returns the term with band-matrix weights that reads the transposed tensor named `source`. `n` is the size of the
-        array."""
+        """Returns the term with band-matrix weights that reads the transposed tensor named `source`."""
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
         for x, kx in product(range(self.step), range(self.term.kernel[1])):
@@ -197,8 +189,7 @@ class _DepthwiseMapping:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):
-        """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped. Otherwise
-        returns None."""
+        """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
         if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
             return None

@@ -16,7 +16,6 @@ __all__ = ["widen_factors"]
 
 
 def _reads(stage):
-    """Returns the set of names of the tensors that a stage reads."""
     tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
     return {*tensors, *([stage.times] if stage.times else ())}
 

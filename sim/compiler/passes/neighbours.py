@@ -172,7 +172,6 @@ class _Folding:
 
     @property
     def cycles(self):
-        """Returns the approximate cycles of the array for one sample."""
         stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 

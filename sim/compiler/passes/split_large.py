@@ -30,7 +30,6 @@ def split_large(graph, config, batch):
 
 
 def _most(graph, stage, config):
-    """Returns the most lines, and the most columns, of the sums of a part."""
     (height, width), depth = stage.sums_size, config.accumulator_depth
     reads = any(term.kernel != (1, 1) for term in stage.terms) or stage.pool
     if not reads or (height, width) == (1, 1) or stage.times or any(term.data for term in stage.terms):
@@ -44,13 +43,11 @@ def _most(graph, stage, config):
 
 
 def _reach(stage, axis):
-    """Returns the sums of a window along an axis."""
     pool = stage.pool
     return min(stage.sums_size[axis], span(1, 1, pool.window[axis], pool.dilation[axis]))
 
 
 def _ranges(stage, axis, most):
-    """Returns the ranges of results along an axis whose sums are at most `most`."""
     count, ranges = stage.result_size[axis], []
     if stage.sums_size[axis] <= most:
         return [(0, count)]
@@ -65,7 +62,6 @@ def _ranges(stage, axis, most):
 
 
 def _sums(stage, axis, first, end):
-    """Returns the range of sums along an axis that results `first` to `end` read."""
     if not stage.pool:
         return range(first, end)
     pool = stage.pool

@@ -232,7 +232,6 @@ class _Run:
         return began
 
     def start(self, unit, op, now):
-        """Starts an instruction on its unit."""
         if unit == LOAD:
             self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
             self.load_at = op.fields.get("offset", 0) // self.config.vector_bytes
@@ -265,8 +264,7 @@ class _Run:
             self.writing = True
 
     def move(self, now):
-        """Advances the instructions that use the buffer's vector port: results, ring exchanges and stores. Returns True if any
-        event occurred."""
+        """Advances the instructions that use the buffer's vector port: results, ring exchanges and stores."""
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
@@ -283,8 +281,7 @@ class _Run:
         return progress
 
     def array(self, op, now):
-        """Advances the passes of the current MATMUL `op`: finds the start of the next pass, or starts it now. Returns True if any
-        event occurred."""
+        """Advances the passes of the current MATMUL `op`: finds the start of the next pass, or starts it now."""
         if self.pass_at is None:
             start = max(now, self.array_free)
             if len(self.leaves) == PASSES:
@@ -389,7 +386,6 @@ class _Run:
 
 
 def _alone(op, config, cores):
-    """Returns the cycles of an instruction that uses the vector port, if no other instruction uses the port."""
     if op.unit == RING:
         return ring_cycles(config, op.fields, cores)[0]
     return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector

@@ -55,7 +55,6 @@ class _Path:
             self.indices[op.unit].append(index)
 
     def add(self, waits, index, first, end):
-        """Adds the cycles from `first` to `end`, when instruction `index` began, to `waits`."""
         while end > first:
             done, before = self._latest(index, end)
             waits[_OF_UNIT[self.ops[index].unit]] += end - max(first, done)

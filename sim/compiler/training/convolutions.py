@@ -71,7 +71,6 @@ def _is_whole(term, window):
 
 
 def _is_repeated(step, term, window):
-    """Returns True if each sum has one product of the source's only position, all by the same numbers."""
     alone = window.source == (1, 1) and window.size == window.kernel and window.dilation == (1, 1)
     values = step.constants[term.weights].astype(np.float32)
     return alone and window.padding == tuple(size - 1 for size in window.kernel) and bool((values == values[:1]).all())

@@ -126,7 +126,6 @@ def _corner(term, y, x):
 
 
 def _corners(term):
-    """Returns the corners of the copy of a term's source."""
     height, width = term.kernel
     return tuple(dict.fromkeys(_corner(term, y, x)[1] for y in range(height) for x in range(width)))
 

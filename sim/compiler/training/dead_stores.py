@@ -32,7 +32,6 @@ def without_dead_stores(ops, lowered, config):
 
 
 def _scratch(op, config):
-    """Returns the vectors of region SCRATCH that an instruction accesses, as a slice."""
     for memory, first, count, _ in accesses(op.opcode, op.fields, config.vector_bytes):
         if memory == "scratch":
             return slice(first, first + count)

@@ -110,7 +110,6 @@ class MatrixEmitter(Emitter):
         self._divide(0)
 
     def _divide(self, needed):
-        """Leaves half of the unified buffer to results, or less if operands need `needed` rows."""
         depth, base, (least, each, count) = self.config.unified_buffer_depth, self.operands.ring.base, self._needed
         size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - max(needed, least)))
         most = 2 * size // 3

@@ -81,7 +81,6 @@ def fold(step, n):
 
 
 def _saves(step, term, n):
-    """Returns True if a term reads windows of an input, which have fewer tiles of channels after im2col."""
     if term is None or term.source not in step.inputs or term.groups > 1 or term.swapped:
         return False
     positions, channels = term.kernel[0] * term.kernel[1], step.tensors[term.source].channels

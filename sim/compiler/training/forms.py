@@ -51,7 +51,6 @@ def _read_rows(step, n):
 
 
 def _is_total(step, stage):
-    """Returns True if a stage sums over all samples."""
     return not step.tensors[stage.output].samples
 
 

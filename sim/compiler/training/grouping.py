@@ -93,7 +93,6 @@ class Grouping:
         return self.step.tensors[stage.output].wide and stage.output in starts
 
     def _shape(self, stage):
-        """Returns a matrix without address, with the shape of sums."""
         tensor = self.step.tensors[stage.output]
         form = "samples" if tensor.samples else self.lowered.forms[stage.output]
         geometry = self.lowered.geometries[stage.size] if tensor.samples else self.lowered.geometry
@@ -125,7 +124,6 @@ class Grouping:
         return place if place and self._are_ready(beside, place[0], True) else None
 
     def _are_ready(self, names, number, same):
-        """Returns True if tensors are computed before a sum, or by the sum if `same`."""
         return all(self.made.get(name, -1) < number + same for name in names)
 
 
@@ -135,7 +133,6 @@ def _reads(stage):
 
 
 def _needed(step):
-    """Returns the stages whose results are needed for the state or the output."""
     wanted, found = {*step.state.values(), step.output}, []
     for stage in reversed(step.stages):
         if stage.output in wanted:

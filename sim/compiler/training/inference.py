@@ -112,7 +112,6 @@ class Network:
         return program_of(code.words, code.cost, constants, region_sizes(self.lowered), self.config, **others)
 
     def _emit(self, code):
-        """Returns the instructions, with the number of each one's stage."""
         starts, *others = code.order
         ops = emitted_again(self.constants, self.config, Order(tuple(starts), *others), code.places)
         numbers = {stage.name: number for number, stage in enumerate(self.graph.stages)}

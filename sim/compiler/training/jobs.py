@@ -158,7 +158,6 @@ class SumCode:
             self.matmul(self.emitter.zeros, [(1, 0), (self.rows, 0)], 0, tiles0=self.columns)
 
     def _inputs_of(self, product, column):
-        """Returns the tiles of inputs of a column tile, without those whose weights are nothing."""
         lowered, inputs, row = self.emitter.constants.lowered, range(product.inputs), (self.column + column) * self.n
         if product.by_rows or product.turned or not lowered.is_weights(product.weights):
             return inputs
@@ -198,7 +197,6 @@ class SumCode:
         self.started = True
 
     def _starts(self, product, inputs, early):
-        """Returns the numbers of the inputs at which operands are loaded."""
         step = max(1, self.plan.piece // self.plan.rows)
         if self.emitter.issued[MATMUL] or early or product.turned:
             return [*range(0, early, step), *range(early, inputs, step)]

@@ -98,7 +98,6 @@ class Lowered:
         return made
 
     def _layout(self, name, is_wide):
-        """Returns the layout of a tensor, a key of `LAYOUTS`."""
         if name in self._turned:
             return "sets"
         is_whole = name in self.step.constants or name == self.step.output and not self.step.state
@@ -139,7 +138,6 @@ class Lowered:
         return Region.OUTPUT if name == step.output else Region.SCRATCH
 
     def _shape(self, form, name, channels, geometry):
-        """Returns the rows and channels of a tensor's matrix."""
         n, tensor = geometry.n, self.step.tensors[name]
         positions = tensor.height * tensor.width
         if form in ("samples", "repeated"):
@@ -198,7 +196,6 @@ class Lowered:
         return Product("matrix", rows, matrix, by_rows=term.swapped)
 
     def _gradient(self, stage, term):
-        """Returns the product that sums a gradient of a parameter over all samples."""
         form, step = self.forms[stage.output], self.step
         source, vectors = (step.tensors[name] for name in (term.source, term.weights))
         if form == "vector":
@@ -228,11 +225,9 @@ class Lowered:
         return Product("matrix", left, right, turned=turned, by_rows=True)
 
     def _repeated(self, name, size):
-        """Returns the matrix of a constant that all samples of a size read."""
         return self.matrix(name, "repeated", size)
 
     def _spread_weights(self, name):
-        """Returns the weights of one output, in the columns of all lanes."""
         if name not in self.step.constants:
             raise NotMatrices(f"{name}: weights of a factor for all channels can't be trained on the core")
         key = name, "turned, spread"
@@ -273,7 +268,6 @@ class Lowered:
 
 
 def _weights(step):
-    """Returns the names of the constants that are read as weights and not otherwise."""
     terms = [term for stage in step.stages for term in stage.terms]
     others = {name for stage in step.stages for name in (stage.start, stage.times, stage.select and stage.select.tensor)}
     return {term.weights for term in terms} & step.constants.keys() - others - {term.source for term in terms}

@@ -243,7 +243,6 @@ class Matrix:
         return np.unique(self._addresses // self.geometry.n) + self.vector
 
     def _image(self):
-        """Returns an array for the allocated vectors, and the index of the own vectors."""
         own = self.vectors
         image = np.zeros((self.size, self.geometry.n), np.uint16)
         return image, ... if isinstance(own, slice) else own - self.vector

@@ -46,7 +46,6 @@ class _Network:
         self.network = StepGraph(tensors, inputs=tuple(one.tensor.name for one in graph.gathers), output=graph.output)
 
     def add(self, stage):
-        """Adds a stage of the graph."""
         network, reshapes = self.network, self.reshapes
         terms = tuple(self._term(stage, term) for term in stage.terms)
         part, whole = is_part(self.graph, stage), self.graph.tensors[stage.output].shape[:2]
@@ -86,7 +85,6 @@ class _Network:
         return StepTerm(source, name, *windows, term.groups if is_depthwise else 1)
 
     def _transposed(self, stage, term, view):
-        """Returns a term that reads the transpose of a tensor."""
         width, weights = self.graph.tensors[view.of].width, term.weights.reshape(prod(term.kernel), *term.weights.shape[2:])
         windows, lanes = (term.stride, term.dilation, term.padding), stage.size[1]
         blocks: tuple = ()

@@ -67,7 +67,6 @@ def _early(updates, main, completed):
 
 
 def _may_begin(run):
-    """Returns True if an update begins with sums over samples, whose last chunk is apart."""
     one = run[0]
     first = next(iter(one.products), None)
     return bool(first and one.early and not one.start and first.kind == "matrix" and first.turned and not first.own)
@@ -121,7 +120,6 @@ def _in_turns(sums):
     dependencies, places, left, order, selected = dependencies_of(sums), {}, list(range(len(sums))), [], None
 
     def wait(number):
-        """Returns a key that is least for the sum that is best taken next."""
         last = max((places[other] for other in dependencies[number][0]), default=-_LAG)
         return sums[number].table not in (None, selected), max(0, last + _LAG - len(order)), number
 

@@ -94,7 +94,6 @@ class _Pace:
         return [(run, job) for run in runs for job in self.writer.jobs(run)]
 
     def _pass(self, cycles):
-        """Records that a job of samples keeps the array busy for `cycles` cycles."""
         self.pipeline.beside(max(0, cycles), self.rest + self.later)
         self.copies.beside(max(0, cycles), self.rest)
         self.rest -= cycles
@@ -108,7 +107,6 @@ class _Pace:
                 self.completed.finish(run[:1])
 
     def _begin_ready(self):
-        """Adds the runs that are ready to the pipelines."""
         late = [run for run in self.late if self.completed.is_ready(run)]
         updates = [run for run in self.beside if self.completed.is_ready(run) and self._whole(run) <= self.rest]
         if (late or updates) and not (self.copies.items or self.pipeline.items):
@@ -128,7 +126,6 @@ class _Pace:
         return is_array_busier(run, self.config) and any(one.kind == "matrix" for one in run[0].products)
 
     def _last(self):
-        """Yields the jobs of the updates that follow all jobs of samples."""
         heavy = [run for run in self.updates if self._fills_array(run) and run[0].shape.rows >= 2 * self.config.n]
         if self.weaving and heavy and not self.exchanges:
             yield from self._together(heavy, [run for run in self.updates if run not in heavy])
@@ -159,7 +156,6 @@ class _Pace:
         yield from beside
 
     def _pieces(self, pipeline):
-        """Yields `(sum, job)` of all pieces of a pipeline's jobs."""
         for one, job in pipeline.rest():
             yield one, job
             while self.writer.is_within(one, job):
@@ -167,7 +163,6 @@ class _Pace:
 
 
 def _late_runs(runs, sums, dependencies):
-    """Returns the runs that gather windows for updates alone."""
     readers = {id(one): [] for one in sums}
     for one, (read, _) in zip(sums, dependencies):
         for number in read:
@@ -200,7 +195,6 @@ class _Layer:
     read: deque = field(default_factory=lambda: deque([0, 0], maxlen=2))
 
     def samples(self, job):
-        """Returns the numbers of the first sample and of the sample after the last, of a job."""
         period = self.sums.shape.geometry.period
         return job[0] // period, -(-(job[0] + job[1]) // period)
 
@@ -221,7 +215,6 @@ class _Clock:
         self.flight = deque()  # accumulators' rows of each job, and the time at which its results have been read
 
     def room(self, needed):
-        """Returns the time from which the accumulators have room for `needed` rows."""
         held, time = self.held + needed, 0
         for rows, end in self.flight:
             if held <= self.rows:

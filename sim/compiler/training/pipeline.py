@@ -90,11 +90,9 @@ class Pipeline:
         return sum(array_cycles(one, job, self.config) for one in run)
 
     def _placed(self, items):
-        """Returns `(share of the cycles before the item, item)` of each item."""
         ends = [*accumulate(map(self._cycles, items), initial=0)]
         return [(end / max(1, ends[-1]), item) for end, item in zip(ends, items)]
 
 
 def _steps(run):
-    """Returns the sum of each step of a run's jobs."""
     return [one for one in run for _ in range(one.steps)]

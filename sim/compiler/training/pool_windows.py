@@ -20,7 +20,6 @@ def runs_of_windows(pool, have, axis, first, end):
 
 
 def _continues(run, inside):
-    """Returns True if a window with these sums continues a range of :func:`runs_of_windows`."""
     _, count, first, distance, size = run
     after = inside[0] - first
     return len(inside) == size and (after >= 0 if count == 1 else after == count * distance)

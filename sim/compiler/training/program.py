@@ -70,7 +70,6 @@ def _input(lowered, name):
 
 
 def _tensor(lowered, matrix):
-    """Returns a tensor of the step before all passes."""
     name = matrix.name
     shape, stored, groups = (
         lowered.given.tensors[name].shape,

@@ -50,7 +50,6 @@ def write_results(code, results):
 
 
 def _together(code, results):
-    """Returns the number of column tiles with few rows whose only result one ACTIVATE writes, or 1."""
     result, *others = results or [None]
     if result is None or others or result.beside or result.matrix.wide or result.function.is_table:
         return 1
@@ -59,7 +58,6 @@ def _together(code, results):
 
 
 def _write_short(code, result, column, count):
-    """Writes the results of `count` column tiles by one ACTIVATE, and stores them."""
     place, rows = code.take(count * code.rows), code.rows
     fields = {"function": function_code(result.function), "format": Format.BFLOAT16, "acc": code.acc + column * rows}
     fields |= {"rows": count * rows, "lanes": result.matrix.lanes(code.column + column), "buffer": place}
@@ -103,7 +101,6 @@ def _last_read(code, result, column):
 
 
 def _write_tile(code, result, column, place, operand):
-    """Writes one result of a column tile to `place`, or over its operand at `operand`."""
     emitter, matrix, rows = code.emitter, result.matrix, code.rows
     if operand is not None:
         place = operand
@@ -147,7 +144,6 @@ def _store(code, result, column, place):
 
 
 def _write_pooled(code, results):
-    """Writes and stores results of pooling, and gradients of such results, in a job of a :class:`.SumCode`."""
     for result in results:
         code.emitter.load_table(result.function)
         for column in range(code.columns):

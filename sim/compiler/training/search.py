@@ -185,7 +185,6 @@ def emitted_again(constants, config, order, places):
 
 
 def _check(step, config, cores):
-    """Raises CompileError if the core lacks a unit that the step needs."""
     functions = any(stage.function.is_table or stage.times for stage in step.stages)
     check_unit(config, "training", step.state, "a training step")
     check_unit(config, "table_lanes", functions, "a training step")
@@ -193,7 +192,6 @@ def _check(step, config, cores):
 
 
 def _emitted(constants, config, cores, order):
-    """Returns the emitter with all instructions of an :class:`Order`, and the writer of the jobs."""
     lowered = constants.lowered
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
@@ -223,7 +221,6 @@ def _prepare_exchanges(lowered, emitter):
 
 
 def _split(one, emitter):
-    """Returns the parts of a sum with several functions by table, if it has more than two jobs."""
     if not isinstance(one, MatrixSum) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
         return [one]
     return one.split()

@@ -24,8 +24,7 @@ def stacked(folded):
 
 
 def _pair(folded, weights):
-    """Returns the names of weights and bias, and {tensor of the weights: tensor of the bias} of their updates. Returns None if
-    they cannot be stacked."""
+    """Returns the names of weights and bias, and {tensor of the weights: tensor of the bias} of their updates."""
     step = folded.step
     gathered = {name for entries in folded.inputs.values() for name, term, _ in entries if term is not None}
     readers = [stage for stage in step.stages for term in stage.terms if term.weights == weights]
@@ -74,7 +73,6 @@ def _sources(stage):
 
 
 def _renamed(stage, names, size):
-    """Returns a stage of an update with other names of tensors, and of another size."""
     terms = tuple(replace(term, source=names.get(term.source, term.source)) for term in stage.terms)
     start, times = names.get(stage.start, stage.start), names.get(stage.times, stage.times)
     return replace(stage, output=names[stage.output], terms=terms, size=size, start=start, times=times)

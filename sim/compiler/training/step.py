@@ -82,7 +82,6 @@ def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
 
 
 def _explained(graph, error):
-    """Returns the text of a refusal with the title of the operator in place of its tensor."""
     tensor, colon, cause = str(error).partition(": ")
     titles = {stage.output: stage.title or f"stage {stage.name}" for stage in graph.stages}
     titles |= {stage.name: titles[stage.output] for stage in graph.stages}
@@ -91,5 +90,4 @@ def _explained(graph, error):
 
 
 def _with_shape(tensor, shape):
-    """Returns a :class:`.HostTensor` with arrays of another shape."""
     return replace(tensor, unpack=lambda data: tensor.unpack(data).reshape(shape))

@@ -85,7 +85,6 @@ def _image_rows(sums, rows, most):
 
 
 def _resident(emitter):
-    """Returns the most rows of transposed operands that stay on the chip for several jobs, beside other operands."""
     return emitter.operands.size * 3 // 4
 
 
@@ -191,7 +190,6 @@ class _Needs:
         return all(count <= size // shares for _, count, size in self.of(rows, columns, shares))
 
     def lacking(self, unit):
-        """Returns the CompileError about the memory that the smallest job lacks most."""
         lacks = [(name, count / size if size else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
         name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
         needed = ceil(times * getattr(self.emitter.config, name))
@@ -215,7 +213,6 @@ def plan_sum(sums, emitter, most_rows=None):
         rows = _resident_rows(turned, rows, emitter)
 
     def is_shared():
-        """Returns True if jobs of all column tiles share transposed operands."""
         return 0 < turned * rows <= _resident(emitter)
 
     while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):

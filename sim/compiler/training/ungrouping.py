@@ -88,7 +88,6 @@ def _grouped(step):
 
 
 def _term(term, images, is_own):
-    """Returns a term that reads the weights of all channels, or computes their gradient."""
     if term.weights in images:
         return replace(term, weights=images[term.weights], groups=1)
     return replace(term, groups=1) if is_own and term.transposed else term

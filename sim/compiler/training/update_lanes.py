@@ -23,7 +23,6 @@ def use_update_lanes(lowered):
 
 
 def _phases(lowered, master, momentum):
-    """Returns the :class:`.Update` of a parameter, and the phases of V' and W' that equal it."""
     step, phases = lowered.step, []
     for name, source, factor in ((momentum, momentum, "momentum"), (master, step.state[momentum], "rate")):
         product = Product("diagonal", lowered.matrix(source), lowered.matrix(step.factors[factor], "number"))

@@ -97,7 +97,6 @@ class _WindowCode:
         return self.window.positions - 1 - position if self.product.by_rows else position
 
     def _inputs_of(self, column):
-        """Returns the inputs of a column tile, without those whose weights are nothing."""
         weights, inputs, lowered = self.product.weights, self._inputs(), self.emitter.constants.lowered
         if self.product.by_rows or not lowered.is_weights(weights):
             return inputs
@@ -144,7 +143,6 @@ class _WindowCode:
             column += count
 
     def _is_one_number(self):
-        """Returns True if all weights are one number, as in a mean."""
         values = self.emitter.constants.lowered.step.constants.get(self.product.weights.name)
         return values is not None and bool((values == values.flat[0]).all())
 
@@ -202,7 +200,6 @@ class _WindowCode:
             yield from (some[first : first + most] for first in range(0, len(some), most))
 
     def _add(self, passes, column):
-        """Emits passes over the same rows."""
         (position, *_), *_ = passes
         loops, down, row = self._loops(), 0, 0
         if len(self.segments) == 1:
@@ -225,14 +222,12 @@ class _WindowCode:
         return 0, lines
 
     def _loops(self):
-        """Returns two loops over the operands of all segments, or None."""
         lines, geometry = {lines for *_, lines in self.segments}, self.code.geometry
         if len(lines) > 1 or len(self.segments) > 1 and geometry.period > geometry.positions:
             return None
         return merged_loops([(len(self.segments), self.ends[1]), *self.window.loops(*lines)])
 
     def _one(self, position, place, tile, column, begun):
-        """Emits a pass of one column tile, segment by segment."""
         code, window = self.code, self.window
         self.emitter.bring([tile])
         start = {} if begun else {"start": 1, "bias": code.biases[column]}

@@ -62,8 +62,7 @@ def _is_number(formula):
 
 
 def _centred_over(formula, shape):
-    """Returns the axes if a formula is its variable minus the mean of the variable over these axes. Returns None for any other
-    formula."""
+    """Returns the axes if a formula is its variable minus the mean of the variable over these axes."""
     if formula.operation != "add":
         return None
     for one, two in (formula.arguments, formula.arguments[::-1]):

@@ -61,8 +61,7 @@ def _logarithms(one, two, shape):
 
 
 def _total_axis(exponential, total, shape):
-    """Returns the axis over which the formula `total` is the sum of the formula `exponential`. Returns None if `total` is not
-    such a sum."""
+    """Returns the axis over which the formula `total` is the sum of the formula `exponential`."""
     if total.operation == "add":
         for one, two in (total.arguments, total.arguments[::-1]):
             if two.operation == "constant" and 0 <= two.parameter <= _NOTHING:
@@ -72,7 +71,6 @@ def _total_axis(exponential, total, shape):
 
 
 def _is_shifted(formula, axis, shape):
-    """Returns True if a formula is its variable minus the variable's maximum along an axis."""
     if formula.operation != "add":
         return False
     one, two = formula.arguments

@@ -69,8 +69,7 @@ def _power(step, base, exponent):
 
 
 def _function(step, one):
-    """Returns the formula of an operator that is one activation function, applied to the formula `one`. Returns None if the
-    function is not known."""
+    """Returns the formula of an operator that is one activation function, applied to the formula `one`."""
     definition = of_operator(step.operator, step.attributes)
     parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
     try:

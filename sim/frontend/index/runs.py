@@ -59,6 +59,5 @@ def in_runs(step, source, index):
 
 
 def _breaks(places, there, width):
-    """Returns True where a position of a row does not continue the run of the position before it."""
     follows = (np.diff(places) == 1) & (places[1:] % width != 0) & there[1:] & there[:-1]
     return ~(follows | ~there[1:] & ~there[:-1])

@@ -209,7 +209,6 @@ def _fit(have, places, count, stride, kernel, dilation, before):
 
 
 def _reads(count, stride, kernel, dilation):
-    """Returns the distinct places that windows read, relative to the first, in order."""
     if count < kernel:
         count, stride, kernel, dilation = kernel, dilation, count, stride
     read = np.zeros((count - 1) * stride + (kernel - 1) * dilation + 1, bool)

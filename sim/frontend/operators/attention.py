@@ -85,7 +85,6 @@ def attention(step, tensor):
 
 
 def _in_heads(step, number):
-    """Returns the queries, keys or values as (batch, heads, positions, head size)."""
     tensor, what = step.arguments[number], ("queries", "keys", "values")[number]
     if not isinstance(tensor, SymbolicTensor) or tensor.integer:
         raise ModelError(f"{step.title}: its {what} must be computed, and be floating-point")
@@ -190,7 +189,6 @@ def _unsqueezed(tensor):
 
 
 def _of_positions(step, cache, positions, tensor, size):
-    """Returns the cache's rows of the positions (batch, positions, 1, size), constant or symbolic."""
     if isinstance(positions, SymbolicTensor):
         found = looked_up(step, cache, positions)
     else:

@@ -7,7 +7,6 @@ __all__ = []
 
 
 def _choose(step, tensor):
-    """Ends the network before the operator."""
     raise LeftToHost(step.node)
 
 

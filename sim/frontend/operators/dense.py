@@ -214,6 +214,5 @@ def einsum(step, tensor):
 
 
 def _in_order(tensor, letters, order):
-    """Returns a tensor whose axes are called `letters` with its axes in another order."""
     axes = [letters.index(letter) for letter in order]
     return tensor.permuted(tensor.sample.transpose(axes), None if tensor.batch is None else axes.index(tensor.batch))

@@ -151,8 +151,6 @@ def _known_values():
 
 
 def _plain(found):
-    """Returns the functions without parameters that are close to `found`, the expression's values, at the most selective
-    probes."""
     functions, exact = _known_values()
     few = exact[:, FEW]
     near = np.maximum(found.low[FEW] - few, few - found.high[FEW]) <= 2.0**-8 * np.abs(few) + 2.0**-20

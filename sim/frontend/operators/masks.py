@@ -152,7 +152,6 @@ def _chosen(step, condition, one, two):
 
 
 def _differ(one, two):
-    """Returns True if the difference of two constants has too few digits of one of them."""
     large, small = np.maximum(np.abs(one), np.abs(two)), np.minimum(np.abs(one), np.abs(two))
     return bool(((small != 0) & (large > 2.0**8 * small)).any())
 
@@ -191,7 +190,6 @@ def added_masks(step):
 
 
 def _scaled(step, tensors, constants):
-    """Returns a tensor with minus infinity times a positive constant."""
     scale = constants[0] if constants and step.arguments[0] is tensors[0] else np.zeros(1)
     if not (scale > 0).all() or tensors[0].low:
         raise ModelError(f"{step.title}: works on infinite values of a mask; a mask must be added directly before a Softmax")

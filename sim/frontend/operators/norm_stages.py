@@ -83,7 +83,6 @@ class _Norm:
         limited(step, *same.shape)
 
     def stages(self, epsilon, centred):
-        """Returns the node of the normalised tensor."""
         if centred:
             self.source, epsilon = self._centred(), epsilon * (self.count * self.unit) ** 2
         values = self._values(self.source)
@@ -107,7 +106,6 @@ class _Norm:
     # Taps
 
     def _own(self, node, weight):
-        """Returns a tap that reads the values of a node, times `weight`, at their own positions."""
         channels = node.shape[2]
         return replace(identity(node).taps[0], weights=np.full((1, 1, 1, channels), weight), select=None)
 

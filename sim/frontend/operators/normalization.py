@@ -58,7 +58,6 @@ def _epsilon(step):
 
 
 def _fits(shape, dims):
-    """Returns True if a shape can be broadcast to `dims`."""
     return len(shape) <= len(dims) and all(size in (1, have) for size, have in zip(shape[::-1], dims[::-1]))
 
 

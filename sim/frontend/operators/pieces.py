@@ -85,7 +85,6 @@ def _cuts(step, tensors):
 
 
 def _changes(tensor, axis):
-    """Returns the places along an axis before which a value comes from another node than its neighbour."""
     ends = np.cumsum([prod(source.shape) for source in tensor.source.sources])
     number = np.moveaxis(np.searchsorted(ends, tensor.sample, side="right"), axis, 0)
     return (np.flatnonzero(np.diff(number.reshape(len(number), -1), axis=0).any(axis=1)) + 1).tolist()
@@ -116,7 +115,6 @@ def _slice(value, axis, length, first, end):
 
 
 def _from_one_node(tensor):
-    """Returns a slice of a joined tensor as a tensor of the node that has its values."""
     tensor, first = replace(tensor, formulas={}, woven=False), 0
     for source in tensor.source.sources if isinstance(tensor.source, Joint) else ():
         if first <= tensor.index.min() and tensor.index.max() < first + prod(source.shape):

@@ -88,7 +88,6 @@ def power(step, tensor):
 
 
 def _whole_power(step, tensor, exponent):
-    """Returns a power with a whole exponent from 1 on, by squares."""
     if exponent == 1:
         return tensor
     half = _whole_power(step, tensor, exponent // 2)

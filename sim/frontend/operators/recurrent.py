@@ -75,7 +75,6 @@ class _Layer:
     after: dict
 
     def _of_input(self, gate, x):
-        """Returns the contribution of the input `x` to a gate, including its bias."""
         return _plus(self.step, multiplied(self.step, x, self.inputs[gate]), self.before[gate])
 
     def _of_state(self, gate, state):

@@ -85,7 +85,6 @@ def _other_low_number(node):
 
 
 def _masked(step, tensor, mask):
-    """Returns a tensor plus minus infinity where a mask is set."""
     return affine(step, tensor, shift=np.where(mask, -np.inf, 0.0)) if mask.any() else tensor
 
 

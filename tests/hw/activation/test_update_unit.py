@@ -25,7 +25,6 @@ def _numbers(rng, shape):
 
 
 def _expected(sums, biases, rows, acc, bias, momentum, rate):
-    """Returns the parts of the updated rows, (rows, 3, n), by the golden arithmetic."""
     master, moved = biases[bias : bias + rows], biases[bias + rows : bias + 2 * rows] >> 16
     moved = golden.to_bfloat16(golden.add(sums[acc : acc + rows], golden.multiply(moved.astype(np.uint16), np.uint16(momentum))))
     master = golden.add(master, golden.multiply(moved, np.uint16(rate)))

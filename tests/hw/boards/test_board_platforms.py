@@ -58,7 +58,6 @@ PLATFORMS = {name: platform for name, platform in platforms().items() if name !=
 
 
 def connector_uart(platform):
-    """Returns a serial-line resource on the first two pins of a connector, for a platform that defines none."""
     (name, number), connector = next(iter(platform.connectors.items()))
     rx, tx = [*connector.mapping][:2]
     signals = Subsignal("rx", Pins(rx, dir="i", conn=(name, number))), Subsignal("tx", Pins(tx, dir="o", conn=(name, number)))
@@ -66,7 +65,6 @@ def connector_uart(platform):
 
 
 def board_of(name):
-    """Returns a `Board` with the LEDs, the button and the serial line of the named platform."""
     platform = PLATFORMS[name]()
     leds = [
         f"{led}#{number}{'.r' if led == 'rgb_led' else ''}" for led, number in platform.resources if led in ("led", "rgb_led")

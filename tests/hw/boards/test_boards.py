@@ -62,7 +62,6 @@ def test_impossible():
 
 @pytest.mark.parametrize("simulator", [*slow("icarus"), "verilator"])
 def test_verilog_has_no_warnings(simulator, tmp_path):
-    """Neither Icarus Verilog nor Verilator warns about a board's Verilog."""
     (tmp_path / "top.v").write_text(verilog("ulx3s-25f"))
     files = ["top.v", str(Path(sim.__file__).parent / "rtl" / "ehxplll.v")]
     if simulator == "icarus":

@@ -29,7 +29,6 @@ class Bus:
         self._taken, self._held, self._answer = {}, {}, None
 
     def cycle(self):
-        """Samples the bus outputs, and sets the inputs for the next clock edge."""
         get = self.ports.get
         if not (self._taken or self._held or self._answer or get("bus__awvalid") or get("bus__arvalid")):
             self.ports.set(bus__bvalid=0, bus__rvalid=0)

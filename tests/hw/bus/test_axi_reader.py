@@ -131,7 +131,6 @@ def test_random(rates):
 
 
 async def resets(ports, rng, *, count):
-    """Checks `count` resets during requests, while the clients keep requesting."""
     request = pack(LAYOUT, address=0x1000, beats=16, last=1)
     for client in CLIENTS:
         ports.set(**{f"{client}__request__valid": 1, f"{client}__request__payload": request})

@@ -132,7 +132,6 @@ def test_random(rates):
 
 
 async def resets(ports, rng, *, count):
-    """Checks `count` resets during bursts, while the store unit keeps offering bursts."""
     ports.set(
         client__burst__valid=1,
         client__burst__payload=pack(LAYOUT, address=0x1000, beats=2, last=1),

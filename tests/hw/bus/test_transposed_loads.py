@@ -19,7 +19,6 @@ def unit(n):
 
 
 def written(operation, vectors, n):
-    """Returns `(row, vector)` for each vector that an operation writes, in order."""
     if operation["transpose"]:
         tiles = [vectors[first : first + n] for first in range(0, len(vectors), n)]
         vectors = [sum((word >> 16 * r & 0xFFFF) << 16 * v for v, word in enumerate(tile)) for tile in tiles for r in range(n)]

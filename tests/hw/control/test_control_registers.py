@@ -47,7 +47,6 @@ def inputs_of(registers, constants):
 
 
 def is_counter(name):
-    """Returns True for the registers that are read through `run.counter` and `run.count`."""
     return name == "busy" or name.startswith("stall_")
 
 

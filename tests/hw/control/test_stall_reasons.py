@@ -24,7 +24,6 @@ PORTS = {
 
 
 def reason(waits, flags):
-    """Returns the expected stall reason of the array for the units in `waits` and the input `flags`."""
     if flags["waits_weights"]:
         return "shift" if flags["shifting"] else "weights"
     if flags["waits_sums"]:

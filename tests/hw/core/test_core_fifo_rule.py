@@ -59,7 +59,6 @@ def test_limits_of_the_model(rng, in_flight):
 
 
 def keeps_the_rule(config, program):
-    """Returns True if the program keeps the datasheet's rule for programmers on LOAD_WEIGHTS and instructions in flight."""
     loaded = taken = 0
     waiting = []  # LOAD_WEIGHTS without room: (tiles loaded including its own, fields)
     for word in program:

@@ -136,7 +136,6 @@ def training_edges(config):
 
 
 def transposing_edges(config):
-    """Yields instructions at the limits of fields that need the feature `transpose`."""
     n = config.n
     load = {**GOOD[Opcode.LOAD], "transpose": 1}
     yield from ((Opcode.LOAD, {**load, "rows": rows}) for rows in (1, n - 1, n, n + 1, 2 * n, 0))
@@ -158,7 +157,6 @@ def random_word(rng):
 
 
 def is_short(word):
-    """Returns True if the word is invalid or keeps the array busy for less than 3,000 rows."""
     try:
         opcode, fields = decode(word)
     except ValueError:

@@ -14,7 +14,6 @@ class Again(Case):
     """A test case whose program runs several times; each run continues from the state after the last run."""
 
     def repeat(self, machine, times):
-        """Runs the model `times` - 1 more times, and updates `after` to the resulting regions."""
         for _ in range(times - 1):
             machine.run(self.pc)
         self.after = {name: bytes(machine.regions[Region[name]]) for name in self.after}

@@ -13,7 +13,6 @@ DEEP = Config(**TINY, cell_stages=9)
 
 
 def enough(config):
-    """Returns the cycles without progress that the datasheet allows for the core itself, if memory responds faster."""
     return config.n * (config.latency + 1) + 40
 
 

@@ -34,7 +34,6 @@ def mlp(rng):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    """Returns a C host with a compiled MLP of 21 inputs and a batch of three samples."""
     rng = np.random.default_rng(7)
     return host_of(mlp(rng), CONFIG, rng.normal(size=(3, 21)).astype(np.float32), tmp_path_factory.mktemp("driver"))
 
@@ -249,7 +248,6 @@ def test_registers_that_hold_nothing(host):
 
 
 def broken(host, word):
-    """Replaces the first instruction in the host's memory by `word`."""
     host.memory[host.places["model"] : host.places["model"] + 32] = word.to_bytes(32, "little")
 
 

@@ -96,7 +96,6 @@ class _Everything:
 
 
 def test_readme_says_which_functions_return_nothing():
-    """The README lists exactly the functions of its program that `tpu.h` declares as void."""
     readme, header = ((SOURCES / name).read_text() for name in ("README.md", "tpu.h"))
     program = readme.partition("```c\n")[2].partition("```")[0]
     called = set(re.findall(r"^(tpu_\w+)\(", program, re.MULTILINE))

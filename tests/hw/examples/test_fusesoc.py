@@ -22,7 +22,6 @@ SOC = "amaranth-tpu:example:soc"
 
 
 def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
-    """Runs fusesoc in the folder `place`, and returns its output and exit status."""
     here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
     env = (
         os.environ

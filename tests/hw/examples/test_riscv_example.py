@@ -182,7 +182,6 @@ def needs_riscv():
 
 
 def run(*words):
-    """Runs the example with `words` and `--json`, and returns the parsed output."""
     needs_riscv()
     done = subprocess.run(
         [sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], capture_output=True, text=True, timeout=3000

@@ -68,7 +68,6 @@ def test_registers_move_into_the_multiplier():
 
 
 def enable(cells, name, net):
-    """Gives register `name` the clock enable `net`, and adds a register that drives it."""
     cell = cells[name]
     cell["parameters"]["CEMUX"], cell["connections"]["CE"], cell["port_directions"]["CE"] = "CE", [net], "input"
     cells[f"enable_{net}"] = register(5, net)

@@ -138,14 +138,12 @@ endmodule
 
 @functools.cache
 def netlist():
-    """Returns Yosys' netlist of `DESIGN`, as JSON."""
     script = "read_verilog -sv dut.v\nsynth_ecp5 -nowidelut -top dut -json dut.json\n"
     return run_yosys(script, {"dut.v": DESIGN}, "dut.json", timeout=300)
 
 
 @functools.cache
 def to_verilog(text, name):
-    """Returns a netlist of `DESIGN` as a Verilog module `name`."""
     script = f"read_json dut.json\nhierarchy -top dut\nrename dut {name}\nwrite_verilog -noattr {name}.v\n"
     return run_yosys(script, {"dut.json": text}, f"{name}.v", timeout=300)
 

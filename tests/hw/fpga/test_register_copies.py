@@ -19,7 +19,6 @@ def register(data, output, **connections):
 
 
 def design(**counts):
-    """Returns a module in which the register `system.core.stopped` resets the given number of registers at each path."""
     cells, net = {"system.core.stopped": register(DATA, RESET)}, 100
     for path, count in counts.items():
         for _ in range(count):

@@ -14,7 +14,6 @@ TIMEOUT = 300
 
 
 def refuted(claims):
-    """Returns the texts of the claims that have a counterexample."""
     results = {claim.text: solve(claim.script, timeout=TIMEOUT).result for claim in claims}
     assert set(results.values()) <= {"sat", "unsat"}
     return [text for text, result in results.items() if result == "sat"]

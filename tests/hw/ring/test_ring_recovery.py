@@ -26,7 +26,6 @@ def causes(cores):
 
 
 def is_output_right(after, memories, regions):
-    """Returns True for each core whose OUTPUT and SCRATCH match the machine model byte for byte."""
     places = [slice(regions[name][0], sum(regions[name])) for name in ("OUTPUT", "SCRATCH")]
     return [all(found[place] == memory[place] for place in places) for found, memory in zip(after, memories)]
 

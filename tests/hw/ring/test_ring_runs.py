@@ -31,7 +31,6 @@ def operation(rng, loop, **fields):
 
 
 async def early_ends(ports, rng, *, size, count):
-    """Ends runs early, flushes the link, and checks that the next operation leaves the expected memory."""
     loop, ended, offered = RingLoop(ports, rng, CONFIG, size), 0, 0
     for number in range(count):
         loop.grant, loop.moves = rng.choice((1, 0.5)), rng.choice((1, 0.5, 0.1))
@@ -110,7 +109,6 @@ def test_neighbour_ahead(count):
 
 
 async def longest(ports, rng):
-    """Checks an all-reduce of segments that fill the FIFO, over a link without backpressure."""
     loop = RingLoop(ports, rng, CONFIG, 2)
     fields = dict(segment=CONFIG.ring_depth, rounds=2, stride=8, buffer=0, result=0, mode=RingMode.ALL_REDUCE)
     fields, rank, expected = operation(rng, loop, **fields)

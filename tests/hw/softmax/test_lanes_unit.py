@@ -27,7 +27,6 @@ def sizes(n, lanes):
 
 
 def unit(n, lanes, kept=SoftmaxLanesUnit.kept):
-    """A unit whose queues hold `kept` groups."""
     return SoftmaxLanesUnit(n=n, activate=activate_layout(Config(**sizes(n, lanes))), lanes=lanes, kept=kept)
 
 

@@ -74,7 +74,6 @@ def test_home_that_cannot_be_written(use, tmp_path, monkeypatch):
 
 
 def test_cache_that_cannot_be_written(use, tmp_path, monkeypatch):
-    """If YOWASP_CACHE_DIR is not writable, the tool raises an error before it compiles anything."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(ToolError, match="YOWASP_CACHE_DIR is .*file/cache, which is not writable"):

@@ -222,7 +222,6 @@ def _other_pythons():
 
 @pytest.mark.slow
 def test_every_python_writes_the_same_verilog(everything):
-    """Every other Python on PATH writes the same Verilog, byte for byte."""
     others = _other_pythons()
     if not others:
         pytest.skip("no other Python on PATH")

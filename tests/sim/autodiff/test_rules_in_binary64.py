@@ -16,7 +16,6 @@ from step_reference import gradient_errors
 
 
 def _network(rng):
-    """Returns a random transformer of one or two blocks, with odd sizes, and a batch size."""
     heads, centred = int(rng.integers(1, 4)), bool(rng.integers(2))
     tokens, each, letters = (int(2 * rng.integers(1, most) + 1) for most in (5, 4, 6))
     network = transformer(rng, tokens, heads * each, heads, letters, int(rng.integers(1, 3)), centred)
@@ -56,7 +55,6 @@ def test_rules_without_rounding(rng):
 
 
 def _on_the_core(rng, sums=None):
-    """Returns a step with exact constants, the core's tensors after a step, and the exact ones."""
     network, batch = _network(rng)
     step, exact = make_step(network, Sgd(), counted=True), _exact(network)
     given = _given(step, batch, rng)

@@ -64,7 +64,6 @@ CASES = {
 
 
 def _case(rng, folder, name):
-    """Returns the training graph, the file's graph, the core's values of the samples, and labels."""
     b, x, labels = CASES[name](rng)
     graph = load_network(b.save(folder))
     training = differentiate(graph, Loss.CROSS_ENTROPY if labels.dtype == int else Loss.SQUARED_ERROR, (labels == PADDING).any())

@@ -23,7 +23,6 @@ from training_steps import run_steps
 
 
 def _attention(rng):
-    """Returns a model of one head of self-attention with a residual sum."""
     b = Builder(["n", 6, 8])
     q, k, v = (b.node("MatMul", ["x", weights(rng, 8, 8)]) for _ in range(3))
     b.node("Transpose", [k], perm=[0, 2, 1])
@@ -37,7 +36,6 @@ def _attention(rng):
 
 
 def _separable(rng):
-    """Returns a model of depthwise and grouped convolutions."""
     b = Builder(["n", 4, 6, 6])
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), group=4, strides=[2, 2], pads=[1, 1, 1, 1], name="depthwise")
     b("Conv", weights(rng, 8, 2, 1, 1), weights(rng, 8), group=2)
@@ -60,7 +58,6 @@ def _gate(rng):
 
 
 def _norm(rng, width=8):
-    """Returns a model of a trained row per position and LayerNormalization."""
     b = Builder(["n", 6, 8], opset=17)
     b("MatMul", weights(rng, 8, width))
     b("Add", weights(rng, 6, width))
@@ -129,7 +126,6 @@ def _windows(rng):
 
 
 def _rounded_up(rng):
-    """Returns a model of maxima whose last windows are not full."""
     b = Builder(["n", 2, 3, 7])
     b("Conv", _choice(rng, 4, 2))
     b("Relu")
@@ -169,7 +165,6 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def case(request, rng, tmp_path):
-    """Returns a training graph."""
     return differentiate(load_network(CASES[request.param](rng).save(tmp_path)))
 
 

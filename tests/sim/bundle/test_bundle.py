@@ -72,7 +72,6 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
 
 @pytest.fixture(scope="module")
 def made():
-    """Returns a network of two dense layers, its program for batch 2, and its bundle named "own"."""
     rng = np.random.default_rng(4)
     layers = [("a", numbers(rng, (9, 5), 0), None, "relu"), ("b", numbers(rng, (5, 3), 0), None, "none")]
     network = dense_chain("two */ layers\\", layers)

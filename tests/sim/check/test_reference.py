@@ -29,7 +29,6 @@ def compared(path, x, network=None):
 
 
 def convolutional(rng, transposed=False, bound=6.0, activation="Relu", weight=None):
-    """Returns a builder of two convolutions with pooling, a residual sum, a clip and a dense layer."""
     build = Builder(["batch", 2, 6, 6])
     first = rng.normal(0, 0.5, (4, 2, 3, 3)).astype(np.float32)
     build("Conv", first, pads=[1, 1, 1, 1], name="first")

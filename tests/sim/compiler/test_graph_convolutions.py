@@ -26,7 +26,6 @@ from suites import slow
 
 
 def _flattened(network, x, classes=3):
-    """Adds a dense layer that reads all positions."""
     tensor = network.tensors[x]
     term = StepTerm(x, network.weights("w", tensor.height * tensor.width, tensor.channels, classes), tensor.shape[:2])
     network.output = network.stage("logits", classes, term, start=network.bias("b", classes), wide=True)
@@ -69,7 +68,6 @@ def test_convolutions(rng, size, channels, layers, batch, n):
 
 
 def test_random_convolutions(rng):
-    """Two convolutions of random kernels, strides, dilations and paddings."""
     layers = []
     for _ in range(2):
         fields = dict(kernel=int(rng.integers(1, 4)), stride=int(rng.integers(1, 4)), dilation=int(rng.integers(1, 3)))
@@ -291,7 +289,6 @@ def test_max_pooling_beside_attention(rng):
 
 
 def test_windows_are_the_patches_of_the_reference_model(rng):
-    """Images have the operands of each kernel position, at constant strides."""
     for _ in range(50):
         kernel, stride, dilation = (tuple(int(one) for one in rng.integers(1, 4, 2)) for _ in range(3))
         padding, source = (tuple(int(one) for one in rng.integers(low, high, 2)) for low, high in ((-1, 4), (4, 9)))

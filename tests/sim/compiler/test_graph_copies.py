@@ -94,7 +94,6 @@ def test_gradients_are_transposed_once(rng):
 
 
 def _term(rng, size):
-    """Returns a random term of windows, and the size of its sums."""
     kernel, dilation = (tuple(int(one) for one in rng.integers(1, 4, 2)) for _ in range(2))
     padding, stride = tuple(int(one) for one in rng.integers(-1, 3, 2)), (int(rng.integers(1, 4)), 1)
     need = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]

@@ -93,7 +93,6 @@ class _Network:
         self.values.append((self.b.last, self.shape))
 
     def like(self, fits):
-        """Returns the name of a random earlier value whose shape satisfies `fits`, or None."""
         names = [name for name, shape in self.values[:-1] if fits(shape)]
         return names[self.rng.integers(len(names))] if names else None
 
@@ -191,7 +190,6 @@ class _Network:
             self.add("Concat", other, axis=axis + 1, shape=tuple(size + extra * (i == axis) for i, size in enumerate(self.shape)))
 
     def through_nhwc(self):
-        """Appends a transpose to NHWC, operators in that layout, and a transpose back."""
         self.b("Transpose", perm=[0, 2, 3, 1])
         self.b("Add", weights(self.rng, self.shape[0]))
         self.b("Relu")

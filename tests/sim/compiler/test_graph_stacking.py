@@ -18,7 +18,6 @@ from suites import slow
 
 
 def _flattened(network, x):
-    """Adds a dense layer that reads all positions."""
     tensor = network.tensors[x]
     term = StepTerm(x, network.weights("w", tensor.height * tensor.width, tensor.channels, 3), tensor.shape[:2])
     network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)

@@ -129,7 +129,6 @@ def test_sums_of_a_gradient_stay_on_the_chip(rng):
 
 
 def _updated(program):
-    """Returns the number of rows that UPDATE changes."""
     return sum(op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE)
 
 

@@ -15,7 +15,6 @@ _N = 16
 
 
 def _unfolded(values, fold, tensor):
-    """Returns the array (batch, height, width, channels) of `tensor` from its folded form."""
     batch, height, width, _ = values.shape
     columns = values.reshape(batch, height, width * fold.count, tensor.channels)
     return columns[:, :, fold.offset : fold.offset + tensor.width]

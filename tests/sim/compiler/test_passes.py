@@ -204,7 +204,6 @@ def test_unknown_pass_is_refused_with_the_nearest_name():
 
 
 def _changed(record, values):
-    """Yields copies of a record, each with one field changed."""
     for name, value in values.items():
         yield replace(record, **{name: value})
 

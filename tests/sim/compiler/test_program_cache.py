@@ -26,7 +26,6 @@ CORE = tpu.Config(n=4)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Sets TPU_BUILD to a private folder, and returns the folder of cached programs."""
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "build"))
     monkeypatch.delenv("TPU_PROGRAMS_MB")
     return tmp_path / "build" / "programs"
@@ -52,7 +51,6 @@ def path(tmp_path):
 
 
 def compiled(path, core=CORE, batch=3, effort="fast"):
-    """Returns the program for `core` and `batch`, from a freshly loaded model as in another process."""
     return tpu.load(path, effort=effort).compile(core, batch)
 
 
@@ -62,8 +60,6 @@ def fails(*_, **options):
 
 @pytest.fixture
 def no_search(monkeypatch):
-    """Returns a function that makes each later search or simulation raise an error."""
-
     def switch_on():
         monkeypatch.setattr(compile.Network, "search", fails)
         monkeypatch.setattr(search, "simulate", fails)

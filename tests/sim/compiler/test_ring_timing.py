@@ -13,7 +13,6 @@ CONFIG = Config(n=8, training=True, ring=True)
 
 
 def cycles(mode, segment, rounds, cores, count=1):
-    """Returns the predicted cycles of a program of `count` RINGs."""
     emitter = Emitter(CONFIG, 1)
     emitter.cores = cores
     fields = {"mode": mode, "segment": segment, "stride": segment * rounds, "rounds": rounds, "buffer": 0, "result": 2048}

@@ -63,7 +63,6 @@ def test_missing_binades(rng, sequence, vectors):
 
 
 def _model(ops, constants):
-    """Returns region MODEL with instructions and constants."""
     return program_of(encoded(ops, CONFIG), cost_of(ops, CONFIG, 0), constants, {}, CONFIG, emit=None, **NOTHING).model
 
 

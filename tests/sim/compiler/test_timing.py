@@ -50,7 +50,6 @@ def test_networks(name):
 
 
 def _table_loads(config, loads):
-    """Returns three LOAD_TABLEs of 64 vectors, each followed by `loads` LOADs of 64 vectors that compete with it."""
     emitter = Emitter(config, 1)
     for _ in range(3):
         emitter.emit(Opcode.LOAD_TABLE, dict(rows=64, buffer=0, word=0, first=1, linear_low=1, linear_high=1))

@@ -40,7 +40,6 @@ def test_only_tiles_with_weights_have_a_pass():
 
 
 def average(source, channels, kernel=(3, 2), share=0.25, **changes):
-    """Returns the term of an average, with equal weights for all positions and channels."""
     return Term(source, np.full((*kernel, 1, channels), share, bfloat16), groups=channels, **{"fixed": True} | changes)
 
 

@@ -12,7 +12,6 @@ from graphs import check, random_values
 
 
 def _pooled(random, sums, pool):
-    """Returns a graph with one stage of 5 channels."""
     tensors = {"x": Tensor("x", 3, *sums), "y": Tensor("y", 5, *pool.size)}
     stage = Stage("s", "y", (Term("x", random_values(random, (1, 1, 3, 5))),), sums, pool=pool)
     return Graph("g", tensors, "x", "y", (stage,))

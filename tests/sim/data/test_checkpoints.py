@@ -29,7 +29,6 @@ def tensors(rng):
 
 @pytest.fixture
 def folder(tmp_path, tensors):
-    """Writes a checkpoint of `tensors`, and returns the `Checkpoint`."""
     folder = Checkpoint(tmp_path / "new" / "run" / FILE)
     folder.write(FACTS, {"epoch": 3, "best": None}, tensors)
     return folder

@@ -28,7 +28,6 @@ from training_steps import with_function
 
 
 def learnt(network, rng):
-    """Returns the graph with random binary32 parameters in place of the network's."""
     masters = [rng.normal(0, 0.2, one.initial.shape).astype(np.float32) for one in network.parameters]
     return bound_graph(network, TrainingState(masters, [{}] * len(masters)))
 

@@ -74,7 +74,6 @@ def test_mask_of_an_input(rng, tmp_path):
 
 @pytest.mark.parametrize("mode", [0, 3])
 def test_cache(rng, tmp_path, mode):
-    """Past and present keys and values, and the scores as an output."""
     b = graph(**IN_HEADS, pk=(HEADS, 2, SIZE), pv=(HEADS, 2, SIZE))
     b.folder = tmp_path
     outputs = ["y", "key", "value", "scores"]

@@ -17,7 +17,6 @@ UNREAD = {("Resize", "exclude_outside")}
 
 
 def schemas():
-    """Yields the schemas of all versions of the supported operators, starting at the oldest supported operator set."""
     every = [one for one in defs.get_all_schemas_with_history() if one.domain in ("", "ai.onnx.ml")]
     for name, known in OPERATORS.items():
         versions = sorted((one for one in every if (one.name, one.domain) == (name, known.domain)), key=lambda s: s.since_version)

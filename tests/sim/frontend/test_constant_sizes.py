@@ -33,8 +33,6 @@ def gathered(b):
 
 
 def side_by_side(make, count=20):
-    """Returns constants that are each small enough, but not all at a time."""
-
     def build(b):
         first = filled(b, 1 << 22)
         b.node("Concat", [make(b, first) for _ in range(count)], axis=0)

@@ -26,7 +26,6 @@ _MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # CPU seconds; kB
 
 
 def _safe(text):
-    """Returns True if all characters are printable and none combines with its neighbour."""
     return text.isprintable() and not any(unicodedata.category(one)[0] == "M" for one in text)
 
 

@@ -53,7 +53,6 @@ def test_wrong_shapes_are_refused(rng, tmp_path, shape, text):
 
 
 def speech_network(rng):
-    """Returns a network with the scalar inputs `rate`, which selects a branch, and `gain`."""
     b = Builder([1, 4])
     b.inputs += [helper.make_tensor_value_info("rate", TensorProto.INT64, []), helper.make_tensor_value_info("gain", 1, [])]
     values = b("MatMul", integers(rng, 4, 3, limit=1))

@@ -17,7 +17,6 @@ INT64 = TensorProto.INT64
 
 
 def two(b, operator, *inputs, **attributes):
-    """Appends a node with two outputs, of which the second is used next."""
     b(operator, *inputs, **attributes)
     b.nodes[-1].output.append(f"{b.last}_second")
     b.last = f"{b.last}_second"

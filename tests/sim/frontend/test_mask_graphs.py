@@ -39,7 +39,6 @@ def scores(b, rng, heads=2):
 
 
 def finished(b, rng, heads=2):
-    """The attention's result from its masked scores."""
     shares = b("Softmax", axis=-1)
     b.node("MatMul", ["x", weights(rng, DEPTH, heads * DEPTH)])
     b("Reshape", np.array([0, SIZE, heads, DEPTH]))
@@ -75,7 +74,6 @@ def computed(b, low):
 
 
 def ranged(b, low):
-    """The mask of positions by comparison of ranges, as newer exporters write it."""
     last = b.last
     b.node("Range", [np.array(0), np.array(SIZE), np.array(1)])
     columns = b.node("Unsqueeze", [b.last, np.array([0])])

@@ -12,7 +12,6 @@ from onnx_models import Builder, close, reference, weights
 
 
 def shuffled(model, order):
-    """Returns a copy of a model with its nodes in `order`."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     del copy.graph.node[:]
     copy.graph.node.extend(model.graph.node[place] for place in order)

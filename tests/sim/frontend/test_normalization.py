@@ -21,7 +21,6 @@ def _bfloat16(x):
 
 
 def _error(got, want):
-    """Returns the root mean square of the difference, divided by the root mean square of the values."""
     return np.sqrt(np.square(np.float64(got) - want).mean() / np.square(np.float64(want)).mean())
 
 
@@ -73,7 +72,6 @@ def test_error_is_a_rounding_for_values_of_any_size(rng, tmp_path, name, shape):
 
 
 def _written(b, *, square="Pow", divide="Div", centred=True, keep=1, twice=False, epsilon=EPSILON, axes=(-1,), shape=None):
-    """Appends a normalisation of the builder's last value, in small operators."""
     x = b.last
 
     def mean(value):

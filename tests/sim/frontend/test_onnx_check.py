@@ -22,8 +22,6 @@ def ones(*shape):
 
 
 def vector(*arguments, opset=13, shape=(12,), **attributes):
-    """Returns a function that builds a model of a MatMul and the given operator, which is named "odd"."""
-
     def build():
         b = Builder(["n", *shape], opset)
         b("MatMul", ones(shape[-1], shape[-1]))
@@ -38,8 +36,6 @@ def image(*arguments, opset=13, **attributes):
 
 
 def change(edit, *arguments, **options):
-    """Returns a function that builds the model of `vector` and applies `edit` to it."""
-
     def build():
         model = vector(*(arguments or ("Relu",)), **options)()
         edit(model)

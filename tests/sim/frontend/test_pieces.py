@@ -14,7 +14,6 @@ FLOAT = np.float32
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    """Small tensors are treated as large ones."""
     monkeypatch.setattr(pieces, "_MOST_WEIGHTS", 0)
 
 
@@ -40,7 +39,6 @@ def number(value):
 
 
 def _two(b, operator):
-    """Combines two ranges of channels of the joined tensor."""
     joined = b.last
     one, two = (b.node("Slice", [joined, *(np.array([v]) for v in (first, first + 2, 1))]) for first in (0, 2))
     return b.node(operator, [one, two])

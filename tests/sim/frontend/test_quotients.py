@@ -23,7 +23,6 @@ def _of_all_sizes(rng, count):
 
 
 def _columns(b, dtype=np.float32):
-    """Returns the names of two tensors with the first and the second value of each sample."""
     return b.node("MatMul", ["x", np.array([[1], [0]], dtype)]), b.node("MatMul", ["x", np.array([[0], [1]], dtype)])
 
 

@@ -13,7 +13,6 @@ INPUTS, HIDDEN, STEPS = 5, 6, 3
 
 
 def parameters(rng, operator, ways=1, inputs=INPUTS, hidden=HIDDEN):
-    """Returns random parameters W, R and B of a layer with `ways` directions."""
     rows = GATES[operator] * hidden
     return [weights(rng, ways, rows, inputs) * 2, weights(rng, ways, rows, hidden) * 2, weights(rng, ways, 2 * rows)]
 
@@ -83,7 +82,6 @@ def test_single_steps(rng, tmp_path, operator, on):
 
 
 def test_initial_states(rng, tmp_path):
-    """Initial states may be constant, or zeros of the size of an open batch."""
     state = weights(rng, 1, 1, HIDDEN).repeat(2, axis=1)
     b = layer(rng, "GRU", shape=(2, STEPS, INPUTS), states=[state])
     b("Transpose", perm=[2, 0, 1, 3])

@@ -37,7 +37,6 @@ def chain(shape, *steps, opset=17, kind=FLOAT, result=FLOAT):
 
 
 def second_output(shape, operator, *inputs, used=False, **attributes):
-    """Returns a builder of one node with a second output, which a Cast reads if `used`."""
     b = Builder(list(shape), opset=17)
     b(operator, *inputs, **attributes)
     b.nodes[-1].output.append("second")
@@ -60,7 +59,6 @@ def embedded(kind, *casts, add=None):
 
 
 def of_batch(batch):
-    """Returns a builder that multiplies by the size of the batch."""
     b = Builder([batch, 4])
     x = b(*DENSE)
     count = b.node("Gather", [b.node("Shape", ["x"]), np.array(0)])
@@ -69,7 +67,6 @@ def of_batch(batch):
 
 
 def chosen(condition):
-    """Returns a builder with an `If`, whose condition is an input, or a constant."""
     b = Builder([1, 4])
     if condition is None:
         b.inputs.append(helper.make_tensor_value_info("condition", BOOL, []))

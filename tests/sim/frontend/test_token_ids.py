@@ -27,7 +27,6 @@ def inputs(b, **types):
 
 
 def embedded(rng, shape=("n", POSITIONS), kind=TensorProto.INT64):
-    """Embeds token ids, and adds their positions."""
     b = inputs(Builder([]), ids=(kind, shape))
     b.node("Gather", [weights(rng, ROWS, DEPTH), "ids"])
     b("Add", weights(rng, POSITIONS, DEPTH))
@@ -118,7 +117,6 @@ def distances_to_bias(rng, after=("Softmax",)):
 
 
 def wrapping(rng, rows, above=0):
-    """Embeds token ids as Keras does, which adds the number of rows to ids below `above`."""
     b = inputs(Builder([]), ids=(TensorProto.INT64, ("n", POSITIONS)))
     below = b.node("Less", ["ids", np.array(above)])
     b.node("Where", [below, b.node("Add", ["ids", np.array(rows)]), "ids"])

@@ -44,7 +44,6 @@ def heads_of(b, rng, tensor, perm=(0, 2, 1, 3)):
 
 
 def attended(b, rng, tensor, shares, values):
-    """The heads' results, a dense layer and the residual."""
     b.node("MatMul", [shares, values])
     b("Transpose", perm=[0, 2, 1, 3])
     b("Reshape", np.array([0, -1, DEPTH]))

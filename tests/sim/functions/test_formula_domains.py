@@ -14,7 +14,6 @@ RELU = ("Relu", "x")
 
 
 def _far(e):
-    """Returns the expression `e` + 300, which is near 300, where there are no probes."""
     return "Add", e, 300.0
 
 

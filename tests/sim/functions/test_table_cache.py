@@ -89,7 +89,6 @@ def test_damaged(folder, monkeypatch, damage):
 
 
 def test_other_version(computed, folder, monkeypatch):
-    """A table that another version of the module computed is not used."""
     fresh(Function("abs"))
     assert len(computed) == 1
     monkeypatch.setattr(table_cache, "_version", lambda module: b"another")

@@ -17,7 +17,6 @@ ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000
 
 @pytest.fixture
 def integers():
-    """Returns a seeded generator of Python integers of any size."""
     return random.Random(seed())
 
 

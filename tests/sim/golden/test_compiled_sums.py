@@ -62,7 +62,6 @@ def _same(one, two):
 
 
 def _case(random, kind):
-    """Returns a random term, its input values, and the size of its sums."""
     height, width, channels, outputs = (int(size) for size in random.integers(1, 9, 4))
     if random.random() < 0.3:
         height = width = 1

@@ -25,7 +25,6 @@ SUMS = np.array(
 
 
 def filled(rng, words, **more):
-    """Returns a machine with the program `words` and random memory contents."""
     m = machine(words, **more)
     m.buffer[:] = random_bfloat16(rng, m.buffer.shape)
     m.sums[:], m.bias[:] = random_binary32(rng, m.sums.shape), random_binary32(rng, m.bias.shape)
@@ -124,7 +123,6 @@ def test_planes_keep_every_bit_of_biases(rng):
 
 
 def number_of_first_largest(column):
-    """Returns the index of the first largest binary32 pattern, in the order of numbers, by integer comparison."""
     order = [bits ^ 0xFFFFFFFF if bits >> 31 else bits | 1 << 31 for bits in column]
     return order.index(max(order))
 

@@ -17,7 +17,6 @@ N = CONFIG.n
 
 
 def ring_of(size, words):
-    """Returns a ring of `size` machines that all run the program `words`."""
     image = program(CONFIG, *words)
     return MachineRing(CONFIG, [{Region.MODEL: image, Region.OUTPUT: bytearray(4096)} for _ in range(size)])
 

@@ -26,7 +26,6 @@ SOME = [("plain",), ("pool",), ("average", "plain"), ("residual", "plain"), ("sh
 
 
 def _off(found, exact):
-    """Returns the distance of two vectors, relative to the length of `exact` (at least 1e-3)."""
     return np.linalg.norm(found - exact) / max(np.linalg.norm(exact), 1e-3)
 
 
@@ -56,7 +55,6 @@ def test_finite_differences(rng, kinds, tables):
 
 
 def test_targets_in_the_models_order(rng):
-    """If `output_order` permutes the results, permuted targets give the same loss and gradients."""
     graph = random_trainable_graph(rng, kinds=(), classes=5)
     order = rng.permutation(5)
     plain, turned = differentiate(graph), differentiate(replace(graph, output_order=order))

@@ -16,7 +16,6 @@ from training_steps import batch_of, chain, started_state
 
 
 def _sum(products):
-    """Returns the binary32 sum of `products`, added one after the other to +0."""
     total = np.float32(0)
     for one in products:
         total = np.float32(total + np.float32(one))

@@ -35,7 +35,6 @@ _IN_TORCH = {
 
 
 def _in_torch(name):
-    """Returns PyTorch's function, or skips the test if PyTorch has none of that name."""
     found = _IN_TORCH.get(name) or getattr(torch, name, None) or getattr(functional, name, None)
     return found or pytest.skip(f"PyTorch has no {name}")
 

@@ -26,7 +26,6 @@ from training_runs import FIXED
 
 
 def _several(optimizer, gradients, rates, batch, master, decays=True):
-    """Returns the master weights and the slots after one update per gradient."""
     step, shape = StepGraph(), (1, 1, 1, len(master))
     name = step.add_parameter("w", master.reshape(shape[1:]), decays)
     gradient = step.add_tensor("gradient", shape[1:], samples=False, wide=True)

@@ -55,7 +55,6 @@ def test_weights_come_behind_the_marks(wave):
 
 
 def numbers(svg, kind):
-    """Returns the sorted numbers of each SVG group of `kind`."""
     groups = re.findall(rf'<g class="t {kind}"[^>]*>(.*?)</g>', svg)
     return sorted(
         [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r"<text[^>]*>([^<]+)<", group)] for group in groups

@@ -44,8 +44,6 @@ class Killed(Exception):
 
 
 def killed_after(count):
-    """Returns a map function that raises `Killed` after `count` groups."""
-
     def spread(function, items):
         for index, item in enumerate(items):
             if index == count:

@@ -78,7 +78,6 @@ SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7
 
 
 def values(rng, shape, specials):
-    """Returns random normal bfloat16 of `shape`, with a share `specials` of special values."""
     ordinary = rng.standard_normal(shape, np.float32).astype(bfloat16).view(np.uint16)
     return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), ordinary).astype(np.uint16).view(bfloat16)
 

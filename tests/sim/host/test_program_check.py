@@ -46,7 +46,6 @@ def broken(monkeypatch):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Returns a list that gets an entry for each check that runs a program."""
     done, difference = [], program_check._difference
     monkeypatch.setattr(program_check, "_difference", lambda *given: done.append(given) or difference(*given))
     return done

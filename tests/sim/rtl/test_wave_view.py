@@ -51,7 +51,6 @@ def signals_of(text):
 
 
 def words_of(text, short):
-    """Returns the successive non-empty texts of a text signal."""
     values = [int(bits, 2) for bits in re.findall(rf"^b([01]+) {re.escape(short)}$", text, re.MULTILINE)]
     return [word for value in values if (word := value.to_bytes(32, "big").strip(b"\0").decode())]
 

@@ -27,7 +27,6 @@ FOUR = grid(["m.onnx"], [Config(n=2), Config(n=4)], [1, 3])
 
 @pytest.fixture(autouse=True)
 def model(tmp_path, monkeypatch):
-    """Writes a small model in the current folder, and returns its path."""
     monkeypatch.chdir(tmp_path)
     return write_model(tmp_path / "m.onnx")
 
@@ -211,7 +210,6 @@ def test_nobody_answers(monkeypatch):
 
 
 def slowly(job):
-    """Returns the result of a job and the id of its process, after 0.1 s."""
     time.sleep(0.1)
     return job.run(), os.getpid()
 

@@ -10,7 +10,6 @@ from training_runs import clusters, write_dense_model
 
 
 def named(module, name="Net", **members):
-    """Returns an object of a class `name` of a module."""
     return type(name, (), {"__module__": module, **members})()
 
 

@@ -70,7 +70,6 @@ def test_torch(torch):
 
 
 def test_torch_with_normalization_is_refused(torch, rng):
-    """`from_torch` warns for a module in training mode, and `fit` refuses it."""
     nn = torch.nn
     net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
     with pytest.warns(UserWarning, match=r"trained weights cannot be stored.*; call module.eval\(\) before"):
@@ -206,7 +205,6 @@ def test_keras(keras):
 
 
 def test_as_torch(torch, rng):
-    """A module from `as_torch` returns the tensors of `predict`."""
     x = rng.random((3, 784), np.float32)
     model = tpu.load("d")
     np.testing.assert_array_equal(tpu.as_torch(model)(torch.tensor(x, requires_grad=True)).numpy(), model.predict(x))
@@ -214,7 +212,6 @@ def test_as_torch(torch, rng):
 
 @pytest.mark.slow
 def test_tutorial_runs(torch, keras, tmp_path, monkeypatch):
-    """The code blocks of the tutorial run in order, in an empty folder."""
     page, own = (site.FOLDER / "tutorials" / "keras-and-pytorch.md").read_text(), "run by tests/sim/tpu/test_frameworks.py"
     blocks = re.findall(r'^```python title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)

@@ -42,7 +42,6 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
-    """Returns a loaded model of two dense layers, (batch, 5) -> 4 with Relu -> 3."""
     rng, b = np.random.default_rng(6), Builder(["batch", 5])
     b("Gemm", weights(rng, 5, 4), np.full(4, 1, np.float32))
     b("Relu")
@@ -286,7 +285,6 @@ def test_refusals(saved, x, tmp_path):
 
 @pytest.mark.slow
 def test_readme_example_runs(capsys):
-    """The Python example in `sim/README.md` runs and prints the documented estimate."""
     page = (Path(__file__).parents[3] / "sim" / "README.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {})
     assert "Estimate(n=4, batch=4" in capsys.readouterr().out

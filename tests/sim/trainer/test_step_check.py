@@ -19,7 +19,6 @@ CORE = Config(n=4, training=True, ring=True)
 
 
 def changed(program, bit):
-    """Returns a program in which one bit of region MODEL is another."""
     model = bytearray(program.model)
     model[bit // 8] ^= 1 << bit % 8
     return replace(program, model=bytes(model))

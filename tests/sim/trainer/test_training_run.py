@@ -34,7 +34,6 @@ def figures(position):
 
 
 def same(one, two):
-    """Returns True if two runs have the same position, parameters and figures, except for seconds."""
     first, second = one.position, two.position
     return (
         bits(first.state) == bits(second.state)

@@ -25,7 +25,6 @@ OPTIMIZERS = [Sgd(0.0), Sgd(0.9), Sgd(0.75, 0.01), Adam(weight_decay=0.01)]
 
 
 def modes(program):
-    """Returns the modes of the exchanges of a program."""
     return {op.fields["mode"] for op in program.ops if op.opcode is Opcode.RING}
 
 
