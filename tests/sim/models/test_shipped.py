@@ -1,4 +1,4 @@
-"""Tests of the shipped convolutional networks and of their training."""
+"""Tests of the shipped networks."""
 
 import os
 
@@ -76,47 +76,3 @@ def test_shipped_transformer():
 @pytest.mark.parametrize("name", all_but(["c"], DESIGNS))
 def test_shipped_networks_on_the_test_images(name):
     assert _share(SHIPPED[name], *load_digits(os.environ["TPU_DATA"])) >= DESIGNS[name][2]
-
-
-def _bars(random, count):
-    """Returns `count` random images (count, 28, 28) with a bright bar at one of ten positions, and the positions as labels."""
-    labels = random.integers(0, 10, count).astype(np.uint8)
-    images = random.integers(0, 40, (count, 28, 28)).astype(np.uint8)
-    for image, label in zip(images, labels):
-        image[2 + 5 * (label // 2) : 5 + 5 * (label // 2), 14 * (label % 2) + 2 : 14 * (label % 2) + 12] = 250
-    return images, labels
-
-
-def test_training_is_repeatable():
-    """The network learns to recognise bars. The same seed gives the same ONNX bytes. The exported network, folded and rounded,
-    gives the same results as the trained network within rounding."""
-    torch = pytest.importorskip("torch")
-    from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
-
-    images, labels = _bars(np.random.default_rng(0), 1_000)
-    recipe = Recipe(
-        lambda: [
-            *_convolution(1, 16, 3, "same"),
-            *_convolution(16, 16, 3, "valid"),
-            torch.nn.Flatten(),
-            *_dense(576, 16),
-            torch.nn.Dropout(0.2),
-            torch.nn.Linear(16, 10),
-        ],
-        epochs=8,
-        strength=0.2,
-        rate=4e-2,
-    )
-
-    def trained(seed, epochs=None):
-        network = train(recipe, images[:800], labels[:800], seed=seed, epochs=epochs)
-        return network, export(network, "bars", seed=5).SerializeToString(deterministic=True)
-
-    first, second, other = (trained(seed, epochs=1)[1] for seed in (5, 5, 6))
-    assert first == second != other
-    network, model = trained(5)
-    assert accuracy(network, images[800:], labels[800:]) > 0.9
-    with torch.no_grad():
-        wanted = network(torch.from_numpy(_pixels(images[800:]))).numpy()
-    assert np.allclose(_infer(model, images[800:]), wanted, rtol=1e-4, atol=1e-4)
-    assert multiply_accumulates(network) == 28 * 28 * 144 + 12 * 12 * 2304 + 576 * 16 + 160
