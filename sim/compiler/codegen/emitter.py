@@ -6,7 +6,7 @@ from collections import Counter
 from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
 
 from ..timing.model import UNIT, UNITS
-from .instructions import LastUse, Op, Ring, accesses
+from .instructions import LastUse, Op, accesses
 from .table_slots import TableSlots
 
 __all__ = ["ZEROS", "Emitter"]
@@ -46,7 +46,6 @@ class Emitter:
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked = Counter()
-        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
         self.slots, self.table_settings = TableSlots(), {}
 
     def emit(self, opcode, fields):
@@ -67,19 +66,6 @@ class Emitter:
         """Emits an instruction that moves `rows` rows between the chip and host memory, from vector number `vector` of a region
         on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
-
-    def take_bias(self, count, key=None):
-        """Allocates `count` rows of the bias memory and returns the first. `bias_places[key]` then has the address and the count,
-        until another allocation overwrites the rows."""
-        place = self.bias_ring.take(count)
-        self.bias_places = {
-            other: (first, rows)
-            for other, (first, rows) in self.bias_places.items()
-            if first + rows <= place or place + count <= first
-        }
-        if key is not None:
-            self.bias_places[key] = place, count
-        return place
 
     def put_table(self, *arguments):
         """Emits all parts of :meth:`table_parts`."""

@@ -34,7 +34,7 @@ def write_band_job(code, product, result):
         for block, (start, number) in enumerate(product.blocks):
             images = _images(code, product, column // n, segments, start)
             for first in range(0, n, TOGETHER):
-                acc = emitter.sums.take(rows * TOGETHER)
+                acc = emitter.memories.sums.take(rows * TOGETHER)
                 _add(code, product, acc, number, column + first, images + first, loops)
                 _write(code, result, acc, place + block * n + first, across)
                 yield
@@ -87,7 +87,7 @@ def _images(code, product, tile, segments, start):
             image = window.image(first, lines)
             parts.append(np.where(image < 0, -1, image * product.lanes + start + sample * source.geometry.period))
         rows = np.concatenate(parts)
-        place = emitter.operands.take(len(rows) * n)
+        place = emitter.memories.operands.take(len(rows) * n)
         for first, count in stretches(np.flatnonzero(rows < 0)):
             emitter.load_zeros(place + first * n, count * n)
         there = np.flatnonzero(rows >= 0)
@@ -111,7 +111,7 @@ def positions_of(code, product, inputs):
     for tile in inputs:
         key = source.name, "positions", tile, first, count
         if key not in emitter.kept:
-            place = emitter.operands.take(count * n)
+            place = emitter.memories.operands.take(count * n)
             emitter.load(source, tile * n, first, count * n, place, True)
             emitter.kept[key] = place, count * n
         places.append(emitter.kept[key][0])

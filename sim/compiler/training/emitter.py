@@ -6,18 +6,13 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region,
 
 from ...golden.function_tables import table_of
 from ..codegen.emitter import ZEROS, Emitter
-from ..codegen.instructions import Ring
 from ..codegen.scheduling import STARTING
-from ..program import CompileError, too_small
-from .stores import Store, Tile, runs_of
+from .memories import Memories
+from .stores import Tile, runs_of
 
 __all__ = ["MatrixEmitter"]
 
-_SHARES = 4  # one of this many parts of the unified buffer holds results
-_UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
-_HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
 _TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
-_TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
 _AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
@@ -38,123 +33,22 @@ class MatrixEmitter(Emitter):
     -------
     image : dict of int to int
         Place in the image of each tile of constant weights: {number among all tiles of constant weights: place}.
-    zero_rows : int
-        Number of bias rows, starting at row 0, that are zero.
-    update_ring : Ring
-        Rows of the update memory.
-    kept : dict
-        Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
-    operands, results, passing : Store
-        `passing` is for operands of one sum. It is one of the others.
-    sums : Ring
-        Rows of the accumulators.
-    exchanges : Store
-        Vectors that the cores of a ring exchange.
+    memories : Memories
     gatherer : sim.compiler.training.ring.Gatherer or None
-    parts : int
-        A job of samples has at most one of so many parts of the rows for sums that it could have otherwise, if the array is
-        busier with it than the vector port.
-    lasting_rows : int or None
-        Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
     """
 
     def __init__(self, config, constants, cores=1):
         super().__init__(config, constants.lowered.sizes[Region.SCRATCH])
-        self.constants, self.cores, self.kept, self._rows, self.gatherer = constants, cores, {}, {}, None
-        self.zero_rows, self._bringing = 0, None
-        if constants.needs_zeros:
-            self.zero_rows = max(1, min(16, config.bias_depth // 8, config.weight_fifo_depth))
-        self.update_ring = Ring(0, config.update_depth)
-        self._loads, self.image = 0, {}
+        self.constants, self.cores, self._rows, self.gatherer = constants, cores, {}, None
+        self.memories = Memories(config, constants, cores)
+        self.kept, self._bringing, self._loads, self.image = self.memories.kept, None, 0, {}
         self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
-        depth, n = config.unified_buffer_depth, self.n
-        left = config.bias_depth - self.zero_rows
-        half = left // 2 if constants.has_upper_rows else left
-        self.bias_ring = Ring(self.zero_rows, half)
-        self.upper_ring = Ring(self.zero_rows + half, left - half)
-        beyond = (one.geometry.period - one.geometry.positions for one in constants.lowered.read_beyond())
-        self._zeros = max(beyond, default=1)
-        base = self._zeros + n * len(constants.resident)
-        if base + (4 * n if constants.resident else 4) > depth:
-            raise CompileError(too_small(config, "unified_buffer_depth", base + 4 * n, "constants and operands of this step"))
-        size = (depth - base) // _SHARES
-        self.operands = self.passing = Store(base, depth - base - size, self.kept)
-        self.results = Store(depth - size, size, self.kept)
-        rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // _TURNING, 2 * n)
-        self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
-        self.by_samples = self.begins_slowly = False
-        self.parts, self.lasting_rows, self._sides, self._needed = 1, None, list[tuple](), (0, 1, 0)
-        self._readers, self._held = constants.lowered.readers, None
+        self.begins_slowly, self._readers = False, constants.lowered.readers
         self._table, self._apart = self._only_table(), 0
         self.stage = "constants"
         self._has_zeros = False
         self._begin()
-
-    def divide(self, needed):
-        """Divides the memories for updates of several steps: half of the unified buffer is for their results, or less if operands
-        need `needed` rows. Sums that are needed for several steps have their own rows."""
-        if self.gatherer:
-            self.gatherer.finish()
-        self._divide(needed)
-        rows = self.sums.size // (2 if self.gatherer else _HELD)
-        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
-
-    def divide_for_exchange(self, operands, exchanged, count):
-        """Leaves up to half of the unified buffer to results. At most two thirds of these rows are for vectors that the cores
-        exchange: up to `count` times `exchanged` rows. The transposed operands of gradients have `operands` rows each, and stay
-        on the chip if they fit."""
-        size = self.config.unified_buffer_depth - self.operands.ring.base
-        least = max((rows for rows in operands if rows <= size - size // _SHARES), default=0)
-        self._needed = least, exchanged, count
-        self._divide(0)
-
-    def _divide(self, needed):
-        depth, base, (least, each, count) = self.config.unified_buffer_depth, self.operands.ring.base, self._needed
-        size = max((depth - base) // _SHARES, min((depth - base) // 2, depth - base - max(needed, least)))
-        most = 2 * size // 3
-        exchanged = min(most, min(count, max(1, most // each)) * each)
-        self.operands = Store(base, depth - base - size, self.kept)
-        self.exchanges = Store(depth - size, exchanged, self.kept)
-        self.results = self.passing = Store(depth - size + exchanged, size - exchanged, self.kept)
-
-    def divide_sides(self):
-        """Divides the memories between jobs of samples and jobs of updates that begin while a job of samples is not complete."""
-        base, size, rows = self.operands.ring.base, self.operands.size, self.sums.size // _UPDATES
-        others, self.lasting_rows = size // _UPDATES, self.sums.size - rows
-        stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
-        self._sides = [*zip(stores, (self.sums, Ring(self.lasting_rows, rows)), (self.parts, 1))]
-        self.passing = self.results  # results do not stay on the chip while a job is not complete
-        self.choose_side(False)
-
-    def begin_updates(self):
-        """Leaves updates their rows for sums."""
-        (store, _, parts), _ = self._sides
-        self._sides[0] = store, Ring(0, self.lasting_rows), parts
-        self.choose_side(False)
-
-    def choose_side(self, updates):
-        """Chooses the memories of updates, or of jobs of samples, if they are divided."""
-        if self._sides:
-            self.operands, self.sums, self.parts = self._sides[updates]
-
-    def join_sides(self):
-        """Gives all memories to updates."""
-        (store, *_), (other, others, _) = self._sides
-        self._sides, self.lasting_rows = [], None
-        self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
-        self.sums = Ring(0, others.base + others.size)
-
-    def hold(self, rows):
-        """Divides the rows for sums: the first `rows` rows are for jobs that begin early. :meth:`release` undoes this."""
-        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
-
-    def release(self):
-        self._held, self.sums = None, Ring(0, self.sums.base + self.sums.size)
-
-    def sums_of(self, sums, early=False):
-        """Returns the rows of the accumulators for a :class:`.MatrixSum`."""
-        return self._held if self._held and (early or sums.steps > 1) else self.sums
 
     def _begin(self):
         """Loads the bias rows of zeros that stay on the chip, and writes zeros after the positions of samples."""
@@ -166,8 +60,8 @@ class MatrixEmitter(Emitter):
                 self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=first)
         if self.constants.lowered.step.state:
             assert self.zeros == 0
-        zeros = [(0, self.zero_rows)] if self.constants.needs_zeros else []
-        upper = [(self.upper_ring.base, self.upper_ring.size)] if self.constants.has_upper_rows else []
+        zeros = [(0, self.memories.zero_rows)] if self.constants.needs_zeros else []
+        upper = [(self.memories.upper.base, self.memories.upper.size)] if self.constants.has_upper_rows else []
         for base, size in (*zeros, *upper):
             for first in range(0, size, ZEROS // 2):
                 self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
@@ -177,7 +71,7 @@ class MatrixEmitter(Emitter):
         """Returns the row of the unified buffer with zeros, which is loaded at its first use."""
         if not self._has_zeros:
             self._has_zeros = True
-            self.load_zeros(0, self._zeros)
+            self.load_zeros(0, self.memories.zeros)
         return 0
 
     def is_read_once(self, matrix):
@@ -187,7 +81,7 @@ class MatrixEmitter(Emitter):
     def resident(self, name):
         """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
         if name in self.constants.resident and name not in self._rows:
-            self._rows[name] = self._zeros + self.constants.resident.index(name) * self.n
+            self._rows[name] = self.memories.zeros + self.constants.resident.index(name) * self.n
             self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
         return self._rows.get(name)
 
@@ -221,10 +115,10 @@ class MatrixEmitter(Emitter):
                 self.transfer(Opcode.LOAD, Region.SCRATCH, kept, count, buffer=buffer)
                 return
             self._transposed |= groups
-        n, most = self.n, min(self.turning.size // (2 * self.n), self.zero_rows) * self.n
+        n, most = self.n, min(self.memories.turning.size // (2 * self.n), self.memories.zero_rows) * self.n
         for first in range(0, count, most):
             rows = min(most, count - first)
-            acc = self.turning.take(rows)
+            acc = self.memories.turning.take(rows)
             self.bring([Tile(matrix.region, vector + first + k * n) for k in range(rows // n)])
             self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles0=rows // n, tiles0_acc_stride=n)
             fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
@@ -260,9 +154,12 @@ class MatrixEmitter(Emitter):
         """Loads ranges `(tile, first row, rows)` of a matrix as bias rows. Returns the first bias row."""
         count = sum(rows for *_, rows in ranges)
         key = matrix.name, tuple(ranges)
-        if key in self.bias_places and matrix.wide:
-            return self.bias_places[key][0]
-        place = first = self.take_bias(count, key) if matrix.wide else self.upper_ring.take(count)
+        kept = self.memories.biases.kept
+        if key in kept and matrix.wide:
+            return kept[key][0]
+        place = first = (self.memories.biases if matrix.wide else self.memories.upper).take(count)
+        if matrix.wide:
+            kept[key] = place, count
         for tile, row, rows in ranges:
             kinds = (Half.WHOLE,) if matrix.has_numbers else (Half.UPPER, Half.LOWER)[: matrix.halves]
             for half, kind in enumerate(kinds):
@@ -273,7 +170,7 @@ class MatrixEmitter(Emitter):
 
     def upper_bias_rows(self, matrix, row, count):
         """Loads the upper halves of rows of tile 0 as bias rows whose lower halves are zeros. Returns the first bias row."""
-        place = self.upper_ring.take(count)
+        place = self.memories.upper.take(count)
         self.transfer(Opcode.LOAD_BIAS, matrix.region, self.offset(matrix, 0, row), count, bias=place, half=Half.UPPER)
         return place
 
@@ -337,14 +234,14 @@ class MatrixEmitter(Emitter):
     def load_table(self, function):
         """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""
         if function.is_table:
-            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.operands)
+            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.memories.operands)
 
     def _only_table(self):
         """Loads the table of the step's only function by table, one part at each step of this generator. The activation unit is
         idle before the first results of a step."""
         if len(self.constants.functions) == 1:
             (one,) = self.constants.functions
-            yield from self.table_parts(one.key, table_of(one), self.constants.tables[one.key], self.operands)
+            yield from self.table_parts(one.key, table_of(one), self.constants.tables[one.key], self.memories.operands)
 
     def load_only_table(self):
         """Loads the parts of the table that are not loaded yet."""
@@ -357,11 +254,11 @@ class MatrixEmitter(Emitter):
     def update(self, acc, rows, master, momentum):
         """Emits UPDATEs of `rows` rows of a parameter, whose gradient is the sums starting at `acc`. In region SCRATCH, `master`
         has the first vectors of the upper and lower halves of W, and `momentum` is the first vector of V. V is loaded after W."""
-        most = max(1, min(_UPDATE_ROWS, self.bias_ring.size // (2 * _AT_ONCE)))
+        most = max(1, min(_UPDATE_ROWS, self.memories.biases.size // (2 * _AT_ONCE)))
         planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
         for first in range(0, rows, most):
             count = min(most, rows - first)
-            bias, place = self.take_bias(2 * count), self.update_ring.take(count)
+            bias, place = self.memories.biases.take(2 * count), self.memories.updates.take(count)
             for half, plane, after in zip((Half.UPPER, Half.LOWER, Half.UPPER), planes.values(), (0, 0, count)):
                 self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + first, count, bias=bias + after, half=half)
             fields = {"rows": count, "update": place, "acc": acc + first, "bias": bias}

@@ -28,7 +28,7 @@ class JobWriter:
     """
 
     def __init__(self, emitter, sums):
-        self.emitter, self.sums, self.divides = emitter, sums, not weaves(sums)
+        self.emitter, self.memories, self.sums, self.divides = emitter, emitter.memories, sums, not weaves(sums)
         tiles = max((product.inputs for one in sums if one.is_update for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
         self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
@@ -39,13 +39,15 @@ class JobWriter:
     def jobs(self, run):
         """Returns the jobs of a run, whose sums all have the same jobs."""
         if self.divides and run[0].is_update:
-            self.emitter.divide(self.rows)
+            if self.emitter.gatherer:
+                self.emitter.gatherer.finish()
+            self.memories.enter("steps", needed=self.rows)
             self.divides = False
         if not isinstance(run[0], (MatrixSum, ReduceScatter)):
             return [None]
         if id(run[0]) not in self.plans:
-            self.emitter.choose_side(id(run[0]) in self.updates)
-            plan = plan_run(run, self.emitter)
+            self.memories.choose_side(id(run[0]) in self.updates)
+            plan = plan_run(run, self.memories)
             self.plans.update({id(one): plan for one in run})
         return [*self.plans[id(run[0])].jobs(run[0])]
 
@@ -56,9 +58,9 @@ class JobWriter:
         size = max(rows * columns for _, rows, _, columns in jobs)
         later = size if len(run) > 1 else 0  # the sums of the run that read its gradient
         needed = max(2 * self.emitter.n, later, *(rows * columns for _, (_, rows, _, columns) in left))
-        count = min(len(jobs) - 1, (self.emitter.sums.size - needed) // size, -(-cycles // (one.early * size)))
+        count = min(len(jobs) - 1, (self.memories.sums.size - needed) // size, -(-cycles // (one.early * size)))
         if count > 0:
-            self.emitter.hold(count * size)
+            self.memories.hold(count * size)
             self.has_held, self.early = True, {(id(one), job) for job in jobs[:count]}
         return jobs[: max(count, 0)]
 
@@ -79,18 +81,18 @@ class JobWriter:
     def divide(self, updates, others):
         """Divides the memories between `updates`, runs of sums, and `others`. Returns False if they do not fit then."""
         self.updates |= {id(one) for run in updates for one in run}
-        self.emitter.divide_sides()
-        self.emitter.choose_side(True)
+        self.memories.enter("sides")
+        self.memories.choose_side(True)
         with suppress(CompileError):
             for run in updates:
                 if isinstance(run[0], (MatrixSum, ReduceScatter)):
-                    plan_run(run, self.emitter)
-            self.emitter.choose_side(False)
+                    plan_run(run, self.memories)
+            self.memories.choose_side(False)
             jobs = [job for one in others for job in self.jobs([one]) if job]
-            if all(rows * columns <= self.emitter.lasting_rows for _, rows, _, columns in jobs):
+            if all(rows * columns <= self.memories.lasting_rows for _, rows, _, columns in jobs):
                 return True
         self.plans.clear()
-        self.emitter.join_sides()
+        self.memories.enter("updates")
         return False
 
     def begin_pieces(self, runs):
@@ -98,7 +100,7 @@ class JobWriter:
         which are complete."""
         self.in_pieces = True
         self.updates -= {id(one) for run in runs for one in run}
-        self.emitter.begin_updates()
+        self.memories.enter("beside")
 
     @property
     def worked(self):
@@ -112,7 +114,7 @@ class JobWriter:
     def write(self, one, job):
         """Emits the next step of a job, or the next piece of a step after :meth:`begin_pieces`."""
         key = id(one), job
-        self.emitter.choose_side(id(one) in self.updates)
+        self.memories.choose_side(id(one) in self.updates)
         self.emitter.stage = one.name
         if isinstance(one, ReduceScatter):
             self.emitter.gatherer.finish()
@@ -130,7 +132,7 @@ class JobWriter:
         elif key in self.early:
             self.early.remove(key)
             if not self.early:
-                self.emitter.release()
+                self.memories.release()
 
     def _steps(self, one, job):
         """Returns the generator of the steps of a job. A gradient that is exchanged between cores is computed in parts."""

@@ -33,7 +33,7 @@ class SumCode:
     """
 
     def __init__(self, emitter, sums, plan, early=False, take=None):
-        self.take = take or emitter.results.take
+        self.take = take or emitter.memories.results.take
         self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
         self.geometry, self.early = sums.shape.geometry, early
 
@@ -45,7 +45,7 @@ class SumCode:
             self.biases = self._biases()
             yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
             return
-        self.acc = self.emitter.sums_of(self.sums, self.early).take(rows * columns)
+        self.acc = self.emitter.memories.sums_of(self.sums, self.early).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
         if last is None:
             self._join()
@@ -75,7 +75,7 @@ class SumCode:
         if all results fit the unified buffer at once. All instructions that follow are then one for all column tiles."""
         shape, emitter, rows = self.sums.shape, self.emitter, self.rows * self.columns
         results = max(sum(one.rows(rows) for one in phase.results) for phase in self.sums.phases)
-        if results > emitter.results.size or rows > emitter.passing.size:
+        if results > emitter.memories.results.size or rows > emitter.memories.passing.size:
             return
         full = all(shape.lanes(self.column + c) == self.n for c in range(self.columns))
         diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
@@ -221,11 +221,11 @@ class SumCode:
         if product.lanes:
             return positions_of(self, product, inputs)
         if not product.turned:
-            return self._loaded(source, inputs, self.row, self.rows, emitter.operands)
+            return self._loaded(source, inputs, self.row, self.rows, emitter.memories.operands)
         if product.own:  # the tiles of channels are rows of the sums
-            return self._loaded(source, range(source.tiles), self.row, self.rows, emitter.operands, True)
+            return self._loaded(source, range(source.tiles), self.row, self.rows, emitter.memories.operands, True)
         tiles, first, count = range(self.row // self.n, -(-(self.row + self.rows) // self.n)), inputs[0] * self.n, len(inputs)
-        return self._loaded(source, tiles, first, count * self.n, emitter.operands, True)
+        return self._loaded(source, tiles, first, count * self.n, emitter.memories.operands, True)
 
     def _loaded(self, matrix, tiles, row, rows, store, turned=False):
         """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip, or, of transposed tiles, in
@@ -275,7 +275,7 @@ class SumCode:
             return
         begun = self.started
         for c in range(self.columns):
-            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.passing)
+            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.memories.passing)
             number = 0 if weights.form == "number" else self.column + c
             tile = emitter.tile_at(weights, 0, number * n)
             if begun:
@@ -316,9 +316,9 @@ def expand(emitter, expansion):
     identity."""
     vector, diagonal, n = expansion.vector, expansion.diagonal, emitter.n
     for row in range(vector.rows):
-        acc, bias = emitter.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
+        acc, bias = emitter.memories.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
         emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])
         emitter.matmul(acc, emitter.zeros, [(1, 0), (n, 0)], start=1, bias=bias)
-        place = emitter.results.take(n)
+        place = emitter.memories.results.take(n)
         emitter.multiply(n, n, acc, emitter.resident("identity"), place)
         emitter.store(diagonal, 0, row * n, n, place)

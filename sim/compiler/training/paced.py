@@ -62,7 +62,7 @@ class _Pace:
         self.beside = [run for run in self.updates if not self._fills_array(run)]
         self.weaving = weaves(sums) and writer.divide(self.late + self.beside, main)
         before = [read | other for read, other in dependencies_of(main)]
-        self.order = _by_samples(main, writer.jobs, before, config, writer.emitter.sums.size)
+        self.order = _by_samples(main, writer.jobs, before, config, writer.memories.sums.size)
         self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)
         self.later = whole_cycles(array_cycles, sum(self.updates, []), config)
         self.copies, self.pipeline, self.quiet = Pipeline(self.late, config), Pipeline(self.updates, config), 0
@@ -110,7 +110,7 @@ class _Pace:
         late = [run for run in self.late if self.completed.is_ready(run)]
         updates = [run for run in self.beside if self.completed.is_ready(run) and self._whole(run) <= self.rest]
         if (late or updates) and not (self.copies.items or self.pipeline.items):
-            self.writer.emitter.begin_updates()
+            self.writer.memories.enter("beside")
         self.copies.items[self.copies.begun : self.copies.begun] = self._jobs(late)
         self.pipeline.add(self._jobs(updates))
         self.later -= sum(map(self._whole, updates))
@@ -131,7 +131,7 @@ class _Pace:
             yield from self._together(heavy, [run for run in self.updates if run not in heavy])
             return
         if self.weaving:
-            self.writer.emitter.join_sides()
+            self.writer.memories.enter("updates")
         self.pipeline.add(self._jobs(self.updates))
         yield from self._pieces(self.pipeline)
 

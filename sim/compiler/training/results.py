@@ -13,7 +13,7 @@ __all__ = ["key_of", "write_results", "write_update"]
 
 
 def key_of(matrix, tile, row, rows, turned=False):
-    """Returns the key of rows of a matrix in `MatrixEmitter.kept`."""
+    """Returns the key of rows of a matrix in `Memories.kept`."""
     return matrix.name, matrix.form, tile, row, rows, turned
 
 
@@ -54,7 +54,7 @@ def _together(code, results):
     if result is None or others or result.beside or result.matrix.wide or result.function.is_table:
         return 1
     lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
-    return max(1, min(_SHORT, code.emitter.results.size) // code.rows) if len(lanes) == 1 else 1
+    return max(1, min(_SHORT, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
 
 
 def _write_short(code, result, column, count):
@@ -78,7 +78,7 @@ def write_update(code, update):
 
 def _softmax(code, result):
     emitter, matrix, rows = code.emitter, result.matrix, code.rows
-    place, each = emitter.results.take(matrix.halves * rows * code.columns), matrix.halves * rows
+    place, each = emitter.memories.results.take(matrix.halves * rows * code.columns), matrix.halves * rows
     used = rows
     if code.geometry.period == code.geometry.positions:  # nobody reads the rows after the last sample
         used = max((first + count - code.row for first, count in matrix.stored(code.row, rows)), default=1)
@@ -174,7 +174,7 @@ def _write_largest(code, result, column, row, sample, first, lines):
     emitter, matrix, pool, wide = code.emitter, result.matrix, result.pool, code.geometry.width
     (down, _), width, each = result.steps, matrix.geometry.width, matrix.halves
     start, count = (0, pool.size[0]) if result.has_any_windows else (first // down, lines // down)
-    place, tile = emitter.results.take(each * count * width), code.column + column
+    place, tile = emitter.memories.results.take(each * count * width), code.column + column
     function = function_code(result.function)
     if result.index:
         function = FunctionCode.RELU if result.function == RELU else FunctionCode.NONE
@@ -208,7 +208,7 @@ def _write_places(code, result, column, row, sample, first, lines):
     emitter, matrix, index = code.emitter, result.matrix, result.select
     (down, across), width, made = result.spread, code.geometry.width, matrix.geometry
     tile, rows = code.column + column, lines * width
-    operand = emitter.results.take(rows * (1 + down * across))  # one range of rows, as interlocks see a SELECT
+    operand = emitter.memories.results.take(rows * (1 + down * across))  # one range of rows, as interlocks see a SELECT
     emitter.load(index, tile, sample * code.geometry.period + first * width, rows, operand)
     place = operand + rows
     fields = {"condition": Condition.EQUAL, "rows0": width, "rows0_stride": 1, "rows1": lines, "rows1_stride": width}

@@ -82,9 +82,9 @@ def all_reduce(stage, gradient, outputs):
 def reduce_all(emitter, one):
     """Emits the instructions of an :class:`AllReduce`, which use the operands' part of the unified buffer."""
     cores, matrix = emitter.cores, one.gradient
-    most = emitter.operands.size // (4 * cores)
+    most = emitter.memories.operands.size // (4 * cores)
     if not most:
-        needed = emitter.config.unified_buffer_depth * 4 * cores // max(1, emitter.operands.size)
+        needed = emitter.config.unified_buffer_depth * 4 * cores // max(1, emitter.memories.operands.size)
         raise CompileError(too_small(emitter.config, "unified_buffer_depth", needed, matrix.name))
     segments, each = 1, matrix.tiles * matrix.rows
     if one.outputs is not None:
@@ -98,7 +98,7 @@ def _exchange(emitter, matrix, tile, starts, count):
     """Exchanges `count` rows of each segment; `starts` has the first row of each segment. Rows after the last row of the matrix
     are padding, and are neither loaded nor stored."""
     whole = matrix.tiles * matrix.rows if len(starts) == 1 else matrix.rows
-    place = emitter.operands.take(2 * count * emitter.cores)
+    place = emitter.memories.operands.take(2 * count * emitter.cores)
     rows = np.array(starts)[:, None] + np.arange(count)
     ranges = [*stretches(rows[rows < whole], np.flatnonzero(rows < whole))]
     for row, number, size in ranges:
@@ -186,7 +186,7 @@ class Bucket:
         """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
         emitter, rows = self.emitter, 2 * self.exchange.gradient.rows
         if self.place is None:
-            self.place = emitter.exchanges.take(self.size)
+            self.place = emitter.memories.exchanges.take(self.size)
             emitter.kept[self._key] = self.place, self.size
             for tile in range(self.tiles if self.each > rows else 0):
                 emitter.load_zeros(self.place + tile * self.each + rows, self.each - rows)
@@ -218,7 +218,7 @@ class Bucket:
 def reduce_scatter(emitter, exchange, job, bucket):
     """Emits the instructions of a :class:`ReduceScatter` for the column tiles of a job. `bucket` may have their
     gradient."""
-    ring = emitter.exchanges.ring
+    ring = emitter.memories.exchanges.ring
     following = ring.next
     if bucket is None or not bucket.is_there:
         loaded = Bucket(emitter, exchange, job)
@@ -277,13 +277,14 @@ class Gatherer:
             self._tiles += [(one, tile) for tile in range(one.image.tiles)]
         self._vectors = sorted(self._images)
         largest = max(gathers, key=lambda one: one.segment.rows)
-        if (emitter.cores + 1) * largest.segment.rows > emitter.exchanges.size:
-            needed = emitter.config.unified_buffer_depth * (emitter.cores + 1) * largest.segment.rows // emitter.exchanges.size
+        if (emitter.cores + 1) * largest.segment.rows > emitter.memories.exchanges.size:
+            needed = (
+                emitter.config.unified_buffer_depth
+                * (emitter.cores + 1)
+                * largest.segment.rows
+                // emitter.memories.exchanges.size
+            )
             raise CompileError(too_small(emitter.config, "unified_buffer_depth", needed, largest.image.name))
-
-    def is_first(self, sums):
-        """Returns True if weights are gathered for a sum, or for the first chunk of the sum."""
-        return sums.rows.start == 0 and any(sums.name == one.reader for one, _ in self._images.values())
 
     def _place(self, tile):
         """Returns `(number of the gathered tile, vector)` of a weight tile. Returns None if it is no part of an image."""
@@ -320,7 +321,7 @@ class Gatherer:
 
     def _gather(self, one, tile):
         emitter, segment, image, rows = self.emitter, one.segment, one.image, one.segment.rows
-        place = emitter.exchanges.take((emitter.cores + 1) * rows)
+        place = emitter.memories.exchanges.take((emitter.cores + 1) * rows)
         emitter.transfer(Opcode.LOAD, segment.region, segment.place(tile), rows, buffer=place)
         emit_ring(emitter, RingMode.ALL_GATHER, place, place + rows, rows, rows)
         stored = min(emitter.cores * rows, image.rows)

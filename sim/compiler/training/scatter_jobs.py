@@ -48,7 +48,7 @@ def _passes(code, source, column, row, sample, samples, first, lines):
     """Yields `(first operand, loops, row of the job)` of the passes that copy some lines of samples, and loads their vectors.
     Consecutive positions are loaded together, for a group of n samples."""
     width, n = code.geometry.width, code.n
-    most = max(1, code.emitter.operands.size // 2 // n)
+    most = max(1, code.emitter.memories.operands.size // 2 // n)
     for start in range(0, lines * width, most):
         count = min(most, lines * width - start)
         place = _loaded(code, source, first * width + start, count, code.column + column, sample // n * n) + sample % n
@@ -66,7 +66,7 @@ def _loaded(code, source, position, count, tile, sample):
     emitter, n = code.emitter, code.n
     key = source.name, source.form, position, count, tile, sample
     if key not in emitter.kept:
-        place = emitter.operands.take(count * n)
+        place = emitter.memories.operands.take(count * n)
         vector = emitter.offset(source, position * source.each + tile, sample)
         emitter.transfer(Opcode.LOAD, source.region, vector, count * n, buffer=place)
         emitter.kept[key] = place, count * n

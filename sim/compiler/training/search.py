@@ -195,12 +195,13 @@ def _emitted(constants, config, cores, order):
     lowered = constants.lowered
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
-    parts = [part for one in lowered.sums for part in _split(one, emitter)]
+    parts = [part for one in lowered.sums for part in _split(one, emitter.memories)]
     split = chunked(parts, config.n, order.starts, order.begins_early)
-    emitter.by_samples = order.by_samples or is_paced(split)
-    emitter.parts, emitter.begins_slowly = _PARTS if emitter.by_samples else 1, order.begins_slowly
+    memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
+    memories.by_samples = order.by_samples or is_paced(split)
+    memories.parts = _PARTS if memories.by_samples else 1
     writer = JobWriter(emitter, split)
-    for one, job in (paced if emitter.by_samples else woven)(split, writer, config):
+    for one, job in (paced if memories.by_samples else woven)(split, writer, config):
         writer.write(one, job)
     assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
     return emitter, writer
@@ -212,15 +213,18 @@ def _prepare_exchanges(lowered, emitter):
     if not exchanges:
         return
     pairs = [(one, exchanges[one.writes[0]]) for one in lowered.sums if one.results and one.writes[0] in exchanges]
-    largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, emitter))
-    exchanged, count = exchanged_rows(largest, emitter), max(1, emitter.sums.size // largest.gradient.rows)
-    emitter.divide_for_exchange([operand_rows(one) for one, _ in pairs], exchanged, min(count, largest.gradient.tiles))
+    memories = emitter.memories
+    largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, memories))
+    exchanged, count = exchanged_rows(largest, memories), max(1, memories.sums.size // largest.gradient.rows)
+    operands = [operand_rows(one) for one, _ in pairs]
+    memories.enter("exchange", operands=operands, exchanged=exchanged, count=min(count, largest.gradient.tiles))
     emitter.gatherer = Gatherer(emitter, lowered.gathers)
+    memories.gathered = frozenset(one.reader for one in lowered.gathers)
     for one, exchange in pairs:
-        exchange.joined = 2 * one.shape.rows <= emitter.sums.size and can_join(one, exchange, emitter)
+        exchange.joined = 2 * one.shape.rows <= memories.sums.size and can_join(one, exchange, memories)
 
 
-def _split(one, emitter):
-    if not isinstance(one, MatrixSum) or len([*plan_sum(one, emitter).jobs(one)]) <= 2:
+def _split(one, memories):
+    if not isinstance(one, MatrixSum) or len([*plan_sum(one, memories).jobs(one)]) <= 2:
         return [one]
     return one.split()

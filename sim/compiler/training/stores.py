@@ -1,13 +1,11 @@
-"""Weight tiles in host memory, and buffers on the chip that remember their contents."""
+"""Weight tiles in host memory, and sequences of tiles that one instruction reads."""
 
 from itertools import groupby
 from typing import NamedTuple
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..codegen.instructions import Ring
-
-__all__ = ["Store", "Tile", "alike", "runs_of", "steps_of"]
+__all__ = ["Tile", "alike", "runs_of", "steps_of"]
 
 
 class Tile(NamedTuple):
@@ -43,28 +41,3 @@ def alike(count, inputs_of):
     for inputs, some in groupby(range(count), inputs_of):
         numbers = [*some]
         yield numbers[0], len(numbers), inputs
-
-
-class Store:
-    """A circular buffer of the unified buffer that remembers its contents.
-
-    Parameters
-    ----------
-    base, size : int
-    kept : dict
-        `{key: (first row, rows)}` of all such buffers.
-    """
-
-    def __init__(self, base, size, kept):
-        self.ring, self.size, self.kept = Ring(base, size), size, kept
-
-    def take(self, count):
-        """Allocates `count` rows and returns the first. The previous contents are forgotten."""
-        place = self.ring.take(count)
-        for key in [key for key, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
-            del self.kept[key]
-        return place
-
-    def has(self, key):
-        """Returns True if the vectors are in this buffer, and not in another one."""
-        return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size

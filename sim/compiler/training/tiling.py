@@ -84,22 +84,22 @@ def _image_rows(sums, rows, most):
     return found
 
 
-def _resident(emitter):
-    return emitter.operands.size * 3 // 4
+def _resident(memories):
+    return memories.operands.size * 3 // 4
 
 
-def _resident_rows(inputs, rows, emitter):
+def _resident_rows(inputs, rows, memories):
     """Returns the rows of a job, at most `rows`, with which transposed operands of `inputs` tiles stay on the chip for all column
     tiles. Returns `rows` if this needs very short jobs."""
-    most = _resident(emitter) // inputs // emitter.n * emitter.n
-    return min(rows, most) if most >= (LEAST_ROWS if emitter.config.transpose else 2 * emitter.n) else rows
+    most = _resident(memories) // inputs // memories.n * memories.n
+    return min(rows, most) if most >= (LEAST_ROWS if memories.config.transpose else 2 * memories.n) else rows
 
 
-def can_join(gradient, exchange, emitter):
+def can_join(gradient, exchange, memories):
     """Returns True if the jobs of a gradient can have all rows, so that the cores of a ring exchange each job by itself."""
-    rows, needed = gradient.shape.rows, max(operand_rows(gradient), 4 * emitter.n)
-    fits = needed <= emitter.operands.size and exchanged_rows(exchange, emitter) <= emitter.exchanges.size
-    return fits and rows <= emitter.sums.size
+    rows, needed = gradient.shape.rows, max(operand_rows(gradient), 4 * memories.n)
+    fits = needed <= memories.operands.size and exchanged_rows(exchange, memories) <= memories.exchanges.size
+    return fits and rows <= memories.sums.size
 
 
 def operand_rows(gradient):
@@ -107,43 +107,43 @@ def operand_rows(gradient):
     return gradient.shape.rows * max((one.inputs for one in gradient.products if one.turned and not one.own), default=0)
 
 
-def exchanged_rows(exchange, emitter):
+def exchanged_rows(exchange, memories):
     """Returns the rows of the unified buffer for two exchanges of a column tile of a gradient."""
-    return 4 * (max(exchange.gradient.rows, exchange.padded(emitter.cores)) + exchange.total.rows)
+    return 4 * (max(exchange.gradient.rows, exchange.padded(memories.cores)) + exchange.total.rows)
 
 
-def _plan_exchange(run, exchange, emitter):
+def _plan_exchange(run, exchange, memories):
     """Returns the :class:`SumPlan` of a run with the exchange of a gradient. Its updates have the rows of a core's segment."""
     sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.gradient.rows, exchange.gradient.tiles
-    each = exchanged_rows(exchange, emitter)
-    if 2 * emitter.exchanges.size < each or run[0] is not exchange and not can_join(run[0], exchange, emitter):
-        raise CompileError(too_small(emitter.config, "unified_buffer_depth", 4 * each, exchange.gradient.name))
-    most = min(_most_columns(one, emitter) for one in sums)
+    each = exchanged_rows(exchange, memories)
+    if 2 * memories.exchanges.size < each or run[0] is not exchange and not can_join(run[0], exchange, memories):
+        raise CompileError(too_small(memories.config, "unified_buffer_depth", 4 * each, exchange.gradient.name))
+    most = min(_most_columns(one, memories) for one in sums)
     if not most:
-        raise CompileError(too_small(emitter.config, "accumulator_depth", 2 * emitter.config.accumulator_depth, sums[0].name))
-    columns = min(max(1, emitter.exchanges.size // each), tiles, _MOST_COLUMNS, emitter.zero_rows, most)
+        raise CompileError(too_small(memories.config, "accumulator_depth", 2 * memories.config.accumulator_depth, sums[0].name))
+    columns = min(max(1, memories.exchanges.size // each), tiles, _MOST_COLUMNS, memories.zero_rows, most)
     if run[0] is exchange:
         return SumPlan(rows, columns, 0)
-    columns, is_padded = min(columns, emitter.sums.size // rows), exchange.padded(emitter.cores) > rows
-    part = 1 if is_padded else max(1, min(columns, emitter.sums.size // (_PARTS * rows)))
+    columns, is_padded = min(columns, memories.sums.size // rows), exchange.padded(memories.cores) > rows
+    part = 1 if is_padded else max(1, min(columns, memories.sums.size // (_PARTS * rows)))
     return SumPlan(rows, columns // part * part, operand_rows(run[0]), part)
 
 
-def _most_columns(sums, emitter):
+def _most_columns(sums, memories):
     """Returns the most column tiles of the jobs of an update that have all rows, with a job in flight for each step. Returns 0 if
     a job cannot have all rows."""
-    plan, rows = plan_sum(sums, emitter), len(sums.rows)
+    plan, rows = plan_sum(sums, memories), len(sums.rows)
     jobs = sums.steps + 1  # in flight; with one more, jobs of different sizes do not overlap at the end of the memory
-    return 0 if plan.rows < rows else min(plan.columns, emitter.sums_of(sums).size // (jobs * rows if sums.steps > 1 else rows))
+    return 0 if plan.rows < rows else min(plan.columns, memories.sums_of(sums).size // (jobs * rows if sums.steps > 1 else rows))
 
 
-def plan_run(run, emitter):
+def plan_run(run, memories):
     """Returns the :class:`SumPlan` of sums that have the same jobs."""
     for one in run:
         if isinstance(one, ReduceScatter):
-            return _plan_exchange(run, one, emitter)
-    rows = min(plan_sum(one, emitter).rows for one in run)
-    made = [plan_sum(one, emitter, rows) for one in run]
+            return _plan_exchange(run, one, memories)
+    rows = min(plan_sum(one, memories).rows for one in run)
+    made = [plan_sum(one, memories, rows) for one in run]
     return replace(made[0], columns=min(one.columns for one in made))
 
 
@@ -158,28 +158,28 @@ class _Needs:
         Fewest column tiles of a job.
     """
 
-    def __init__(self, sums, emitter):
-        self.sums, self.emitter = sums, emitter
+    def __init__(self, sums, memories):
+        self.sums, self.memories = sums, memories
         self.whole = any(one.softmax for one in sums.results)
         is_banded = any(one.kind == "bands" for one in sums.products)
-        self.least = emitter.config.n if is_banded else 1
-        has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], emitter.config)
-        self.parts = emitter.parts if has_parts else 1
+        self.least = memories.config.n if is_banded else 1
+        has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], memories.config)
+        self.parts = memories.parts if has_parts else 1
+        self.results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
         if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
             self.parts = 1
 
     def of(self, rows, columns, shares):
         """Yields `(parameter, rows that a job needs, rows there are)`."""
-        sums, emitter, columns = self.sums, self.emitter, max(columns, self.least)
+        sums, memories, columns = self.sums, self.memories, max(columns, self.least)
         tiles, whole = sums.shape.tiles, self.whole
         held = rows * (tiles if whole else min(columns, TOGETHER) if self.least > 1 else columns)
-        size = min(emitter.sums.size, emitter.lasting_rows or emitter.sums.size)
-        biases = (emitter.bias_ring if sums.start and sums.start.wide else emitter.upper_ring).size
-        yield "accumulator_depth", self.parts * held, min(size, shares * emitter.sums_of(sums).size)
-        results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
-        yield "unified_buffer_depth", max(self.least * results, held if whole else 0), emitter.results.size
-        yield "unified_buffer_depth", 2 * rows, emitter.operands.size // 2
-        yield "unified_buffer_depth", _image_rows(sums, rows, emitter.operands.size // 2), emitter.operands.size
+        size = min(memories.sums.size, memories.lasting_rows or memories.sums.size)
+        biases = (memories.biases if sums.start and sums.start.wide else memories.upper).size
+        yield "accumulator_depth", self.parts * held, min(size, shares * memories.sums_of(sums).size)
+        yield "unified_buffer_depth", max(self.least * self.results * rows, held if whole else 0), memories.results.size
+        yield "unified_buffer_depth", 2 * rows, memories.operands.size // 2
+        yield "unified_buffer_depth", _image_rows(sums, rows, memories.operands.size // 2), memories.operands.size
         if sums.start_rows == "one":
             yield "bias_depth", tiles if whole else columns, biases
         if sums.start_rows in ("samples", "rows"):
@@ -192,14 +192,14 @@ class _Needs:
     def lacking(self, unit):
         lacks = [(name, count / size if size else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
         name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
-        needed = ceil(times * getattr(self.emitter.config, name))
-        return CompileError(too_small(self.emitter.config, name, needed, self.sums.name))
+        needed = ceil(times * getattr(self.memories.config, name))
+        return CompileError(too_small(self.memories.config, name, needed, self.sums.name))
 
 
-def plan_sum(sums, emitter, most_rows=None):
+def plan_sum(sums, memories, most_rows=None):
     """Returns the :class:`SumPlan` of a sum, with jobs of at most `most_rows` rows. Raises CompileError if not even the smallest
     job fits."""
-    shape, unit, config, needs = sums.shape, _unit(sums), emitter.config, _Needs(sums, emitter)
+    shape, unit, config, needs = sums.shape, _unit(sums), memories.config, _Needs(sums, memories)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     fits, whole, least = needs.fits, needs.whole, needs.least
     shares = next((shares for shares in ((2, 1) if least == 1 else (1,)) if fits(unit, 1, shares)), None)
@@ -210,15 +210,16 @@ def plan_sum(sums, emitter, most_rows=None):
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
     turned = max((one.inputs for one in sums.products if one.turned and not one.own), default=0)
     if turned and shape.tiles > 1:
-        rows = _resident_rows(turned, rows, emitter)
+        rows = _resident_rows(turned, rows, memories)
 
     def is_shared():
-        return 0 < turned * rows <= _resident(emitter)
+        """Returns True if jobs of all column tiles share transposed operands."""
+        return 0 < turned * rows <= _resident(memories)
 
-    while not is_shared() and inputs * rows > emitter.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
+    while not is_shared() and inputs * rows > memories.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period, each = shape.geometry.period, 0
-    by_samples = emitter.by_samples and period > 1 and unit == 1
+    by_samples = memories.by_samples and period > 1 and unit == 1
     if by_samples or any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
         if any(one.lanes and not one.window and one.source.geometry.positions * one.lanes != period for one in sums.products):
             rows = min(rows, period)  # positions of several samples do not follow each other
@@ -228,8 +229,8 @@ def plan_sum(sums, emitter, most_rows=None):
             whole_rows = each = period
     rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, max(1, config.weight_fifo_depth // 2))
-    most = most if whole or sums.start else min(most, emitter.zero_rows)
-    gathers = emitter.gatherer and emitter.gatherer.is_first(sums)
+    most = most if whole or sums.start else min(most, memories.zero_rows)
+    gathers = sums.rows.start == 0 and sums.name in memories.gathered
     shares = 1 if gathers else shares  # all outputs read a tile shortly after it is gathered
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
     if sums.span and not whole and shape.tiles >= _DIVIDED and not gathers:
@@ -237,4 +238,4 @@ def plan_sum(sums, emitter, most_rows=None):
     if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))
     columns = least if least > 1 else -(-shape.tiles // -(-shape.tiles // columns))
-    return SumPlan(rows, columns, turned * rows if is_shared() else emitter.operands.size // 3, each=each)
+    return SumPlan(rows, columns, turned * rows if is_shared() else memories.operands.size // 3, each=each)

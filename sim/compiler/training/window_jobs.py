@@ -48,7 +48,7 @@ class _WindowCode:
         self.shown = [tuple(lines) for _, *lines in self.segments]
         height = self.window.size[0]
         whole = product.source.tiles * self.window.rows(height)
-        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.operands.size // _SHARED:
+        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.memories.operands.size // _SHARED:
             self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
         self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
 
@@ -126,7 +126,7 @@ class _WindowCode:
         passes read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on
         the chip together, and its operands are two loops."""
         code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
-        fits = tiles * rows <= self.emitter.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
+        fits = tiles * rows <= self.emitter.memories.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
         together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
         down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
         column = 0
@@ -246,8 +246,8 @@ class _WindowCode:
         emitter, rows = self.emitter, self.ends[-1]
         source = self.product.source
         keys = {tile: (source.name, source.form, tile, *self.shown, self.window) for tile in tiles}
-        while missing := [tile for tile in tiles if not emitter.operands.has(keys[tile])]:
-            place = emitter.operands.take(len(missing) * rows)  # may forget others of these tiles
+        while missing := [tile for tile in tiles if not emitter.memories.operands.has(keys[tile])]:
+            place = emitter.memories.operands.take(len(missing) * rows)  # may forget others of these tiles
             for tile in missing:
                 self._load(tile, place)
                 emitter.kept[keys[tile]] = place, rows
