@@ -1,4 +1,4 @@
-"""The network of a training step, from a graph of the compiler."""
+"""The stages of a graph of the compiler as a :class:`sim.ir.step.StepGraph`: a network, or the network of a training step."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,14 +8,22 @@ from ..ir.errors import ModelError
 from ..ir.graph import Pool
 from ..ir.step import Norm, StepGraph, StepStage, StepTensor, StepTerm
 from .found_norms import norms_in
-from .reshapes import is_part, is_repeated, reshapes_in
-from .stages import filled, identity
+from .reshapes import Reshapes, is_part, is_repeated, reshapes_in
+from .stages import constant, filled, identity
 
-__all__ = ["step_network", "windows_are_apart"]
+__all__ = ["Network", "network_of", "step_network", "windows_are_apart"]
+
+
+def network_of(graph):
+    """Returns the :class:`sim.ir.step.StepGraph` of a graph, with a stage for each stage."""
+    made = Network(graph, Reshapes(), graph.input_names)
+    made.network.stages = [made.stage(number, stage) for number, stage in enumerate(graph.stages)]
+    return made.network
 
 
 def step_network(graph, parameters=(), masked=()):
-    """Returns the :class:`sim.ir.step.StepGraph` of a graph's forward pass.
+    """Returns the network of a training step: a :class:`sim.ir.step.StepGraph` whose stages have gradients. Each stage writes a
+    whole tensor, and windows of pooling are side by side.
 
     Parameters
     ----------
@@ -32,7 +40,7 @@ def step_network(graph, parameters=(), masked=()):
         If a pass of :mod:`sim.compiler.passes.pipeline` has changed the graph to a form that a step does not have.
     """
     _check_form(graph)
-    maker = _Maker(graph, parameters, masked)
+    maker = _StepNetwork(graph, parameters, masked)
     for number, stage in enumerate(graph.stages):
         maker.add(number, stage)
     return maker.network
@@ -48,8 +56,72 @@ def _check_form(graph):
             raise ModelError(f"stage {stage.name!r}: it {form}, which a step cannot have; give it the graph before the passes")
 
 
-class _Maker:
-    """Adds the stages of a graph to a network.
+class Network:
+    """The stages of a graph, with names and sizes of tensors after reshapes.
+
+    Members
+    -------
+    network : StepGraph
+        Has all tensors of the graph, and no stages yet.
+    reshapes : Reshapes
+    trained : dict of (int, int or None) to str
+        The parameter of a term, or of a bias, of a stage.
+    """
+
+    def __init__(self, graph, reshapes, inputs):
+        self.graph, self.reshapes, self.trained = graph, reshapes, {}
+        wide = {stage.output for stage in graph.stages if graph.is_wide(stage)}
+        tensors = {
+            one.name: StepTensor(one.name, one.channels, *reshapes.size(one), wide=one.name in wide)
+            for one in graph.tensors.values()
+        }
+        self.network = StepGraph(tensors, inputs=inputs, output=graph.output)
+
+    def stage(self, number, stage):
+        """Returns a stage of the graph with the names and sizes of the network."""
+        network, terms = self.network, tuple(self.term(number, stage, place) for place in range(len(stage.terms)))
+        size, start = self.size(stage, terms), self.trained.get((number, None))
+        if start is None and stage.bias is not None:
+            bias = stage.bias.reshape(*size, -1) if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
+            start = constant(network, f"{stage.name}.bias", bias)
+        fields = {"function": stage.function, "softmax": stage.softmax, "name": stage.name, "origin": stage.origin}
+        times = stage.times and self.reshapes.name(stage.times)
+        return StepStage(stage.output, terms, size, start, stage.pool and _within(stage.pool, size), times=times, **fields)
+
+    def size(self, stage, terms):
+        """Returns the (height, width) of the sums of a stage with these terms."""
+        if stage.size == (1, 1) or is_part(self.graph, stage):
+            return stage.size
+        return self.reshapes.sizes.get(stage.output, stage.sums_size)
+
+    def term(self, number, stage, place):
+        """Returns a term of a stage."""
+        reshapes, term = self.reshapes, stage.terms[place]
+        source, data = reshapes.name(term.source), term.data and reshapes.name(term.data)
+        kernel = term.kernel if term.kernel == (1, 1) else reshapes.sizes.get(source, term.kernel)
+        weights, groups = self.trained.get((number, place)) or data, term.groups
+        if weights is None:
+            weights, groups = self.constant_weights(stage, term)
+        swapped = data is not None and not term.rows
+        return StepTerm(source, weights, kernel, term.stride, term.dilation, term.padding, groups, swapped=swapped)
+
+    def constant_weights(self, stage, term):
+        """Returns the name of the constant weights of a term, and the number of their groups."""
+        weights = term.weights.reshape(-1, *term.weights.shape[2:])
+        return constant(self.network, f"{stage.name}.weights", weights), term.groups
+
+
+def _within(pool, size):
+    """Returns a :class:`.Pool` whose only window along an axis, without padding, is not larger than the `size` of the sums."""
+    window = tuple(
+        min(want, (have - 1) // dilation + 1) if count == 1 and not padding else want
+        for want, have, count, dilation, padding in zip(pool.window, size, pool.size, pool.dilation, pool.padding)
+    )
+    return replace(pool, window=window)
+
+
+class _StepNetwork(Network):
+    """Adds the stages of a graph to a network in the forms that have gradients.
 
     If several stages write parts of one tensor, each part is a tensor of its own. The sum of all parts, with +0 around each part,
     is the whole tensor.
@@ -58,18 +130,14 @@ class _Maker:
     -------
     writers : Counter of str
         Number of stages that are not added yet, for each tensor that they write.
-    trained : dict of (int, int or None) to str
-        The parameter of a term, or of a bias, of a stage.
     parts : dict of str to list of StepTerm
         Terms of the sum of a tensor's parts, for the parts so far.
     """
 
     def __init__(self, graph, parameters, masked):
-        self.graph, self.reshapes = graph, reshapes_in(graph)
-        tensors = {one.name: StepTensor(one.name, one.channels, *self.reshapes.size(one)) for one in graph.tensors.values()}
-        self.network = StepGraph(tensors, inputs=graph.input_names, output=graph.output)
+        super().__init__(graph, reshapes_in(graph), graph.input_names)
         self.writers = Counter(stage.output for stage in graph.stages)
-        self.parts, self.trained, self.tied = {}, {}, set()
+        self.parts, self.tied = {}, set()
         for one in parameters:
             self._add_parameter(one)
         shapes = {number: (*self._result_size(stage), stage.channels) for number, stage in enumerate(graph.stages)}
@@ -91,13 +159,17 @@ class _Maker:
         self.trained |= {(one.stage, one.term): name} | dict.fromkeys(one.tied, name)
         self.tied |= {*one.tied}
 
+    def term(self, number, stage, place):
+        made = super().term(number, stage, place)
+        return replace(made, swapped=True) if (number, place) in self.tied else made
+
     def add(self, number, stage):
         network = self.network
         self.writers[stage.output] -= 1
         if number in self.left_out:
             network.tensors.pop(stage.output, None)
             return
-        made = self._stage(number, stage)
+        made = replace(self.stage(number, stage), name="", origin=(0, 0))
         if is_repeated(stage):
             made = _repeated(network, made, stage.channels)
         elif made.pool and not windows_are_apart(made.pool, made.size):
@@ -109,33 +181,8 @@ class _Maker:
             self._add_part(stage, made)
             return
         network.stages.append(made)
-        if self.graph.is_wide(stage) and stage.function == NONE:
-            network.tensors[stage.output] = StepTensor(stage.output, stage.channels, *made.result_size, wide=True)
-
-    def _stage(self, number, stage):
-        network, reshapes = self.network, self.reshapes
-        terms = tuple(self._term(number, stage, place) for place in range(len(stage.terms)))
-        size = stage.size if stage.size == (1, 1) or is_part(self.graph, stage) else reshapes.sizes.get(stage.output, stage.size)
-        start = self.trained.get((number, None))
-        if start is None and stage.bias is not None:
-            bias = stage.bias.reshape(*size, -1) if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
-            start = network.add_constant(f"{stage.name}.bias", bias)
-        times = stage.times and reshapes.name(stage.times)
-        return StepStage(
-            stage.output, terms, size, start, stage.pool, function=stage.function, softmax=stage.softmax, times=times
-        )
-
-    def _term(self, number, stage, place):
-        network, reshapes, term = self.network, self.reshapes, stage.terms[place]
-        source, data = reshapes.name(term.source), term.data and reshapes.name(term.data)
-        kernel = term.kernel
-        if kernel != (1, 1) and source in reshapes.sizes:
-            kernel = reshapes.sizes[source]
-        weights = self.trained.get((number, place)) or data
-        if weights is None:
-            weights = network.add_constant(f"{stage.name}.weights{place}", term.weights.reshape(-1, *term.weights.shape[2:]))
-        swapped = (number, place) in self.tied or term.data is not None and not term.rows
-        return StepTerm(source, weights, kernel, term.stride, term.dilation, term.padding, term.groups, swapped=swapped)
+        if stage.function != NONE or stage.softmax:  # rounded, as its readers need it
+            network.tensors[stage.output] = replace(network.tensors[stage.output], wide=False)
 
     def _masked(self, number, stage, made):
         """Returns a stage with its mask, if it has one. A stage has one product, so another product precedes it."""

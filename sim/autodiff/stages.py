@@ -13,10 +13,15 @@ __all__ = ["constant", "filled", "scaled", "identity", "row_sum", "add_like", "a
 def constant(step, name, values):
     """Returns the name of a constant. If the step has no constant `name`, it is added with these values."""
     while name in step.tensors:
-        if name in step.constants and np.array_equal(step.constants[name], values):
+        if name in step.constants and _are_equal(step.constants[name], values):
             return name
         name += "'"
     return step.add_constant(name, values)
+
+
+def _are_equal(one, other):
+    """Returns True if two arrays have equal bits: 0 differs from -0."""
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def filled(step, value, inputs=1, channels=1, positions=1):

@@ -10,9 +10,9 @@ import numpy as np
 from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
-from .network import patches
 from .sums import Sums, is_broadcast
 from .table_lookup import ALWAYS, NEVER
+from .windows import patches
 
 __all__ = ["fastest_sums"]
 

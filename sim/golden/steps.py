@@ -4,19 +4,21 @@ Arrays are (batch, height, width, channels); tensors that all samples share have
 """
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..autodiff.network import windows_are_apart
 from ..autodiff.rings import segment_outputs
 from ..functions.functions import RELU
 from ..ir.graph import Pool, Term
 from .arithmetic import bfloat16
-from .function_tables import table_of
-from .network import pool_max
+from .function_tables import apply, table_of
 from .ring import held_by, ring_sum
 from .softmax import softmax
 from .sums import Sums, upper_half
+from .windows import pool_max
 
 __all__ = ["run_step", "segments_of", "whole_of_segments"]
 
@@ -55,7 +57,7 @@ def run_step(step, values, sums=None, kept=({},), shards=(slice(None),)):
             shared.values[stage.output] = _united(stage, [core.values[stage.start] for core in cores], step, sums)
             results = ()
         elif step.tensors[stage.output].samples or not any(name in own or step.tensors[name].samples for name in one.reads):
-            shared.values[stage.output] = shared.run_stage(one)
+            shared.values[stage.output] = shared.placed(stage, shared.run_stage(one))
             results = ()
         else:
             results = [core.run_stage(one) for core in cores]
@@ -96,15 +98,17 @@ def _plan(step, stages):
     """Returns the :class:`_Planned` of all stages; `stages` is their number."""
     results = {*step.state.values(), *step.gradients.values(), step.output}
     made = {stage.output for stage in step.stages if not step.tensors[stage.output].samples} - results
-    plan, read_later, twins_later, numbers = [], set(), set(), {}
+    plan, read_later, twins_later, numbers, written_later = [], set(), set(), {}, Counter()
     for stage in reversed(step.stages):
         reads = dict.fromkeys(name for term in stage.terms for name in (term.source, term.weights))
         reads |= dict.fromkeys(name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name)
-        twin = numbers.setdefault(stage.sums, len(numbers))
+        parts = tuple(written_later[name] for name in reads)  # a tensor may be read before all of its parts are written
+        twin = numbers.setdefault((stage.sums, parts), len(numbers))
         unread = tuple(name for name in reads if name in made and name not in read_later)
         plan.append(_Planned(stage, tuple(reads), twin, twin not in twins_later, unread))
         read_later |= {*reads}
         twins_later.add(twin)
+        written_later[stage.output] += 1
     return plan[::-1]
 
 
@@ -185,7 +189,7 @@ class _Tensors:
         if stage.index:
             return index
         if tensor.wide:
-            return total
+            return self._rounded(stage, total).astype(np.float32) if stage.softmax else apply(stage.function, total)
         key = stage.pool, stage.function, stage.softmax
         if key not in results:
             results[key] = self._rounded(stage, total)
@@ -194,12 +198,20 @@ class _Tensors:
             result = self.sums.product(result, _broadcast(self._operand(stage.times), result.shape))
         return self._selected(stage, result) if stage.select else result
 
+    def placed(self, stage, result):
+        """Returns the output of a stage with a result, which may be a part of the output."""
+        shape = result.shape[0], *self.step.tensors[stage.output].shape
+        if result.shape == shape:
+            return result
+        whole = self.values[stage.output] if stage.output in self.values else np.zeros(shape, result.dtype)
+        (top, left), (height, width) = stage.origin, result.shape[1:3]
+        whole[:, top : top + height, left : left + width] = result
+        return whole
+
     def _largest(self, stage, total, results):
-        """Returns the largest sums of the windows and, if these do not overlap, their places. `results` keeps both for twins."""
+        """Returns the largest sums of windows and, if these are side by side, their places. `results` keeps both for twins."""
         pool, key = stage.pool, (stage.pool, stage.function == RELU)
-        if any(by < have for count, by, have in zip(pool.size, pool.stride, pool.window) if count > 1):
-            return pool_max(total, pool), None
-        if pool.padding != (0, 0) or pool.dilation != (1, 1):
+        if not windows_are_apart(pool, stage.size):
             return pool_max(total, pool), None
         if key not in results:
             results[key] = self.sums.pool(total, *key)

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..ir.training import NOWHERE
 from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bfloat16
-from .network import add_term, patches
 from .table_lookup import lookup
+from .windows import add_term, patches
 
 __all__ = ["Sums", "upper_half", "scaled", "is_broadcast"]
 
@@ -38,7 +38,9 @@ def _blocks(samples, each):
 def is_broadcast(sums, values, term):
     """Returns True if each sum of a term has exactly one product that is not a product of padding. An example is the gradient of
     a global average."""
-    if values.shape[1:3] != (1, 1) or term.kernel == (1, 1) or term.weights.shape[2] != 1 or term.dilation != (1, 1):
+    if values.shape[1:3] != (1, 1) or term.kernel == (1, 1) or term.weights.shape[2] != 1:
+        return False
+    if not term.stride == term.dilation == (1, 1):
         return False
     if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
         return False

@@ -36,7 +36,6 @@ __all__ = [
     "bound_graph",
     "one_hot",
     "cross_entropy",
-    "forward",
     "slope_table",
     "step",
     "step_graph",
@@ -118,13 +117,6 @@ def bound_graph(graph, state) -> Graph:
             terms[place] = replace(terms[place], weights=np.ascontiguousarray(values.swapaxes(2, 3)))
             stages[number] = replace(stages[number], terms=tuple(terms))
     return replace(graph.graph, stages=tuple(stages))
-
-
-def forward(graph, x, sums=None):
-    """Returns all tensors of a network, {name: (batch, height, width, channels)}, for values that the core reads. `sums` is as in
-    :func:`step`."""
-    values, _ = run_step(step_network(graph), graph.arrange_inputs(x), sums)
-    return values
 
 
 @functools.lru_cache(maxsize=4)

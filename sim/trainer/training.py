@@ -11,9 +11,9 @@ import numpy as np
 
 from ..data.digits import DataError
 from ..golden.dropout import Dropout
-from ..golden.network import core_input
+from ..golden.network import core_input, run_graph
 from ..golden.sums import Sums
-from ..golden.training import TrainingState, bound_graph, forward, step
+from ..golden.training import TrainingState, bound_graph, step
 from ..ir.losses import Loss
 from .errors import TrainingError
 from .order import epoch_order
@@ -307,8 +307,7 @@ class Training:
     def results(self, graph, samples):
         """Returns the results of a network for samples, float32 (count, output size), with the golden model."""
         parts = [samples.rows[first : first + _MEASURED] for first in range(0, len(samples), _MEASURED)]
-        outputs = [forward(graph, core_input(graph, part), self.sums)[graph.output].astype(np.float32) for part in parts]
-        return graph.arrange_output(np.concatenate(outputs))
+        return np.concatenate([run_graph(graph, part, sums=self.sums) for part in parts])
 
     def _score(self, graph, samples):
         return self.objective.score(self.results(graph, samples), samples.labels)

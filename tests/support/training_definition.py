@@ -10,7 +10,6 @@ import numpy as np
 from amaranth_tpu.sim.autodiff.rings import segment_outputs
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.function_tables import table_of
-from amaranth_tpu.sim.golden.network import first_sums
 from amaranth_tpu.sim.golden.ring import ring_sum
 from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.softmax import softmax
@@ -19,6 +18,7 @@ from amaranth_tpu.sim.golden.training import TrainingState, bound_graph, slope_t
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from reverse_graph import reverse_graph
+from second_network import first_sums
 
 __all__ = ["DefinedStep", "defined_step", "summed", "update", "last_gradient"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...golden.network import patches
+from ...golden.windows import patches
 from ...ir.graph import Tensor, Term
 from ...ir.tiles import tiles_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...golden.network import patches
+from ...golden.windows import patches
 from ...ir.graph import Term
 from ...ir.step import StepGraph, StepTensor
 from ...ir.tiles import tiles_of

@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
-from ...autodiff.reshapes import is_part, reshapes_in
+from ...autodiff.network import Network
+from ...autodiff.reshapes import reshapes_in
 from ...autodiff.stages import constant
 from ...golden.arithmetic import bfloat16
-from ...ir.step import StepGraph, StepStage, StepTensor, StepTerm
+from ...ir.step import StepTerm
 from .forms import NotMatrices
 
 __all__ = ["network_of"]
@@ -17,72 +18,34 @@ __all__ = ["network_of"]
 
 def network_of(graph):
     """Returns the :class:`sim.ir.step.StepGraph` of a graph after all passes. Raises NotMatrices."""
-    made = _Network(graph)
-    for number, stage in enumerate(graph.stages):
-        if number not in made.reshapes.stages:
-            made.add(stage)
+    made = _Network(graph, reshapes_in(graph), tuple(one.tensor.name for one in graph.gathers))
+    if any(made.network.tensors[term.source].wide for stage in graph.stages for term in stage.terms):
+        raise NotMatrices(f"{graph.name}: its output {graph.output!r} is also read inside the network, which is not supported")
+    left_out = made.reshapes.stages
+    made.network.stages = [made.stage(number, stage) for number, stage in enumerate(graph.stages) if number not in left_out]
     return made.network
 
 
-class _Network:
-    """Adds the stages of a graph to a network.
+class _Network(Network):
+    """The stages of a graph, with transposed sources. Weights have no groups, except of depthwise convolutions."""
 
-    Members
-    -------
-    network : StepGraph
-    reshapes : Reshapes
-    """
-
-    def __init__(self, graph):
-        self.graph, self.reshapes = graph, reshapes_in(graph)
-        wide = {stage.output for stage in graph.stages if graph.is_wide(stage)}
-        tensors = {}
-        for name, one in graph.tensors.items():
-            height, width = self.reshapes.size(one)
-            tensors[name] = StepTensor(name, one.channels, height, width, wide=name in wide)
-        for name in wide:
-            if any(name == term.source for stage in graph.stages for term in stage.terms):
-                raise NotMatrices(f"{graph.name}: its output {name!r} is also read inside the network, which is not supported")
-        self.network = StepGraph(tensors, inputs=tuple(one.tensor.name for one in graph.gathers), output=graph.output)
-
-    def add(self, stage):
-        network, reshapes = self.network, self.reshapes
-        terms = tuple(self._term(stage, term) for term in stage.terms)
-        part, whole = is_part(self.graph, stage), self.graph.tensors[stage.output].shape[:2]
-        size = stage.size if stage.size == (1, 1) or part else reshapes.sizes.get(stage.output, stage.sums_size)
-        if any(term.lanes and term.groups == 1 for term in terms):
-            size = whole
+    def size(self, stage, terms):
+        network = self.network
+        lines = any(term.lanes and term.groups == 1 for term in terms)
+        size = self.graph.tensors[stage.output].shape[:2] if lines else super().size(stage, terms)
         if across := next((len(term.blocks) for term in terms if term.blocks), 0):
             size = size[0] // across, across
             network.tensors[stage.output] = replace(network.tensors[stage.output], height=size[0], width=across)
-        start = None
-        if stage.bias is not None:
-            bias = stage.bias.reshape(*size, -1) if stage.has_bias_rows else stage.bias.reshape(1, 1, -1)
-            start = constant(network, f"{stage.name}.bias", bias)
-        times = stage.times and reshapes.name(stage.times)
-        fields = {
-            "name": stage.name,
-            "function": stage.function,
-            "softmax": stage.softmax,
-            "times": times,
-            "origin": stage.origin,
-        }
-        network.stages.append(StepStage(stage.output, terms, size, start, stage.pool and _within(stage.pool, size), **fields))
+        return size
 
-    def _term(self, stage, term):
-        source = self.reshapes.name(term.source)
-        kernel = term.kernel
-        if kernel != (1, 1) and source in self.reshapes.sizes:
-            kernel = self.reshapes.sizes[source]
-        windows = kernel, term.stride, term.dilation, term.padding
-        if term.data is not None:
-            return StepTerm(source, self.reshapes.name(term.data), *windows, swapped=not term.rows)
-        if view := self.graph.tensors[source].view:
-            return self._transposed(stage, term, view)
+    def term(self, number, stage, place):
+        term = stage.terms[place]
+        view = self.graph.tensors[self.reshapes.name(term.source)].view
+        return self._transposed(stage, term, view) if view and not term.data else super().term(number, stage, place)
+
+    def constant_weights(self, stage, term):
         is_depthwise = term.groups == term.weights.shape[3] and term.weights.shape[2] == 1
-        weights = term.weights if is_depthwise else _dense(term)
-        name = constant(self.network, f"{stage.name}.weights", weights.reshape(prod(term.kernel), *weights.shape[2:]))
-        return StepTerm(source, name, *windows, term.groups if is_depthwise else 1)
+        return super().constant_weights(stage, term if is_depthwise else replace(term, weights=_dense(term), groups=1))
 
     def _transposed(self, stage, term, view):
         width, weights = self.graph.tensors[view.of].width, term.weights.reshape(prod(term.kernel), *term.weights.shape[2:])
@@ -99,15 +62,6 @@ class _Network:
             weights = np.concatenate([*kinds.values()])
         name = constant(self.network, f"{stage.name}.weights", weights)
         return StepTerm(view.of, name, term.kernel, *windows, term.groups, lanes=lanes, blocks=blocks)
-
-
-def _within(pool, size):
-    """Returns a :class:`.Pool` whose only window along an axis, without padding, is not larger than the `size` of the sums."""
-    window = tuple(
-        min(want, (have - 1) // dilation + 1) if count == 1 and not padding else want
-        for want, have, count, dilation, padding in zip(pool.window, size, pool.size, pool.dilation, pool.padding)
-    )
-    return replace(pool, window=window)
 
 
 def _clipped(weights, view, width, first):

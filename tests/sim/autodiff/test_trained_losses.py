@@ -13,8 +13,8 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.frontend.reader import read_model
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import cross_entropy, one_hot
-from amaranth_tpu.sim.golden.network import core_input, run_network
-from amaranth_tpu.sim.golden.training import bound_graph, forward, initial_state, step
+from amaranth_tpu.sim.golden.network import core_input, run_graph, run_network
+from amaranth_tpu.sim.golden.training import bound_graph, initial_state, step
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.trainer.samples import Objective
@@ -125,8 +125,8 @@ def test_training_lowers_the_loss_and_the_file_has_the_bits(tmp_path, name):
     assert own
     again = read_model(model, tmp_path / "model.onnx")
     samples = x if not graph.feeds else np.argmax(x.reshape(6, -1, 6), axis=-1).astype(np.float32)
-    results = forward(learnt, x)[learnt.output].astype(np.float32).reshape(6, -1)
-    assert np.array_equal(run_network(again, samples), learnt.arrange_output(results))
+    results = run_graph(learnt, x)
+    assert np.array_equal(run_network(again, samples), results)
 
 
 def test_a_step_with_a_loss_for_each_pixel(rng, tmp_path):

@@ -16,7 +16,7 @@ from amaranth_tpu.sim.compiler.training.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.training.windows import Window
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.network import add_term, patches
+from amaranth_tpu.sim.golden.windows import add_term, patches
 from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepTerm

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.compiler.training.matrices import Geometry, matrix_of
 from amaranth_tpu.sim.compiler.training.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.network import patches
+from amaranth_tpu.sim.golden.windows import patches
 from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepTerm

@@ -7,9 +7,9 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
 from amaranth_tpu.sim.compiler.passes.weight_passes import count_passes
 from amaranth_tpu.sim.functions.functions import RELU
-from amaranth_tpu.sim.golden.network import run_stage
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from graphs import check, random_graph, random_values
+from second_network import run_stage
 
 _N = 16
 

@@ -7,8 +7,10 @@ import pytest
 
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, round_bfloat16
-from amaranth_tpu.sim.golden.network import patches, pool_max, run_graph, run_stage
+from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.golden.windows import patches, pool_max
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from second_network import run_stage
 
 
 def _random(random, shape):

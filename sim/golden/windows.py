@@ -1,0 +1,72 @@
+"""The reference model of windows: convolutions and max pooling. :mod:`sim.golden.arithmetic` has the single matrix product."""
+
+import numpy as np
+
+from ..ir.graph import span
+from .arithmetic import matmul, matmuls, ordered
+
+__all__ = ["add_term", "patches", "pool_max"]
+
+_NARROW = 4  # groups with at most this number of outputs are computed together
+
+
+def patches(values, term, size):
+    """Returns the operands of a term: bfloat16 (batch, height, width, kernel positions, channels of the source). Kernel positions
+    are in the order ky, kx."""
+    batch, height, width, channels = values.shape
+    need = [
+        span(count, stride, kernel, dilation)
+        for count, stride, kernel, dilation in zip(size, term.stride, term.kernel, term.dilation)
+    ]
+    padded = np.zeros((batch, *need, channels), values.dtype)
+    source, target = [], []
+    for have, wanted, before in zip((height, width), need, term.padding):
+        first = max(0, -before)
+        source.append(slice(first, max(first, min(have, wanted - before))))  # empty if only padding is read
+        target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
+    padded[:, target[0], target[1]] = values[:, source[0], source[1]]
+    parts = []
+    for ky in range(term.kernel[0]):
+        for kx in range(term.kernel[1]):
+            rows, columns = (
+                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride or None)
+                for k, dilation, count, stride in zip((ky, kx), term.dilation, size, term.stride)
+            )
+            parts.append(np.broadcast_to(padded[:, rows, columns], (batch, *size, channels)))
+    return np.stack(parts, axis=3)
+
+
+def add_term(sums, values, term):
+    """Adds the products of one term to `sums`, float32 (batch, height, width, channels). `values` is the term's source tensor,
+    bfloat16 (batch, height, width, channels)."""
+    shape = sums.shape
+    gathered = patches(values, term, shape[1:3])
+    gathered = gathered.reshape(-1, gathered.shape[3], term.groups, gathered.shape[4] // term.groups)
+    weights = term.weights.reshape(gathered.shape[1], gathered.shape[3], term.groups, -1)
+    parts, rows = sums.reshape(-1, term.groups, weights.shape[3]), len(gathered)
+    if term.groups > 1 and weights.shape[3] <= _NARROW:
+        return matmuls(gathered, weights, parts).reshape(shape)
+    results = [
+        matmul(
+            np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
+            np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
+            np.ascontiguousarray(parts[:, g]),
+        )
+        for g in range(term.groups)
+    ]
+    return np.stack(results, axis=1).reshape(shape)
+
+
+def pool_max(sums, pool):
+    """Returns the largest number of every pooling window, float32 (batch, height, width, channels)."""
+    batch, height, width, channels = sums.shape
+    keys = ordered(np.ascontiguousarray(sums).view(np.int32))
+    result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
+    positions = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
+    for wy in range(pool.window[0]):
+        for wx in range(pool.window[1]):
+            y, x = positions[0] + wy * pool.dilation[0], positions[1] + wx * pool.dilation[1]
+            rows, columns = np.flatnonzero((y >= 0) & (y < height)), np.flatnonzero((x >= 0) & (x < width))
+            place = np.ix_(range(batch), rows, columns)
+            result[place] = np.maximum(result[place], keys[np.ix_(range(batch), y[rows], x[columns])])
+    return ordered(result).view(np.float32)
