@@ -1,5 +1,7 @@
 """Tests that the golden model trains ONNX models with a loss for each position, or with the squared error, and exports them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,11 @@ from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import cross_entropy, one_hot
 from amaranth_tpu.sim.golden.network import core_input, run_graph, run_network
 from amaranth_tpu.sim.golden.training import bound_graph, initial_state, step
+from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.trainer.samples import Objective
+from graphs import random_values
 from language_models import language_model
 from onnx_models import Builder, weights
 from step_reference import gradient_errors
@@ -108,6 +112,15 @@ def test_loss_of_positions(rng, tmp_path):
     assert (score.loss, score.right, score.count) == (result.loss, sum(right), 110)
     gradient = result.tensors[f"gradient of {training.graph.output}"]
     assert (gradient[0, :2] == 0).all() and (gradient[0, 2:].astype(float) != 0).any()
+
+
+def test_the_results_of_a_step_are_shares(rng):
+    """A step with the squared error of a Softmax has the Softmax in its results."""
+    graph = dense_chain("g", [("last", random_values(rng, (5, 4)), None, "none")])
+    graph = replace(graph, stages=(replace(graph.stages[0], softmax=True),))
+    training, x = differentiate(graph, Loss.SQUARED_ERROR), random_values(rng, (3, 5))
+    found = step(training, initial_state(training, Sgd()), Sgd(), x, one_hot(np.arange(3), 4), 0.1).logits
+    assert np.array_equal(found, run_graph(graph, x)) and np.allclose(found.sum(axis=1), 1, atol=0.02)
 
 
 @pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])

@@ -10,7 +10,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, ro
 from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.windows import patches, pool_max
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
-from second_network import run_stage
+from second_network import run_stage, run_stages
 
 
 def _random(random, shape):
@@ -107,6 +107,19 @@ def test_graph_joins_parts_and_orders(rng):
     assert np.allclose(got[:, ::-1], np.concatenate([left, right], axis=1), rtol=2e-2, atol=1e-2)
     assert kept["y"].shape == (5, 1, 2, 3) and kept["y"].dtype == bfloat16
     assert np.array_equal(got, run_graph(graph, samples))
+
+
+def test_a_tensor_read_between_its_parts(rng):
+    """Equal sums of a tensor are computed again after another part of the tensor is written."""
+    tensors = {one.name: one for one in (Tensor("x", 3), Tensor("y", 3, 1, 2), Tensor("before", 2), Tensor("z", 2))}
+    weights = [_random(rng, (1, 1, 3, 3)) for _ in range(2)]
+    both = Term("x", np.zeros((1, 1, 3, 2), bfloat16), data="y")
+    stages = [Stage(name, "y", (Term("x", w),), origin=(0, at)) for at, (name, w) in enumerate(zip("lr", weights))]
+    stages = stages[0], Stage("before", "before", (both,)), stages[1], Stage("z", "z", (both,))
+    graph, x = Graph("g", tensors, "x", "z", stages), _random(rng, (2, 3))
+    (_, kept), wanted = run_graph(graph, x, keep=True), run_stages(graph, x)
+    assert all(np.array_equal(values, wanted[name]) for name, values in kept.items())
+    assert not np.array_equal(kept["before"], kept["z"].astype(bfloat16))
 
 
 @pytest.mark.parametrize("padding", [(-5, 3), (-5, 0), (0, 3), (4, -3)])
