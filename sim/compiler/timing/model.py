@@ -105,7 +105,7 @@ class _Run:
         self.load_beats = 0  # in `load_bursts`
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
         self.room_at = 0  # the last cycle for which a load was to wait for room
-        self.load, self.load_bias = None, False  # vectors that the current load has yet to request
+        self.load, self.load_bias = 0, False  # vectors that the current load has yet to request
         # Whether the load is transposed, and when all vectors of earlier transposed loads have left the transposer.
         self.load_transposed, self.transposed_end = False, 0
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
@@ -113,7 +113,10 @@ class _Run:
         self.arrivals = deque()
         # Latency of the transposer between bus and FIFO, per tile.
         self.transposer = Transposer.latency + config.n - 1 if config.attention else 0
-        self.matmul, self.passes, self.pass_at = None, 0, None
+        # The array does nothing before `pass_at`: the start of the next pass if its accumulator row `pass_acc` is known, and
+        # infinity while no tile arrives.
+        self.pass_at: float = 0
+        self.matmul, self.passes, self.pass_acc = None, 0, None
         self.array_free, self.shift_free, self.busy, self.begun = 0, 0, 0, []
         self.recent = deque()
         self.cushion = min(WeightCredits.cushion, config.weight_fifo_depth * config.n // 2)
@@ -122,36 +125,32 @@ class _Run:
         # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
         results = results_register(config) + (_RESULTS_IDEAL if ideal else _RESULTS)
         self.after = {ACTIVATE: results, STORE: latency + _STORED + config.port_latency, RING: _EXCHANGED}
-        self.port, self.port_wake = VectorPort(self.beats), None
-        self.writing = self.storing = self.ringing = False
+        # The port, the cycle from which it has to advance, and the last one for which it was to wake.
+        self.port, self.port_at, self.port_wake = VectorPort(self.beats), inf, None
+        self.taken = [False] * UNITS  # units that still execute their previous instruction
 
     def run(self):
-        now = 0
-        while self.wake:
-            now = heappop(self.wake)
-            while self.wake and self.wake[0] == now:
-                heappop(self.wake)
-            while self.advance(now):
-                pass
-            if self.limit is not None and now + self.rows - self.busy + _END >= self.limit:
+        now, wake, count, taken = 0, self.wake, len(self.ops), self.taken
+        limit = inf if self.limit is None else self.limit - _END - self.rows
+        while wake:
+            now, progress = heappop(wake), True
+            while wake and wake[0] == now:
+                heappop(wake)
+            while progress:
+                progress = now >= self.next_dispatch and now >= self.full_until and self.dispatched < count and self.dispatch(now)
+                if now >= self.port_at:
+                    progress |= self.move(now)
+                if now >= self.begin_at:
+                    progress |= self.begin(now)
+                if now >= self.pass_at and taken[MATMUL]:
+                    progress |= self.array(self.matmul, now)
+                if now >= self.bus_free and now >= self.held_until and (taken[LOAD] or taken[WEIGHTS]):
+                    progress |= self.bus(now)
+            if now - self.busy >= limit:
                 return None
-        if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
-            raise AssertionError("the schedule deadlocks")
+        if any(self.queues) or self.dispatched < count or taken[MATMUL]:
+            return None
         return Timeline(now + _END, self.starts, self.busy, self.done, self.begun)
-
-    def advance(self, now):
-        """Advances all units in cycle `now`. Returns True if any event occurred."""
-        ready = self.dispatched < len(self.ops) and now >= self.next_dispatch and now >= self.full_until
-        progress = ready and self.dispatch(now)
-        if self.writing or self.storing or self.ringing:
-            progress |= self.move(now)
-        if now >= self.begin_at:
-            progress |= self.begin(now)
-        if self.matmul is not None and (self.pass_at is None or now >= self.pass_at[0]):
-            progress |= self.array(self.matmul, now)
-        if now >= self.bus_free and now >= self.held_until and (self.load is not None or self.tiles_asked < self.tiles_wanted):
-            progress |= self.bus(now)
-        return progress
 
     def at(self, time):
         heappush(self.wake, time)
@@ -201,17 +200,12 @@ class _Run:
         self.blocks[unit] = [], 0
         return 0
 
-    def taken(self):
-        """Returns a bool for each unit: True if the unit still executes its previous instruction."""
-        loads, weights = self.load is not None, self.tiles_asked < self.tiles_wanted
-        return loads, weights, self.storing, self.matmul is not None, self.writing, self.ringing
-
     def begin(self, now):
         """Starts the instructions at the heads of the units' queues that need not wait. Returns True if any started. `begin_at`
         is the earliest time at which another may start, unless an instruction is dispatched or completes before."""
-        self.begin_at, taken, began = inf, self.taken(), False
+        self.begin_at, taken, began = inf, self.taken, False
         for unit, queue in enumerate(self.queues):
-            if not queue or taken[unit]:
+            if taken[unit] or not queue:
                 continue
             index, op = queue[0]
             until = self.free[unit]
@@ -232,6 +226,7 @@ class _Run:
         return began
 
     def start(self, unit, op, now):
+        self.taken[unit] = True
         if unit == LOAD:
             self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
             self.load_at = op.fields.get("offset", 0) // self.config.vector_bytes
@@ -240,54 +235,51 @@ class _Run:
             self.tiles_wanted += op.rows
             self.segments.append(self.tiles_wanted)
         elif unit == MATMUL:
-            self.matmul, self.passes = op, 0
+            self.matmul, self.passes, self.pass_at = op, 0, 0
         elif self.ideal:
+            self.taken[unit] = False
             self.free[unit] = now + _alone(op, self.config, self.cores)
             self.at(self.free[unit])
             self.complete(unit, self.free[unit] + self.after[unit])
         elif op.opcode in (Opcode.UPDATE, Opcode.STORE_UPDATE):  # they do not use the vector port
+            self.taken[unit] = False
             self.free[unit] = now + _alone(op, self.config, self.cores)
             self.at(self.free[unit])
             later = update_latency(self.config) if unit == ACTIVATE else 0
             self.complete(unit, self.free[unit] + self.after[unit] + later)
-        elif unit == STORE:
-            self.port.advance(now)
-            self.port.begin_store(op.rows)
-            self.storing = True
-        elif unit == RING:
-            self.port.advance(now)
-            self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
-            self.ringing = True
         else:
             self.port.advance(now)
-            self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
-            self.writing = True
+            self.port_at = now
+            if unit == STORE:
+                self.port.begin_store(op.rows)
+            elif unit == RING:
+                self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
+            else:
+                self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
 
     def move(self, now):
         """Advances the instructions that use the buffer's vector port: results, ring exchanges and stores."""
-        wake, progress = self.port.advance(now), False
-        if self.writing and self.port.result_end is not None:
-            self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
-            self.writing, progress = False, True
-        if self.ringing and self.port.ring_end is not None:
-            self.complete(RING, self.port.ring_end + self.after[RING])
-            self.ringing, progress = False, True
-        if self.storing and self.port.store_end is not None:
-            self.complete(STORE, self.port.store_end + self.after[STORE])
-            self.storing, progress = False, True
+        port, progress = self.port, False
+        wake = port.advance(now)
+        self.port_at = inf if wake is None else now + 1
+        for unit, end in ((ACTIVATE, port.result_end), (RING, port.ring_end), (STORE, port.store_end)):
+            if end is not None and self.taken[unit]:
+                self.complete(unit, end + self.after[unit])
+                self.taken[unit], progress = False, True
         if wake not in (None, self.port_wake):
-            self.at(wake)
             self.port_wake = wake
+            self.at(wake)
         return progress
 
     def array(self, op, now):
         """Advances the passes of the current MATMUL `op`: finds the start of the next pass, or starts it now."""
-        if self.pass_at is None:
+        if self.pass_acc is None:
             start = max(now, self.array_free)
             if len(self.leaves) == PASSES:
                 start = max(start, self.leaves[0])
             if not op.keep:
                 if not self.arrivals:
+                    self.pass_at = inf
                     return False
                 start = max(start, self.arrivals[0] + _TILE, self.shift_free)
             acc = op.acc + self.passes % op.tiles0 * op.acc_stride
@@ -297,10 +289,9 @@ class _Run:
             for begun, base, rows in self.recent:
                 if base < end and acc < base + rows:
                     start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
-            self.pass_at = start, acc
+            self.pass_at, self.pass_acc = start, acc
             return True if start == now else self.at(start)
-        _, acc = self.pass_at
-        self.pass_at = None
+        acc, self.pass_acc = self.pass_acc, None
         self.array_free = now + max(2, op.rows)
         self.leaves.append(now + op.rows - 1 + self.in_array)
         self.busy += op.rows
@@ -314,7 +305,7 @@ class _Run:
         self.at(self.array_free)
         if self.passes == op.passes:
             self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
-            self.matmul = None
+            self.taken[MATMUL] = False
         return True
 
     def bus(self, now):
@@ -331,9 +322,12 @@ class _Run:
         if self.tiles_asked < self.tiles_wanted:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
-        room = self.room_for_load(now) if self.load is not None else now
-        loads = self.load is not None and room == now
+        loading = self.taken[LOAD]
+        room = self.room_for_load(now) if loading else now
+        loads = loading and room == now
         if tiles and (not loads or held * n < self.cushion):
+            if self.pass_at == inf:
+                self.pass_at = now
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
                 self.tiles_asked += 1
@@ -341,6 +335,7 @@ class _Run:
                 while self.segments and self.segments[0] <= self.tiles_asked:
                     self.segments.popleft()
                     self.complete(WEIGHTS, arrival)
+            self.taken[WEIGHTS] = self.tiles_asked < self.tiles_wanted
         elif loads:
             block = max(1, MAX_BURST // self.beats)
             vectors = min(self.load, block - self.load_at % block)
@@ -349,19 +344,21 @@ class _Run:
             later = Transposer.latency + self.config.n - 1 if self.load_transposed else 0
             if not self.load_bias:
                 self.port.load(arrival - vectors * self.beats + later, arrival + later)
+                if self.port_at < inf:
+                    self.port_at = now
             self.load_bursts.append((arrival, vectors * self.beats))
             self.load_beats += vectors * self.beats
             self.load -= vectors
             if self.load_transposed:
                 self.transposed_end = arrival + later
             if not self.load:
-                self.load = None
+                self.taken[LOAD] = False
                 self.complete(LOAD, arrival + later + _LOADED)
         else:
-            if self.load is not None and room != self.room_at:
+            if loading and room != self.room_at:
                 self.room_at = room
                 self.at(room)
-            self.held_until = inf if self.load is None else room
+            self.held_until = room if loading else inf
             return False
         self.bursts.append(self.data_free)
         self.at(self.data_free)
@@ -393,7 +390,7 @@ def _alone(op, config, cores):
 
 def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
     """Simulates instructions in the given order. Returns the Timeline, or None as soon as it is certain that the program takes
-    `limit` cycles or more.
+    `limit` cycles or more, or that it deadlocks.
 
     `latency` is the latency of host memory in cycles. If `ideal` is True, all instructions are dispatched at once to unlimited
     queues, and each unit has its own vector port: sorting by the resulting start times gives the better schedule. `cores` is the

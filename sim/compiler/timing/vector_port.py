@@ -2,7 +2,7 @@
 ring, then stores."""
 
 from collections import deque
-from math import ceil
+from math import ceil, inf
 
 __all__ = ["VectorPort"]
 
@@ -28,14 +28,14 @@ class VectorPort:
         self._pending = 0  # rows until the next vector
         self._exchange, self._share = 0, 1.0  # cycles that the ring still needs, and its share of the port
         self._vectors = 0  # vectors that the store has yet to read
-        self._wake, self._is_current = None, False  # the last result of `advance`, and whether it still holds
+        self._plan = None  # see :meth:`_planned`; None if it has changed
         self.result_end: int | None = 0
         self.ring_end: int | None = 0
         self.store_end: int | None = 0
 
     def load(self, first, end):
         """Records that vectors are loaded from cycle `first` until cycle `end`. Calls must be in order of time."""
-        self._is_current = False
+        self._plan = None
         if self._loads and self._loads[-1][1] >= first:
             self._loads[-1][1] = end
         else:
@@ -46,34 +46,36 @@ class VectorPort:
         equal intervals."""
         self._steps, self._each = rows, rows / vectors if vectors else rows + 1
         self._pending = self._each
-        self.result_end, self._is_current = None, False
+        self.result_end = self._plan = None
 
     def begin_ring(self, cycles, vectors):
         """Starts a ring exchange that takes `cycles` cycles unless stalled. It reads and writes `vectors` vectors at equal
         intervals."""
         self._exchange, self._share = cycles, vectors / cycles
-        self.ring_end, self._is_current = None, False
+        self.ring_end = self._plan = None
 
     def begin_store(self, vectors):
-        self._vectors, self.store_end, self._is_current = vectors, None, False
+        self._vectors, self.store_end, self._plan = vectors, None, None
 
     def advance(self, now):
         """Advances all instructions to cycle `now`. Returns a cycle before which no instruction ends. Returns None if no
         instruction is in flight."""
-        if now > self._now or not self._is_current:
-            if self._idle:
-                self._now = max(self._now, now)
-            while self._now < now:
-                taken, until = self._stretch()
-                self._step(taken, min(until, now))
-            self._wake, self._is_current = self._next(), True
-        return self._wake
-
-    def _next(self):
+        if self._idle:
+            self._now = max(self._now, now)
+        while self._now < now:
+            self._step(now, self._plan or self._planned())
+            self._plan = None
         if self._idle:
             return None
+        self._plan = self._plan or self._planned()
+        _, until, _, least = self._plan
+        return min(until, self._now + least)
+
+    def _planned(self):
+        """Returns `(taken, until, rates, least)`: the results of the methods of these names in the current cycle."""
         taken, until = self._stretch()
-        return min(until, self._now + self._least(taken, *self._rates(taken)))
+        rates = self._rates(taken)
+        return taken, until, rates, self._least(taken, *rates)
 
     @property
     def _idle(self):
@@ -84,7 +86,7 @@ class VectorPort:
         while self._loads and self._loads[0][1] <= self._now:
             self._loads.popleft()
         if not self._loads:
-            return False, float("inf")
+            return False, inf
         first, end = self._loads[0]
         return (True, end) if first <= self._now else (False, first)
 
@@ -105,18 +107,18 @@ class VectorPort:
     def _least(self, taken, rows, exchange, vectors):
         """Returns the number of cycles until an instruction ends or a rate changes. `rows`, `exchange` and `vectors` are the
         rates."""
-        left = float("inf")
+        left = inf
         if rows:
             left = self._pending if taken and self._beats == 1 else self._steps / rows
         if exchange:
             left = min(left, self._exchange / exchange)
         if vectors:
             left = min(left, self._vectors / vectors)
-        return max(1, ceil(left)) if left < float("inf") else left
+        return max(1, ceil(left)) if left < inf else left
 
-    def _step(self, taken, until):
-        rows, exchange, vectors = self._rates(taken)
-        cycles = min(until - self._now, self._least(taken, rows, exchange, vectors))
+    def _step(self, now, plan):
+        taken, until, (rows, exchange, vectors), least = plan
+        cycles = min(until - self._now, now - self._now, least)
         self._now += cycles
         if rows:
             self._steps -= rows * cycles

@@ -164,8 +164,8 @@ class _Search:
         tries = _ORDERS[:1] if self.fast else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
         for sorting in again or tries:
             made = ops if sorting is None else ordered(ops, ideal, *sorting)
-            timeline = completes(made, config, cores) and simulate(made, config, limit=best and best.cycles, cores=cores)
-            if timeline:
+            timeline = simulate(made, config, limit=best and best.cycles, cores=cores)
+            if timeline and completes(made, config, cores):
                 numbers = {id(op): number for number, op in enumerate(ops)}
                 places = np.array([numbers[id(op)] for op in made], np.int32)
                 has_begun, image, plans = made_with
