@@ -89,7 +89,9 @@ def loss(network, values, targets, counted=None, choices=None, is_squared=False)
 
 
 def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5, is_squared=False):
-    """Compares some elements of each gradient with central differences. Returns {name: (distance, length)}.
+    """Compares some elements of each gradient with central differences. Returns {name: relative error}.
+
+    The error of a gradient of few elements, which may cancel out, is relative to the other gradients too.
 
     Parameters
     ----------
@@ -118,4 +120,5 @@ def gradient_errors(rng, network, given, targets, gradients, counted=None, count
                 ends.append(loss(network, values | {name: moved}, *arguments))
             exact.append((ends[0] - ends[1]) / (2 * step))
         found[name] = np.linalg.norm(flat[places] - exact), np.linalg.norm(exact)
-    return found
+    some = 0.1 * np.median([length for _, length in found.values()])
+    return {name: distance / (length + some) for name, (distance, length) in found.items()}
