@@ -23,6 +23,7 @@ from amaranth_tpu.sim.models.gpt_text import encoded, training_text
 from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights, weights_of
 from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.new_training import make_plan
+from amaranth_tpu.sim.trainer.plan import Hyperparameters
 from amaranth_tpu.sim.trainer.samples import windows_of_text
 from amaranth_tpu.sim.trainer.training import Training
 
@@ -39,8 +40,8 @@ def _new_training(steps, seed):
     network, ids = differentiate(graph), encoded(training_text())
     cut = round(0.9 * len(ids))
     samples, held = (windows_of_text(part, TOKENS) for part in (ids[:cut], ids[cut:]))
-    settings = {"steps": steps, "measure_every": steps, "epochs": 1}
-    plan = make_plan(graph, Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, **settings)
+    given = Hyperparameters(optimizer=Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, steps=steps)
+    plan = make_plan(graph, replace(given, evaluate_every=steps))
     return Training(network, plan, samples, held, initial_state(network, plan.optimizer), fastest_sums())
 
 

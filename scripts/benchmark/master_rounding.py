@@ -21,9 +21,10 @@ from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.trainer.new_training import make_plan
+from amaranth_tpu.sim.trainer.plan import Hyperparameters
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
-from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Plan, Training
+from amaranth_tpu.sim.trainer.training import Training
 
 from .common import Json, app, publish
 
@@ -49,7 +50,8 @@ def _train(name, optimizer, rounds, seed, epochs, data, count):
     graph, (rule, rate) = differentiate(network), _OPTIMIZERS[optimizer]
     state = golden.initial_state(graph, rule, initialize(graph, seed))
     train, test = _samples(network, data, "train", count), _samples(network, data, "test", None)
-    plan = Plan(optimizer=rule, rate=rate, schedule=parse_schedule("fifths"), batch=64, epochs=epochs, seed=seed)
+    given = {"optimizer": rule, "learning_rate": rate, "schedule": "fifths", "batch_size": 64, "epochs": epochs, "seed": seed}
+    plan = make_plan(network, Hyperparameters(**given))
     with mock.patch.object(golden, "images", _rounded_images if rounds else golden.images):
         training = Training(graph, plan, train, None, state, fastest_sums())
         while not training.done:

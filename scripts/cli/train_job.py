@@ -1,8 +1,7 @@
 """A training job, built from the options of `tpu train`: network, samples, training run, event log, comparison with the core, and
 the figures at the end."""
 
-import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.metrics import measured
 from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, step_program, trainable_network
+from amaranth_tpu.sim.trainer.plan import Hyperparameters, as_options, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.training import Training
 
@@ -39,8 +39,6 @@ _DECAY = 0.01  # of adamw, as in PyTorch
 _EPOCHS = 5
 _GPT_RATES = {OptimizerKind.SGD: 0.3, OptimizerKind.ADAM: 0.004, OptimizerKind.ADAMW: 0.004}
 _LETTERS = 300  # of the text that a trained GPT writes
-#: Arguments that errors of the library name, and their options.
-_OPTIONS = {"learning_rate": "--rate", "weight_decay": "--weight-decay", "batch_size": "--batch"}
 
 
 @dataclass(kw_only=True)
@@ -141,12 +139,12 @@ class TrainJob:
             "samples": len(self.data.train),
             "validation_samples": len(self.data.validation or ()),
             "test_samples": len(self.data.test or ()),
-            "batch": plan.batch,
+            "batch": plan.batch_size,
             "cores": plan.cores,
             "steps": training.step_number,
             "optimizer": options.optimizer.value,
             **asdict(plan.optimizer),
-            "rate": plan.rate,
+            "rate": plan.learning_rate,
             "schedule": plan.schedule.text,
             "dropout": plan.dropout.share,
             "seed": plan.seed,
@@ -244,20 +242,11 @@ def _plan(graph, options):
             optimizer = Sgd(momentum=momentum, weight_decay=decay)
         else:
             optimizer = Adam(weight_decay=decay)
-        return make_plan(
-            graph,
-            optimizer,
-            learning_rate=_GPT_RATES[options.optimizer] if options.rate is None and options.model == GPT_NAME else options.rate,
-            schedule=options.schedule,
-            batch_size=options.batch,
-            epochs=options.epochs or _EPOCHS,
-            seed=options.seed,
-            dropout=options.dropout,
-            patience=options.early_stopping,
-            keep_best=options.keep is Keep.BEST,
-            steps=options.steps,
-            measure_every=options.eval_every,
-            cores=options.cores,
-        )
+        named = {one.name: getattr(options, member_of(one.name)) for one in fields(Hyperparameters)}
+        named |= {"optimizer": optimizer, "epochs": options.epochs or _EPOCHS}
+        if options.rate is None and options.model == GPT_NAME:
+            named["learning_rate"] = _GPT_RATES[options.optimizer]
+        best = options.keep is Keep.BEST
+        return make_plan(graph, Hyperparameters(**named), patience=options.early_stopping, keep_best=best)
     except ValueError as error:
-        raise typer.BadParameter(re.sub(r"`(\w+)`", lambda name: _OPTIONS[name[1]], str(error))) from None
+        raise typer.BadParameter(as_options(str(error))) from None

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.trainer.metric_names import FORMS as METRICS
 from amaranth_tpu.sim.trainer.metric_names import parse_metric
-from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
+from amaranth_tpu.sim.trainer.plan import option_of
+from amaranth_tpu.sim.trainer.schedules import DEFAULT, parse_schedule
 
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, NoCheck, ShapeOption
@@ -44,6 +44,13 @@ class StepSimulator(StrEnum):
     @property
     def has_time(self):
         return self is not StepSimulator.MODEL
+
+
+def _hyper(argument):
+    """Returns the type of the option of a hyperparameter, an argument of `fit`."""
+    kind, settings = option_of(argument)
+    flag = settings.pop("flag")
+    return Annotated[kind | None, typer.Option(flag, rich_help_panel=_STEPS, **settings)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,41 +138,13 @@ class TrainOptions:
     loss: Annotated[
         Loss, typer.Option(rich_help_panel=_STEPS, help="Softmax cross-entropy of each position, or mean squared error.")
     ] = Loss.CROSS_ENTROPY
-    epochs: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, show_default=False, help="Number of epochs. Default: 5."),
-    ] = None
-    steps: Annotated[
-        int | None, typer.Option(min=1, max=1 << 40, rich_help_panel=_STEPS, help="Number of steps, in place of --epochs.")
-    ] = None
-    eval_every: Annotated[
-        int | None,
-        typer.Option(min=1, rich_help_panel=_STEPS, help="Evaluate after this number of steps. Default: after each epoch."),
-    ] = None
-    batch: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1 << 20, rich_help_panel=_STEPS, help="Batch size. The incomplete last batch of an epoch is dropped."
-        ),
-    ] = 64
-    cores: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MOST_CORES,
-            rich_help_panel=_STEPS,
-            help="Number of cores. Each batch is split evenly; a ring all-reduces the gradients. Rounding depends on the number "
-            "of cores.",
-        ),
-    ] = 1
+    epochs: _hyper("epochs") = None
+    steps: _hyper("steps") = None
+    eval_every: _hyper("evaluate_every") = None
+    batch: _hyper("batch_size") = 64
+    cores: _hyper("cores") = 1
     optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="Optimizer.")] = OptimizerKind.SGD
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=_STEPS,
-            help="Learning rate. Default: 0.1 for sgd (0.05 for a CNN, 0.3 for gpt), 0.001 for adam (0.004 for gpt).",
-        ),
-    ] = None
+    rate: _hyper("learning_rate") = None
     momentum: Annotated[
         float | None, typer.Option(min=0, max=0.998, rich_help_panel=_STEPS, help="Momentum of sgd. Default: 0.9.")
     ] = None
@@ -178,16 +157,8 @@ class TrainOptions:
             help="Weight decay: L2 for sgd, decoupled (AdamW) for adam. Not applied to biases. Default: 0; 0.01 for adamw.",
         ),
     ] = None
-    schedule: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=_STEPS,
-            help=f"Learning rate schedule: {FORMS}. The default falls; Keras and PyTorch keep the rate `constant`.",
-        ),
-    ] = DEFAULT
-    dropout: Annotated[
-        float, typer.Option(min=0, max=0.95, rich_help_panel=_STEPS, help="Dropout rate of the hidden dense layers.")
-    ] = 0.0
+    schedule: _hyper("schedule") = DEFAULT
+    dropout: _hyper("dropout") = 0.0
     early_stopping: Annotated[
         int | None,
         typer.Option(
@@ -201,15 +172,7 @@ class TrainOptions:
         list[str] | None,
         typer.Option(rich_help_panel=_STEPS, help=f"Further metrics of the trained network: {METRICS}. Repeatable."),
     ] = None
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=(1 << 31) - 1,
-            rich_help_panel=_STEPS,
-            help="Seed of new weights, sample order, validation split, dropout and --pauses.",
-        ),
-    ] = 1
+    seed: _hyper("seed") = 1
     rtl_steps: Annotated[
         str,
         typer.Option(

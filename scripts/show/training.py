@@ -71,7 +71,7 @@ def epoch_line(figures, training, measured):
     """
     accuracy = "" if figures.measured_loss is None else f", {measured} loss {figures.measured_loss:.4f}"
     accuracy += "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
-    by_steps = training.plan.steps or training.plan.measure_every
+    by_steps = training.plan.steps or training.plan.evaluate_every
     where = f"step {figures.steps:,} of {training.total:,}" if by_steps else f"epoch {figures.epoch} of {training.epochs}"
     return f"{where}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"
 

@@ -184,7 +184,9 @@ def _of_scalar(step, tensor):
     if not isinstance(tensor.source, Input) or tensor.dims != ():
         return None
     name = inline(tensor.source.name, 80)
-    return ModelError(f"{step.title}: computes with the scalar input {quoted(name)}; give its value with --shape {name}=16000")
+    return ModelError(
+        f"{step.title}: computes with the scalar input {quoted(name)}; give its value, --shape {name}=16000 or `shapes`"
+    )
 
 
 def _element(step, tensor, known):

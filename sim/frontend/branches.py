@@ -35,7 +35,7 @@ def chosen_branch(node, condition, opsets):
     if isinstance(condition, SymbolicTensor) or not isinstance(condition, np.ndarray):
         raise ModelError(
             f"{title(node)}: its condition is computed from an input; make the input constant, so that one branch remains; "
-            f"a scalar input gets its value by --shape, as in rate=16000"
+            f"a scalar input gets its value by --shape rate=16000, or by `shapes`"
         )
     if condition.size != 1 or condition.dtype != bool:
         raise ModelError(f"{title(node)}: its condition must be one truth value")

@@ -14,6 +14,7 @@ from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
 from ..trainer.loop import TrainingRun
 from ..trainer.new_training import make_plan, step_comparison, trainable_network
+from ..trainer.plan import numbers_of
 from ..trainer.resuming import checkpoint_in, restore
 from ..trainer.training import Training, check_finite
 from .arguments import check_name, shown
@@ -32,50 +33,39 @@ _BUILDS = " (the first run builds the simulator)"
 _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
 
-def fit(
-    network,
-    x,
-    y,
-    *,
-    validation_split,
-    validation_data,
-    loss,
-    callbacks,
-    check_steps,
-    on,
-    core,
-    initialized,
-    seed,
-    verbose,
-    check_form,
-    check_programs,
-    learning_rate,
-    dropout,
-    **hyperparameters,
-):
+def fit(network, x, y, given, check_form, check_programs):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
-    the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`. Before the training, `check_form` is
-    called with `scales`, if a file can hold the weights; it may raise an error."""
-    callbacks, loss = Callbacks(callbacks), loss_of(loss)
-    rates = {"learning_rate": learning_rate, "dropout": dropout}
-    for name, value in (rates | {"validation_split": validation_split}).items():
-        _check_number(name, value)
+    the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`.
+
+    Parameters
+    ----------
+    given : FitArguments
+    check_form : callable
+        Called before the training with `scales`, if a file can hold the weights; it may raise an error.
+    check_programs : bool
+        See :func:`.step_comparison`.
+    """
+    callbacks, loss = Callbacks(given.callbacks), loss_of(given.loss)
+    _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained.graph, trained.parameters)
     check_form(writer.scales)
-    samples, measured = training_sets(network, x, y, loss, split=validation_split, data=validation_data, seed=seed)
+    samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_padded or measured and measured.is_padded:
         trained = replace(trained, counted=True)
     early = callbacks.early_stopping
     if early and measured is None:
         raise ArgumentError("EarlyStopping needs `validation_split` or `validation_data`")
-    plan = _plan(network, early, seed=seed, **rates, **hyperparameters)
-    state = initial_state(trained, plan.optimizer, initialize(trained, seed) if initialized else None)
+    plan = make_plan(
+        network, replace(given, optimizer=_optimizer(given.optimizer)), patience=early and early.patience, keep_best=bool(early)
+    )
+    masters = initialize(trained, given.seed) if given.initialize else None
+    state = initial_state(trained, plan.optimizer, masters)
     training = Training(trained, plan, samples, measured, state, fastest_sums())
-    with ProgressLine(verbose) as line:
-        line("compiling a training step for the core" if check_steps else "training")
-        compared = _compared(training, check_steps, on, core, check_programs)
-        run = _run(training, callbacks, compared and compared[1], line, "" if on == "model" else _BUILDS)
+    with ProgressLine(given.verbose) as line:
+        line("compiling a training step for the core" if given.check_steps else "training")
+        compared = _compared(training, given, check_programs)
+        run = _run(training, callbacks, compared and compared[1], line, "" if given.on == "model" else _BUILDS)
         run()
     if run.failure:
         raise RunError(run.failure)
@@ -84,23 +74,16 @@ def fit(
     return model, writer.scales, _history(training, compared, own)
 
 
-def _plan(network, early, *, optimizer, epochs, steps, evaluate_every, batch_size, cores, seed, **rest):
-    """Returns the :class:`.Plan` for the hyperparameters of `fit`. `early` is the callback :class:`EarlyStopping` or None."""
-    if epochs is not None and steps is not None:
+def _check(given):
+    """Raises ArgumentError for numbers of a wrong type or below their minimum."""
+    if given.epochs is not None and given.steps is not None:
         raise ArgumentError("`epochs` and `steps` exclude each other; give one")
-    return make_plan(
-        network,
-        _optimizer(optimizer),
-        batch_size=_whole("batch_size", batch_size),
-        epochs=1 if epochs is None else _whole("epochs", epochs),
-        steps=None if steps is None else _whole("steps", steps),
-        measure_every=None if evaluate_every is None else _whole("evaluate_every", evaluate_every),
-        seed=_whole("seed", seed, 0),
-        patience=early and early.patience,
-        keep_best=bool(early),
-        cores=_whole("cores", cores),
-        **rest,
-    )
+    for name, kind, least in [*numbers_of(given), ("validation_split", float, 0)]:
+        value = getattr(given, name)
+        if kind is int:
+            _whole(name, value, least)
+        elif isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
 
 
 def _run(training, callbacks, comparison, line, note):
@@ -146,20 +129,16 @@ def _whole(name, value, least=1):
     return int(value)
 
 
-def _check_number(name, value):
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating))):
-        raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
-
-
-def _compared(training, check_steps, on, core, check):
+def _compared(training, given, check):
     """Returns the program and the comparison of :func:`.step_comparison` for the arguments of `fit`, or None without steps to
     compare."""
-    if check_steps == 0:
+    if given.check_steps == 0:
         return None
+    on = given.on
     check_name("on", on.name if isinstance(on, Simulator) else on, _STEP_SIMULATORS, ", or a Simulator of such a name")
     place = Simulator(on) if isinstance(on, str) else on
-    most = None if check_steps == "all" else _whole("check_steps", check_steps)
-    config = config_of(core, "training")
+    most = None if given.check_steps == "all" else _whole("check_steps", given.check_steps)
+    config = config_of(given.core, "training")
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)
     return step_comparison(training, config, place.name, most, place.memory, place.cells, check)
 

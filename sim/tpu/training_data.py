@@ -38,9 +38,10 @@ def _labelled(network, x, y, loss, name):
     return LabelledSamples(rows if network.feeds else round_bfloat16(rows), labels_of(network, y, len(rows), loss, name))
 
 
-def training_sets(network, x, y, loss, *, split, data, seed):
-    """Returns `(training set, validation set or None)`, for the arguments `validation_split` and `validation_data` of
-    :meth:`sim.tpu.model.Model.fit`. Raises DataError or ArgumentError."""
+def training_sets(network, x, y, loss, given):
+    """Returns `(training set, validation set or None)`, for the :class:`.FitArguments` `given`. Raises DataError or
+    ArgumentError."""
+    split, data = given.validation_split, given.validation_data
     samples = _labelled(network, x, y, loss, "y")
     if data is not None:
         if split:
@@ -52,7 +53,7 @@ def training_sets(network, x, y, loss, *, split, data, seed):
         raise ArgumentError(f"`validation_split` must be at least 0 and less than 1, not {split!r}")
     if not split:
         return samples, None
-    kept, held = held_out(seed, len(samples), split)
+    kept, held = held_out(given.seed, len(samples), split)
     if not len(held) or not len(kept):
         raise ArgumentError(f"`validation_split` {split} of {len(samples)} samples leaves a set empty; give another fraction")
     return samples.chosen(kept), samples.chosen(held)

@@ -1,5 +1,7 @@
 """The start of a training run: the checks of a model and of hyperparameters, and the comparison of its steps with a core."""
 
+from dataclasses import fields
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -15,9 +17,9 @@ from ..ir.losses import Loss
 from .comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
+from .plan import Hyperparameters, Plan
 from .schedules import parse_schedule
 from .step_check import checked_step
-from .training import Plan
 
 __all__ = ["make_plan", "step_comparison", "step_program", "trainable_network"]
 
@@ -40,35 +42,31 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
     return differentiate(graph, loss, apart=lambda: with_other_weights(graph))
 
 
-def make_plan(graph, optimizer, *, learning_rate, schedule, batch_size, seed, dropout=0.0, **settings):
-    """Checks the hyperparameters of a training run. Returns its :class:`sim.trainer.training.Plan`.
+def make_plan(graph, given, *, patience=None, keep_best=False):
+    """Checks the hyperparameters of a training run. Returns its :class:`.Plan`.
 
     Parameters
     ----------
     graph : Graph
-    optimizer : sim.ir.optimizers.Sgd or Adam
-    learning_rate : float or None
-        None: 0.1 for SGD, or 0.05 for a CNN; 0.001 for Adam.
-    schedule : str
-        Learning rate schedule, in a form of :data:`sim.trainer.schedules.FORMS`.
-    batch_size, seed, dropout
-        As `batch`, `seed` and the share of `dropout` in the plan.
-    settings
-        Further fields of the plan: `epochs` or `steps`, `measure_every`, `patience`, `keep_best`, `cores`.
+    given : Hyperparameters
+        With an optimizer object. The learning rate None is 0.1 for SGD, or 0.05 for a CNN; 0.001 for Adam.
+    patience, keep_best
+        As in the plan.
 
     Raises
     ------
     ArgumentError
     """
-    rate = _RATES[type(optimizer).__name__][graph.is_convolutional] if learning_rate is None else learning_rate
+    named = {one.name: getattr(given, one.name) for one in fields(Hyperparameters)}
+    if given.learning_rate is None:
+        named["learning_rate"] = _RATES[type(given.optimizer).__name__][graph.is_convolutional]
     try:
-        shards_of(batch_size, settings.get("cores", 1))
-        schedule = parse_schedule(schedule)
-        dropout = Dropout(dropout, seed)
+        shards_of(given.batch_size, given.cores)
+        named |= {"schedule": parse_schedule(given.schedule), "dropout": Dropout(given.dropout or 0.0, given.seed)}
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    _check_factors(optimizer, rate, batch_size)
-    return Plan(optimizer=optimizer, rate=rate, schedule=schedule, batch=batch_size, seed=seed, dropout=dropout, **settings)
+    _check_factors(given.optimizer, named["learning_rate"], given.batch_size)
+    return Plan(**named | {"epochs": given.epochs or 1}, patience=patience, keep_best=keep_best)
 
 
 def _check_factors(optimizer, rate, batch):
@@ -90,7 +88,7 @@ def step_program(training, config):
     """Compiles one step of a :class:`.Training` for cores with this :class:`.Config`. Returns the :class:`.Program`. Raises
     CompileError if a step does not fit the core, or a step of this network cannot be compiled."""
     plan = training.plan
-    return compile_step(training.network, plan.optimizer, config, plan.batch // plan.cores, plan.dropout, plan.cores)
+    return compile_step(training.network, plan.optimizer, config, plan.batch_size // plan.cores, plan.dropout, plan.cores)
 
 
 def step_comparison(training, config, simulator, most, memory=None, cells="rtl", check=True):

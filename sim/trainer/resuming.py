@@ -26,13 +26,13 @@ def facts_of(training):
     plan = training.plan
     length = f"{plan.epochs} epochs" if plan.steps is None else f"{plan.steps} steps"
     over = f" over {length}" if plan.schedule.depends_on_epochs else ""
-    every = plan.measure_every or training.steps
+    every = plan.evaluate_every or training.steps
     evaluation = f"every {every} steps" + (f" and after {training.total}" if training.total % every else "")
     return {
         "network": _digest(training.network),
         "optimizer": repr(plan.optimizer),
-        "batch": plan.batch if plan.cores == 1 else f"{plan.batch} on {plan.cores} cores",
-        "rate": plan.rate,
+        "batch": plan.batch_size if plan.cores == 1 else f"{plan.batch_size} on {plan.cores} cores",
+        "rate": plan.learning_rate,
         "seed": plan.seed,
         "dropout": plan.dropout.share,
         "schedule": plan.schedule.text + over,

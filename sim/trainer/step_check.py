@@ -78,14 +78,16 @@ def _golden_steps(training, count, most, factor):
 
 def _random_batch(training, number, most, factor):
     network, plan, random = training.network, training.plan, np.random.default_rng([_SEED, number])
-    rows = factor * core_input(network.graph, stress_samples(network.graph, plan.batch, _SEED + number, most)).astype(np.float32)
+    rows = factor * core_input(network.graph, stress_samples(network.graph, plan.batch_size, _SEED + number, most)).astype(
+        np.float32
+    )
     if network.loss is Loss.SQUARED_ERROR:
-        labels = round_bfloat16(random.standard_normal((plan.batch, network.graph.output_size), np.float32))
+        labels = round_bfloat16(random.standard_normal((plan.batch_size, network.graph.output_size), np.float32))
     else:
         positions = training.objective.positions
-        labels = random.integers(0, positions.classes, (plan.batch, len(positions)))
+        labels = random.integers(0, positions.classes, (plan.batch_size, len(positions)))
         if network.counted:
             labels[random.random(labels.shape) < 1 / 4] = PADDING
     targets, counted = training.objective.targets(labels)
-    masks = plan.dropout.masks(network, number, plan.batch)
-    return Batch(0, number, round_bfloat16(rows), labels, targets, counted, plan.rate, masks)
+    masks = plan.dropout.masks(network, number, plan.batch_size)
+    return Batch(0, number, round_bfloat16(rows), labels, targets, counted, plan.learning_rate, masks)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..data.digits import DataError
-from ..golden.dropout import Dropout
 from ..golden.network import core_input, run_graph
 from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, step
@@ -18,7 +17,6 @@ from ..ir.losses import Loss
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score
-from .schedules import RateSchedule
 
 _MEASURED = 500  # samples per forward pass of an evaluation
 
@@ -26,49 +24,7 @@ _MEASURED = 500  # samples per forward pass of an evaluation
 #: larger.
 MOST_GROWTH = 10_000
 
-__all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH", "check_finite"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The hyperparameters of a training run. Together with network and samples they determine its bits.
-
-    Parameters
-    ----------
-    optimizer : sim.ir.optimizers.Sgd or Adam
-    rate : float
-        Learning rate for the mean gradient over a batch. The schedule's factor multiplies it.
-    schedule : RateSchedule
-    batch, epochs : int
-        Batch size, and number of epochs. The last batch of an epoch is dropped if it is incomplete.
-    seed : int
-        Seed of the sample order.
-    dropout : Dropout
-    patience : int or None
-        Early stopping: training stops after this number of evaluations without a lower validation loss. The result then has the
-        parameters of the best evaluation.
-    keep_best : bool
-        The result has the parameters of the best evaluation, without early stopping, too.
-    steps : int or None
-        Total number of steps. Default: all steps of the epochs.
-    measure_every : int or None
-        Number of steps between two evaluations. Default: an epoch.
-    cores : int
-        Number of cores that split each batch; see :func:`sim.golden.training.step`.
-    """
-
-    optimizer: object
-    rate: float
-    schedule: RateSchedule
-    batch: int
-    epochs: int
-    seed: int = 1
-    dropout: Dropout = Dropout(0)
-    patience: int | None = None
-    keep_best: bool = False
-    steps: int | None = None
-    measure_every: int | None = None
-    cores: int = 1
+__all__ = ["Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH", "check_finite"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +100,7 @@ def _figures(loss, accuracy):
 @dataclass(frozen=True, eq=False)
 class Best:
     """The evaluation with the lowest validation loss: its number (from 1), the loss, and the master weights. Without
-    `measure_every`, its number is the number of an epoch."""
+    `evaluate_every`, its number is the number of an epoch."""
 
     epoch: int
     loss: float
@@ -195,11 +151,11 @@ class Training:
     """
 
     def __init__(self, network, plan, samples, measured, state, sums=None):
-        if len(samples) < plan.batch:
-            raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch}; give a smaller batch")
+        if len(samples) < plan.batch_size:
+            raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch_size}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
         self.sums, self.objective = sums or Sums(), Objective(network)
-        self.steps = len(samples) // plan.batch
+        self.steps = len(samples) // plan.batch_size
         self.epochs = plan.epochs if plan.steps is None else -(-plan.steps // self.steps)
         self.total = plan.epochs * self.steps if plan.steps is None else plan.steps
         self.position = Position(state)
@@ -222,28 +178,28 @@ class Training:
 
     def evaluations(self, done):
         """Returns the number of evaluations in the first `done` steps."""
-        return done // (self.plan.measure_every or self.steps) + (done == self.total and not self._is_due(done))
+        return done // (self.plan.evaluate_every or self.steps) + (done == self.total and not self._is_due(done))
 
     def _is_due(self, done):
-        return done % (self.plan.measure_every or self.steps) == 0
+        return done % (self.plan.evaluate_every or self.steps) == 0
 
     def rate(self, done):
         """Returns the learning rate of the step after `done` steps."""
-        return self.plan.rate * self.plan.schedule.at(done, self.steps, self.total)
+        return self.plan.learning_rate * self.plan.schedule.at(done, self.steps, self.total)
 
     def next_batch(self):
         """Returns the :class:`Batch` for the next step."""
         epoch, number = self.position.epoch, self.position.number
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
-        chosen = self.samples.chosen(self._order[1][number * self.plan.batch : (number + 1) * self.plan.batch])
+        chosen = self.samples.chosen(self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size])
         targets, counted = self.objective.targets(chosen.labels)
-        masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch)
+        masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch_size)
         x = core_input(self.network.graph, chosen.rows)
         return Batch(epoch, number, x, chosen.labels, targets, counted, self.rate(self.step_number), masks)
 
     def step(self, batch):
-        """Computes a step on a batch from :meth:`next_batch`. After an epoch, or `measure_every` steps, and after the last
+        """Computes a step on a batch from :meth:`next_batch`. After an epoch, or `evaluate_every` steps, and after the last
         step, it also evaluates the network.
 
         Returns the :class:`Score` of the batch and its logits, float32 (batch, output size), both with the parameters before the

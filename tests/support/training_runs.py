@@ -6,12 +6,14 @@ from safetensors import safe_open
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.trainer.plan import Plan
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Plan, Training
+from amaranth_tpu.sim.trainer.training import Training
 from graphs import random_values
 
 __all__ = [
@@ -51,7 +53,13 @@ def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, op
     optimizer = optimizer or Sgd()
     rows, labels = clusters(rng, count + validation, inputs)
     samples = LabelledSamples.checked(rows, labels, CLASSES)
-    plan = {"rate": 0.05, "schedule": parse_schedule("fifths"), "batch": 8, "epochs": 3} | plan
+    plan = {
+        "learning_rate": 0.05,
+        "schedule": parse_schedule("fifths"),
+        "batch_size": 8,
+        "epochs": 3,
+        "dropout": Dropout(0),
+    } | plan
     held = samples.chosen(np.arange(count, count + validation)) if validation else None
     state = initial_state(network, optimizer, initialize(network, 3))
     return Training(network, Plan(optimizer=optimizer, **plan), samples.chosen(np.arange(count)), held, state)

@@ -288,7 +288,7 @@ def limited(step, *sizes):
     if prod(int(size) for size in sizes) > LIMIT:
         raise ModelError(
             f"{step.title}: makes {show(sizes)} values, which is too large; "
-            f"choose smaller inputs (by --shape, if the file leaves sizes open), or cut the model before it"
+            f"choose smaller inputs (by --shape or `shapes`, if the file leaves sizes open), or cut the model before it"
         )
 
 

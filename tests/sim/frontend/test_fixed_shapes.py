@@ -79,7 +79,7 @@ def test_values_of_scalar_inputs_are_constants(rng, tmp_path, rate, gain):
 @pytest.mark.parametrize(
     "shapes, text",
     [
-        ({}, "Equal_1'.*the scalar input 'rate'; give its value with --shape rate=16000"),
+        ({}, "Equal_1'.*the scalar input 'rate'; give its value, --shape rate=16000 or `shapes`"),
         ({"rate": 0.5, "gain": 1}, "input 'rate' is one number of type int64, so it cannot be 0.5"),
         ({"rate": (1, 2), "gain": 1}, r"cannot be \(1, 2\)"),
         ({"x": 3, "rate": 1, "gain": 1}, "input 'x' is not one number, so it cannot have the value 3"),

@@ -16,9 +16,10 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.new_training import trainable_network
+from amaranth_tpu.sim.trainer.plan import Plan
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Plan, Training
+from amaranth_tpu.sim.trainer.training import Training
 from language_models import language_model
 from onnx_models import Builder, weights
 from suites import slow
@@ -57,7 +58,9 @@ def test_fit_is_the_trainer(path, data):
         x, y, epochs=2, batch_size=16, optimizer=tpu.Sgd(0.5), learning_rate=0.1, schedule="1,.5", dropout=0.25, seed=4
     )
     network, schedule = trainable_network(tpu.load(path).network), parse_schedule("1,.5")
-    plan = Plan(optimizer=tpu.Sgd(0.5), rate=0.1, schedule=schedule, batch=16, epochs=2, seed=4, dropout=Dropout(0.25, 4))
+    plan = Plan(
+        optimizer=tpu.Sgd(0.5), learning_rate=0.1, schedule=schedule, batch_size=16, epochs=2, seed=4, dropout=Dropout(0.25, 4)
+    )
     samples = LabelledSamples.checked(x, y, CLASSES)
     training = Training(network, plan, samples, None, initial_state(network, plan.optimizer))
     TrainingRun(training=training)()

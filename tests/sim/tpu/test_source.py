@@ -284,7 +284,7 @@ def test_dropout_of_the_object(rng, tmp_path, monkeypatch):
 
     net, (x, y), rates = Framework(rng, tmp_path), clusters(rng, 64), []
     original = module.make_plan
-    monkeypatch.setattr(module, "make_plan", lambda *a, **kw: rates.append(kw["dropout"]) or original(*a, **kw))
+    monkeypatch.setattr(module, "make_plan", lambda *a, **kw: rates.append(a[1].dropout) or original(*a, **kw))
     model = model_of(net.source(0.25))
     model.fit(x, y)
     model.fit(x, y, dropout=0)

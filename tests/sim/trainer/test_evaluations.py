@@ -21,7 +21,7 @@ def _training(data, **plan):
 def test_steps_and_evaluations(rng, every, wanted):
     """15 steps of 6 an epoch have the losses of a run by epochs, and are evaluated after `every` steps and at the end."""
     data = int(rng.integers(1 << 30))
-    training, whole = _training(data, steps=15, measure_every=every), _training(data, epochs=3)
+    training, whole = _training(data, steps=15, evaluate_every=every), _training(data, epochs=3)
     TrainingRun(training=training)()
     TrainingRun(training=whole)()
     history = training.position.history
@@ -34,7 +34,7 @@ def test_steps_and_evaluations(rng, every, wanted):
 
 def test_resuming_between_evaluations(rng, tmp_path):
     """A run that resumes from the checkpoint of any evaluation ends as an uninterrupted run. Other evaluations are refused."""
-    data, plan = int(rng.integers(1 << 30)), {"steps": 14, "measure_every": 4, "keep_best": True}
+    data, plan = int(rng.integers(1 << 30)), {"steps": 14, "evaluate_every": 4, "keep_best": True}
     whole, folder = _training(data, **plan), checkpoint_in(tmp_path)
     TrainingRun(training=whole, checkpoints=folder, keep_all=True)()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -51,7 +51,7 @@ def test_resuming_between_evaluations(rng, tmp_path):
         TrainingRun(training=other)()
         assert [one.loss for one in other.position.history] == [one.loss for one in whole.position.history]
         assert all(map(np.array_equal, other.position.state.masters, whole.position.state.masters))
-    for changed in ({"measure_every": 5}, {"steps": 15}):
+    for changed in ({"evaluate_every": 5}, {"steps": 15}):
         with pytest.raises(CheckpointError, match="evaluation"):
             restore(_training(data, **plan | changed), folder.numbered(4))
 
@@ -59,7 +59,12 @@ def test_resuming_between_evaluations(rng, tmp_path):
 def test_best_parameters(rng):
     """With `keep_best`, the trained network is the one at the evaluation with the lowest loss."""
     training = _training(
-        int(rng.integers(1 << 30)), steps=12, measure_every=2, keep_best=True, rate=1.5, schedule=parse_schedule("constant")
+        int(rng.integers(1 << 30)),
+        steps=12,
+        evaluate_every=2,
+        keep_best=True,
+        learning_rate=1.5,
+        schedule=parse_schedule("constant"),
     )
     states = []
     while not training.done:

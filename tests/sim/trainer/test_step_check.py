@@ -88,7 +88,7 @@ def test_second_check_costs_nothing(rng, tmp_path, monkeypatch):
 
 
 def test_steps_that_diverge_are_not_checked(rng, caplog):
-    training = training_of(rng, rate=1e30)
+    training = training_of(rng, learning_rate=1e30)
     program = new_training.step_program(training, CORE)
     assert not step_check.checked_step(training, program).checked
     assert "the program of a training step of small is not checked" in caplog.text

@@ -27,7 +27,7 @@ def compared(rng, n, simulator, memory, together=None):
     """Trains for `STEPS` steps, compares each with the core, and checks the number of compared values. Returns the program and
     the comparison."""
     training = new_training(rng, count=8 * STEPS, epochs=1)
-    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch_size)
     runner = StepRunner(program, simulator, memory)
     comparison = StepComparison(training.network, runner, None, together or runner.together)
     TrainingRun(training=training, comparison=comparison)()
@@ -58,7 +58,9 @@ def test_convolutions_by_adam_with_dropout(rng):
     )
     tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
     network = differentiate(Graph("small", {one.name: one for one in tensors}, "x", "y", stages))
-    training = new_training(rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), rate=0.01, dropout=Dropout(0.5))
+    training = new_training(
+        rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), learning_rate=0.01, dropout=Dropout(0.5)
+    )
     program = compile_step(network, training.plan.optimizer, from_preset("training", n=4), 8, Dropout(0.5))
     comparison = StepComparison(network, StepRunner(program, "model"), None, 3)
     TrainingRun(training=training, comparison=comparison)()
@@ -87,7 +89,7 @@ def test_every_wrong_bit_is_found(rng):
 def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
     """Trains for `STEPS` steps on a ring of cores, and checks that no bit differs. Each core must send the formula's number of
     words. Returns the program and the comparison."""
-    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores, **network)
+    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch_size=batch * cores, cores=cores, **network)
     config = from_preset("training", n=n, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
     runner = StepRunner(program, simulator, memory or {}, timeout=900, quick=True)
@@ -108,7 +110,7 @@ def test_on_a_ring_of_models(rng):
 
 def test_wrong_copy_of_a_bias_is_found(rng):
     """The comparison of training steps finds a wrong bit in one core's copy of a bias."""
-    training = new_training(rng, count=6, batch=6, cores=3)
+    training = new_training(rng, count=6, batch_size=6, cores=3)
     config = from_preset("training", n=4, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
     before, batch = training.position.state, training.next_batch()
@@ -122,7 +124,7 @@ def test_wrong_copy_of_a_bias_is_found(rng):
 
 def test_a_wrong_segment_counts_once(rng):
     """A wrong bit in a segment that the cores share is counted once, not once per core."""
-    training = new_training(rng, count=6, batch=6, cores=3)
+    training = new_training(rng, count=6, batch_size=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()
     _, logits = training.step(batch)
@@ -137,7 +139,7 @@ def test_a_wrong_segment_counts_once(rng):
 def test_wrong_number_of_ring_words_is_found(rng, less):
     """The comparison of training steps reports a core that sent one word less over the ring than the formula says, even if no bit
     differs."""
-    training = new_training(rng, count=6, batch=6, cores=3)
+    training = new_training(rng, count=6, batch_size=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()
     _, logits = training.step(batch)

@@ -48,7 +48,7 @@ def same(one, two):
 def test_every_step_is_the_golden_one(rng, seed, optimizer, dropout):
     """Each step of a training run equals a loop in this test, with the same order of samples, rates and masks, and without the
     incomplete last batch."""
-    training = new_training(rng, optimizer=optimizer, dropout=Dropout(dropout, 4), seed=seed % 100, rate=0.03)
+    training = new_training(rng, optimizer=optimizer, dropout=Dropout(dropout, 4), seed=seed % 100, learning_rate=0.03)
     state, samples = training.position.state, training.samples
     TrainingRun(training=training)()
     losses = []
@@ -147,7 +147,7 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
     training, folder = new_training(rng, epochs=50), checkpoint_in(tmp_path)
     save(training, folder)
     before = folder.path.read_bytes()
-    training.plan = replace(training.plan, rate=1e30)
+    training.plan = replace(training.plan, learning_rate=1e30)
     said = r"the loss is .* in epoch 1, step . of 6, at learning rate 1e\+30; give a lower"
     with pytest.raises(TrainingError, match=said) as caught:
         TrainingRun(training=training, checkpoints=folder)()
@@ -158,7 +158,7 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
 @pytest.mark.parametrize("batch", [8, 50])
 def test_finite_loss_far_above_the_first_ends_training(rng, batch, validation):
     """A finite loss far above the first loss ends training with an error, within an epoch, at its end, or after the only step."""
-    training = new_training(rng, epochs=2, batch=batch, rate=1e12, optimizer=Sgd(), validation=validation)
+    training = new_training(rng, epochs=2, batch_size=batch, learning_rate=1e12, optimizer=Sgd(), validation=validation)
 
     def train():
         TrainingRun(training=training)()
@@ -185,7 +185,7 @@ def test_overflow_in_the_last_step_is_an_error(rng):
     for _ in range(training.steps - 1):
         training.step(training.next_batch())
     training.position.state.slots[0]["momentum"][...] = 1e38
-    training.plan = replace(training.plan, rate=1e3)
+    training.plan = replace(training.plan, learning_rate=1e3)
     with pytest.raises(TrainingError, match="a parameter is no longer finite after 6 steps; give a lower learning rate"):
         training.step(training.next_batch())
 
@@ -200,7 +200,7 @@ def test_parameters_that_are_not_finite_are_not_written(rng, tmp_path):
 
 def test_too_few_samples(rng):
     with pytest.raises(DataError, match="50 training samples do not fill a batch of 51"):
-        new_training(rng, batch=51)
+        new_training(rng, batch_size=51)
 
 
 def test_labels_outside_of_the_classes(rng):
@@ -230,8 +230,8 @@ def test_checkpoint_of_another_run_is_refused(rng, tmp_path):
         ({"count": 49}, "is of other samples; give the same ones"),
         ({"optimizer": Adam()}, "optimizer"),
         ({"optimizer": Sgd(momentum=0.5)}, "optimizer"),
-        ({"rate": 0.1}, "rate 0.05, not 0.1"),
-        ({"batch": 4}, "batch 8, not 4"),
+        ({"learning_rate": 0.1}, "rate 0.05, not 0.1"),
+        ({"batch_size": 4}, "batch 8, not 4"),
         ({"seed": 2}, "seed 1, not 2"),
         ({"dropout": Dropout(0.5)}, "dropout"),
         ({"schedule": parse_schedule("constant")}, "schedule"),

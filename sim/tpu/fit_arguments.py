@@ -1,0 +1,51 @@
+"""The arguments of `Model.fit`: the hyperparameters, and the data, checks and callbacks around them."""
+
+from dataclasses import dataclass, fields
+
+from ..trainer.plan import Hyperparameters, argument
+from .arguments import check_name
+
+__all__ = ["FitArguments"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitArguments(Hyperparameters):
+    """All arguments of :meth:`sim.tpu.model.Model.fit` except the samples."""
+
+    validation_split: float = argument(
+        0.0, "float", "Fraction of the samples, chosen at random by `seed`, on which each epoch is evaluated instead of trained."
+    )
+    validation_data: object = argument(None, "(x, y) or None", "Samples and labels on which each epoch is evaluated.")
+    loss: str = argument("cross_entropy", "str", "`cross_entropy` of the softmax, `mse`, or Keras' names for them.")
+    callbacks: object = argument(
+        (),
+        "callback or list of callbacks",
+        ":class:`Checkpoint`, :class:`EarlyStopping`, :class:`TensorBoard`, and functions. A function is called with the "
+        "statistics of each epoch; if it returns True, training ends. `callbacks=[print]` prints the statistics.",
+    )
+    check_steps: int | str = argument(0, 'int or "all"', "Number of steps that a core computes too.")
+    on: object = argument(
+        "model",
+        "str or Simulator",
+        "Simulator of these steps: `model` executes their instructions; `verilator` and `icarus` simulate the RTL, and take "
+        "longer.",
+    )
+    core: object = argument(
+        None,
+        "Config, name of a preset, or None for the preset `training`",
+        "Configuration of each core. The options `training` and, for several cores, `ring` are switched on.",
+    )
+    initialize: bool = argument(False, "bool", "Start from new random weights. Default: start from the model's weights.")
+    verbose: bool = argument(
+        True,
+        "bool",
+        "Show the progress of a fit of more than two seconds on standard error: a line on a terminal, else a line every ten "
+        "seconds. `callbacks=[print]` prints the statistics of each epoch.",
+    )
+
+    @classmethod
+    def of(cls, given):
+        """Returns the arguments in a dict. Raises ArgumentError for a name that is no argument."""
+        for name in given:
+            check_name("fit's arguments", name, [one.name for one in fields(cls)])
+        return cls(**given)

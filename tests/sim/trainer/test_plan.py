@@ -1,0 +1,44 @@
+"""Tests that each hyperparameter is one record for `fit`, for `tpu train` and for the messages of both."""
+
+import inspect
+
+import pytest
+from typer.testing import CliRunner
+
+from amaranth_tpu.scripts.tpu import app
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.trainer.plan import as_options
+
+FLAGS = {
+    "epochs": "--epochs",
+    "steps": "--steps",
+    "evaluate_every": "--eval-every",
+    "batch_size": "--batch",
+    "cores": "--cores",
+    "optimizer": "--optimizer",
+    "learning_rate": "--rate",
+    "schedule": "--schedule",
+    "dropout": "--dropout",
+    "seed": "--seed",
+}
+
+
+def test_arguments_of_fit_are_options_of_train():
+    words = CliRunner().invoke(app, ["train", "--help"]).output.split()
+    signature = inspect.signature(tpu.Model.fit).parameters
+    for name, flag in FLAGS.items():
+        assert flag in words and name in signature
+        assert as_options(f"`{name}` is 1, not `cosine`") == f"{flag} is 1, not `cosine`"
+
+
+def test_fit_documents_each_argument():
+    """The defaults are in the signature, and each argument has its entry in the section Parameters."""
+    parameters = inspect.signature(tpu.Model.fit).parameters
+    documented = tpu.Model.fit.__doc__.partition("Parameters\n")[2].partition("\nRaises\n")[0].splitlines()
+    assert [line.partition(" : ")[0] for line in documented if " : " in line and line[0] != " "] == [*parameters][1:]
+    assert (parameters["batch_size"].default, parameters["schedule"].default) == (32, "constant")
+
+
+def test_unknown_argument_of_fit_is_named_with_a_suggestion():
+    with pytest.raises(tpu.ArgumentError, match="not 'batchsize'; did you mean 'batch_size'"):
+        tpu.load("d").fit([], [], batchsize=3)
