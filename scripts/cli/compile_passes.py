@@ -17,7 +17,7 @@ PrintAfterOption = Annotated[
     typer.Option(
         metavar="PASS",
         help="Print the graph after this pass as text and exit. Prints every variant of the graph that the search compares. "
-        "`program` prints the tensors, the tiling and the instructions of the compiled program.",
+        "`lower` prints the sums of products of each variant, and their matrices. `program` prints the tensors, the tiling and the instructions of the compiled program.",
     ),
 ]
 
@@ -35,11 +35,13 @@ def print_passes(as_json):
 
 
 def print_text_after(name, load, config, batch, effort, as_json):
-    """Prints the text of the graph after the pass `name`, or of the program. `load()` returns the network. Raises CompileError if
+    """Prints the text of the graph after the pass `name`, of the sums, or of the program. `load()` returns the network. Raises CompileError if
     there is no such pass."""
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.passes.pipeline import PROGRAM, run_passes, up_to
+    from amaranth_tpu.sim.compiler.passes.pipeline import LOWER, PROGRAM, run_passes, up_to
     from amaranth_tpu.sim.compiler.program_text import program_text
+    from amaranth_tpu.sim.compiler.training.inference import Network
+    from amaranth_tpu.sim.compiler.training.sums_text import sums_text
     from amaranth_tpu.sim.ir.graph_text import graph_text
 
     passes = up_to(name)
@@ -47,7 +49,12 @@ def print_text_after(name, load, config, batch, effort, as_json):
         with compiling(console) as advance:
             texts = [program_text(compile_network(load(), config, batch, effort, advance))]
     else:
-        texts = [*map(graph_text, run_passes(passes, load(), config, batch))]
+        graph = load()
+        variants = run_passes(passes, graph, config, batch)
+        if name == LOWER:
+            texts = [sums_text(Network(graph, one, config, batch).lowered) for one in variants]
+        else:
+            texts = [*map(graph_text, variants)]
     if as_json:
         print_json({"after": name, "texts": texts})
     else:

@@ -68,6 +68,8 @@ def test_passes_are_listed_and_graphs_printed(command, tmp_path):
         "tensor dense1_values: 1x1x10",
         "gather image",
     ]
+    sums = command("compile", "--model", "d", "--print-after", "lower").stdout.splitlines()
+    assert sums[-1] == "sum dense1: 1 x 10 = [dense1.bias] + matrix(image * dense1.weights) -> dense1_values"
     program = command("compile", "--model", "d", "--effort", "fast", "--print-after", "program", "--json")
     assert "0: STORE region=OUTPUT" in printed("after", program.stdout)["texts"][0]
     refused(command("compile", "--print-after", "im2kol"), "im2kol", "did you mean 'im2col'?")

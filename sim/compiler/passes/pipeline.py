@@ -20,7 +20,7 @@ from .neighbours import fold_columns
 from .split_large import split_large
 from .split_pool import split_windows
 
-__all__ = ["LOWERING", "MAPPING", "PASSES", "PROGRAM", "Pass", "run_passes", "up_to"]
+__all__ = ["LOWER", "LOWERING", "MAPPING", "PASSES", "PROGRAM", "Pass", "run_passes", "up_to"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ MAPPING = (
     Pass("im2col", "Lets the host gather windows of inputs with few channels into the channels of one position.", gather_windows),
 )
 PASSES = (*LOWERING, *MAPPING)
-#: The name of what follows all passes, the compiled program.
-PROGRAM = "program"
+#: Names of what follows all passes: the sums of products, and the compiled program.
+LOWER, PROGRAM = "lower", "program"
 
 
 def run_passes(passes, graph, config, batch):
@@ -90,9 +90,9 @@ def run_passes(passes, graph, config, batch):
 
 
 def up_to(name):
-    """Returns the passes up to and including the pass `name`; all passes for `PROGRAM`. Raises CompileError if there is no such
+    """Returns the passes up to and including the pass `name`; all passes for `LOWER` and `PROGRAM`. Raises CompileError if there is no such
     pass."""
-    names = [*(one.name for one in PASSES), PROGRAM]
+    names = [*(one.name for one in PASSES), LOWER, PROGRAM]
     if name not in names:
         nearest = get_close_matches(name, names, 1, 0)[0]
         raise CompileError(f"pass {name!r}: does not exist; did you mean {nearest!r}? `tpu compile --passes` lists all passes")
