@@ -29,6 +29,8 @@ class Code:
     plans : tuple of str
         Description of the jobs of each stage.
     cost : Cost
+    scratch : int
+        Vectors of region SCRATCH.
     """
 
     words: bytes
@@ -37,6 +39,7 @@ class Code:
     order: tuple
     plans: tuple
     cost: Cost
+    scratch: int
 
 
 def encoded(ops, config):

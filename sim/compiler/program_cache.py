@@ -83,7 +83,8 @@ def load(key):
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         plain, places = json.loads(arrays["plain"].tobytes()), arrays["places"]
         words, image = arrays["words"].tobytes(), tuple(arrays["image"].tolist())
-    return plain["variant"], Code(words, image, places, plain["order"], tuple(plain["plans"]), Cost(**plain["cost"]))
+    cost, plans = Cost(**plain["cost"]), tuple(plain["plans"])
+    return plain["variant"], Code(words, image, places, plain["order"], plans, cost, plain["scratch"])
 
 
 def store(key, variant, code):
@@ -91,7 +92,7 @@ def store(key, variant, code):
     most = _most()
     if not most:
         return
-    plain = {"variant": variant, "order": code.order, "plans": code.plans, "cost": asdict(code.cost)}
+    plain = {"variant": variant, "order": code.order, "plans": code.plans, "cost": asdict(code.cost), "scratch": code.scratch}
     text = json.dumps(plain, default=int)  # converts numpy's integers
     file = io.BytesIO()
     plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))

@@ -7,7 +7,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from ..codegen.instructions import accesses
 from ..timing.model import STORE
 
-__all__ = ["without_dead_stores"]
+__all__ = ["scratch_vectors", "without_dead_stores"]
 
 
 def without_dead_stores(ops, lowered, config):
@@ -29,6 +29,13 @@ def without_dead_stores(ops, lowered, config):
         waits = [(unit, left[need] if unit == STORE else need) for unit, need in op.waits]
         op.waits = [(unit, need) for unit, need in waits if need]
     return [op for op, gone in zip(ops, dead) if not gone]
+
+
+def scratch_vectors(ops, lowered, config):
+    """Returns the number of vectors of region SCRATCH up to the last that an instruction accesses, or that is kept from step to
+    step."""
+    kept = map(lowered.matrix, lowered.step.state)
+    return max([*(_scratch(op, config).stop for op in ops), *(matrix.vector + matrix.size for matrix in kept)], default=0)
 
 
 def _scratch(op, config):

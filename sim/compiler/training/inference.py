@@ -12,6 +12,7 @@ from ...golden.arithmetic import bfloat16
 from ..image import Code, encoded, program_of
 from ..program import cost_of
 from .constants import Constants
+from .dead_stores import scratch_vectors
 from .network import network_of
 from .program import region_sizes, step_tensors
 from .search import Order, emitted_again, lowered_step, search
@@ -101,7 +102,8 @@ class Network:
         cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
         plans = tuple(schedule.plans.get(stage.name, "") for stage in self.graph.stages)
         order = astuple(schedule.order)
-        return Code(encoded(schedule.ops, config), image, schedule.places, order, plans, cost)
+        scratch = scratch_vectors(schedule.ops, lowered, config)
+        return Code(encoded(schedule.ops, config), image, schedule.places, order, plans, cost, scratch)
 
     def program(self, code):
         """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`."""
@@ -109,7 +111,7 @@ class Network:
         others = {"batch": self.batch, "useful_macs": self.batch * macs, "memory": self.memory, "plan": code.plans}
         others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": partial(self._emit, code)}
         constants = self.constants.pack(code.image)
-        return program_of(code.words, code.cost, constants, region_sizes(self.lowered), self.config, **others)
+        return program_of(code.words, code.cost, constants, region_sizes(self.lowered, code.scratch), self.config, **others)
 
     def _emit(self, code):
         starts, *others = code.order

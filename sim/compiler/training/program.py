@@ -13,6 +13,7 @@ from ...golden.steps import segments_of, whole_of_segments
 from ..host_tensors import HostTensor, host_tensor
 from ..image import encoded, program_of
 from ..program import cost_of, factor
+from .dead_stores import scratch_vectors
 from .ungrouping import packed, unpacked
 
 __all__ = ["make_step_program", "region_sizes", "step_tensors"]
@@ -26,12 +27,13 @@ def make_step_program(lowered, constants, config, cores, schedule):
     others |= {"tensors": tensors, "emit": partial(tuple, schedule.ops)}
     cost = cost_of(schedule.ops, config, schedule.cycles)
     words, constants = encoded(schedule.ops, config), constants.pack(schedule.image)
-    return program_of(words, cost, constants, region_sizes(lowered), config, **others)
+    sizes = region_sizes(lowered, scratch_vectors(schedule.ops, lowered, config))
+    return program_of(words, cost, constants, sizes, config, **others)
 
 
-def region_sizes(lowered):
+def region_sizes(lowered, scratch):
     """Returns the vectors of each region except MODEL."""
-    return {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL}
+    return {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL} | {Region.SCRATCH: scratch}
 
 
 def step_tensors(lowered, constants, config, cores):

@@ -10,6 +10,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, disassemble
+from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.machines import machine_of
@@ -115,6 +116,13 @@ def test_spills_to_scratch(widths, batch):
     rng = np.random.default_rng(seed())
     program = check(network(rng, widths), Config(n=4, unified_buffer_depth=64, accumulator_depth=64), batch, rng)
     assert program.sizes[Region.SCRATCH] > 0
+
+
+def test_scratch_has_room_only_for_results_that_are_stored():
+    rng = np.random.default_rng(seed())
+    program = check(network(rng, [20, 30, 4]), Config(n=4), 10, rng)
+    assert program.sizes[Region.SCRATCH] == 0
+    assert [line for line in program_text(program).splitlines() if "on the chip" in line]
 
 
 def test_fewer_samples_than_the_batch():
