@@ -17,7 +17,8 @@ PrintAfterOption = Annotated[
     typer.Option(
         metavar="PASS",
         help="Print the graph after this pass as text and exit. Prints every variant of the graph that the search compares. "
-        "`lower` prints the sums of products of each variant, and their matrices. `program` prints the tensors, the tiling and the instructions of the compiled program.",
+        "`lower` prints the sums of products of each variant, and their matrices. `program` prints the tensors, the tiling and "
+        "the instructions of the compiled program.",
     ),
 ]
 
@@ -35,8 +36,8 @@ def print_passes(as_json):
 
 
 def print_text_after(name, load, config, batch, effort, as_json):
-    """Prints the text of the graph after the pass `name`, of the sums, or of the program. `load()` returns the network. Raises CompileError if
-    there is no such pass."""
+    """Prints the text of the graph after the pass `name`, of the sums, or of the program. `load()` returns the network. Raises
+    CompileError if there is no such pass."""
     from amaranth_tpu.sim.compiler.compile import compile_network
     from amaranth_tpu.sim.compiler.passes.pipeline import LOWER, PROGRAM, run_passes, up_to
     from amaranth_tpu.sim.compiler.program_text import program_text

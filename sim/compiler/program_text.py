@@ -11,9 +11,8 @@ def program_text(program):
     graph = program.memory.network
     lines = [f"program {graph.name}: batch {program.batch}, {program.predicted_cycles} cycles"]
     for (name, form), matrix in program.memory.lowered.matrices.items():
-        is_stored = (
-            matrix.region is not Region.SCRATCH or matrix.vector * program.config.vector_bytes < program.sizes[matrix.region]
-        )
+        first = matrix.vector * program.config.vector_bytes
+        is_stored = matrix.region is not Region.SCRATCH or first < program.sizes[matrix.region]
         place = f"{matrix.region.name}+{matrix.vector}" if is_stored else "on the chip"
         lines.append(f"tensor {name}: {place}, {form}, {matrix.tiles} x {matrix.rows} vectors")
     lines += [f"stage {stage.name}: {plan}" for stage, plan in zip(graph.stages, program.plan)]

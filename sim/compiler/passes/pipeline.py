@@ -90,8 +90,8 @@ def run_passes(passes, graph, config, batch):
 
 
 def up_to(name):
-    """Returns the passes up to and including the pass `name`; all passes for `LOWER` and `PROGRAM`. Raises CompileError if there is no such
-    pass."""
+    """Returns the passes up to and including the pass `name`; all passes for `LOWER` and `PROGRAM`. Raises CompileError if there
+    is no such pass."""
     names = [*(one.name for one in PASSES), LOWER, PROGRAM]
     if name not in names:
         nearest = get_close_matches(name, names, 1, 0)[0]
