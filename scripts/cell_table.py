@@ -59,12 +59,7 @@ _ROUTE_TIMEOUT = 600
 
 def synthesize_cell(cell, *, dsp=True):
     """Synthesizes a cell between the registers of a scan chain. Returns the netlist as JSON text. If `dsp` is False, the
-    multiplier is built from LUTs.
-
-    Raises
-    ------
-    hw.tools.process.ToolError
-    """
+    multiplier is built from LUTs. Raises ToolError."""
     verilog = component_to_verilog(cell, name="tpu_cell")
     design = verilog + on_scan_chain(verilog, "tpu_cell", "clk")
     return run_yosys(
@@ -73,12 +68,7 @@ def synthesize_cell(cell, *, dsp=True):
 
 
 def fmax(netlist, seed):
-    """Places and routes a netlist. Returns the clock rate in MHz.
-
-    Raises
-    ------
-    hw.tools.process.ToolError
-    """
+    """Places and routes a netlist. Returns the clock rate in MHz. Raises ToolError."""
     report = run_tool_on(
         {"netlist.json": netlist},
         "nextpnr-ecp5",

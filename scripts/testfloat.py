@@ -56,14 +56,8 @@ def _word(text, first, digits):
 
 
 def read_vectors(path):
-    """Yields `(a, b, result)`, arrays of binary32 bits, from a file of lines `a b result flags`. The file may be compressed with
-    gzip.
-
-    Raises
-    ------
-    VectorError
-        If the file has another content, or no vectors.
-    """
+    """Yields `(a, b, result)`, arrays of binary32 bits, from a file of lines `a b result flags`. The file may be compressed
+    with gzip. Raises VectorError if the file has another content, or no vectors."""
     path = Path(path)
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"

@@ -19,7 +19,6 @@ class ZooModel:
         Name of the package on PyPI.
     file : str
         End of the file's path in the package.
-    task : str
     shapes : tuple of str
         Shapes of its inputs, as for the option `--shape`.
     """

@@ -159,7 +159,8 @@ def replaceable_folder(path, names, option="-o"):
 
 
 def write_folder(path, files):
-    """Writes a folder of files atomically. It replaces an older folder of the same name.
+    """Writes a folder of files atomically. It replaces an older folder of the same name. Raises RunFailed if a file cannot be
+    written.
 
     An interrupt leaves the older folder unchanged. If the process is killed while the folders are being renamed, the next call
     restores the older folder.
@@ -169,11 +170,6 @@ def write_folder(path, files):
     path : Path
     files : dict of str to bytes
         File contents by name.
-
-    Raises
-    ------
-    RunFailed
-        If a file cannot be written.
     """
     target = Path(os.path.realpath(path))
     partial, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))

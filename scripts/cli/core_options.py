@@ -37,7 +37,8 @@ class CoreChoice:
         return (["--preset"] if self.preset else []) + [_flag(name) for name in self.changes]
 
     def config(self, default="default", **others):
-        """Returns the :class:`hw.config.Config`: the preset with the changes.
+        """Returns the :class:`hw.config.Config`: the preset with the changes. Raises ConfigError if no core can be generated
+        from the configuration.
 
         Parameters
         ----------
@@ -45,11 +46,6 @@ class CoreChoice:
             Preset if the command line names none.
         others : dict
             Values of further fields, used unless the command line gives an option for the field.
-
-        Raises
-        ------
-        hw.config.ConfigError
-            If no core can be generated from the configuration.
         """
         return from_preset(self.preset or default, **{**others, **self.changes})
 

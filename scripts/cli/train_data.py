@@ -32,8 +32,6 @@ class TrainData:
 
     Parameters
     ----------
-    train : LabelledSamples
-    validation, test : LabelledSamples or None
     origin : dict
         Origin of the samples, for `--json`; the entry `text` is a sentence.
     note : str or None
@@ -54,17 +52,12 @@ class TrainData:
 
 
 def choose_train_data(network, options):
-    """Returns the :class:`TrainData` that the options of `tpu train` select.
+    """Returns the :class:`TrainData` that the options of `tpu train` select. Raises DataError or BadParameter.
 
     Parameters
     ----------
     network : sim.ir.graph.Graph
     options : scripts.cli.train_options.TrainOptions
-
-    Raises
-    ------
-    sim.data.digits.DataError, typer.BadParameter
-        One line.
     """
     is_text = options.input is None and takes_tokens(network)
     if options.drop_letters and not (is_text and options.data and options.data.suffix != ".npy"):

@@ -47,13 +47,10 @@ class TrainJob:
 
     Parameters
     ----------
-    options : TrainOptions
     graph : Graph
         The network as read from the file.
     start : str
         Origin of the initial parameters: `fresh`, `file` or `checkpoint`.
-    data : TrainData
-    run : TrainingRun
     writer : ModelWriter or None
         Writes the trained model.
     program : sim.compiler.program.Program or None
@@ -188,13 +185,7 @@ class TrainJob:
 
 
 def make_job(options):
-    """Builds the :class:`TrainJob` for these options.
-
-    Raises
-    ------
-    sim.ir.errors.ModelError, sim.data.digits.DataError, typer.BadParameter
-        One line.
-    """
+    """Builds the :class:`TrainJob` for these options. Raises ModelError, DataError or BadParameter."""
     if options.steps_to_compare != 0:
         _config(options)  # report an invalid core before reading the model
     is_gpt = options.model == GPT_NAME

@@ -48,15 +48,9 @@ _DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
 
 
 def build(output):
-    """Builds the site in the folder `output`, and replaces its contents. Returns the number of pages.
-
-    Raises
-    ------
-    RunFailed
-        For links without a target; the advice lists them.
-    ToolError
-        If the generator is missing or exceeds its time limit, or another process builds the site for too long.
-    """
+    """Builds the site in the folder `output`, and replaces its contents. Returns the number of pages. Raises RunFailed for
+    links without a target; the advice lists them. Raises ToolError if the generator is missing or exceeds its time limit, or
+    another process builds the site for too long."""
     if find_spec("mkdocs") is None or find_spec("material") is None:
         raise ToolError("the site is made by mkdocs-material, which is not installed: pip install -e '.[docs]'")
     with lock(build_directory() / "docs.lock", timeout=_TIMEOUT):

@@ -27,7 +27,6 @@ class RandomModel:
 
     Parameters
     ----------
-    model : onnx.ModelProto
     feeds : dict
         Samples {input: array}, exact in bfloat16.
     """

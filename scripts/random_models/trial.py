@@ -33,17 +33,14 @@ class Trial:
 
     Parameters
     ----------
-    seed : int
     outcome : str
         One of the four constants above.
     reason : str
         One line about the outcome, or the traceback. Empty if everything was right.
-    operators : tuple of str
     programs : int
         Programs that were executed.
     small : tuple of str
         Reasons why a core could not execute the model.
-    seconds : float
     content : bytes
         The model as a file.
     """

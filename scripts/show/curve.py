@@ -13,7 +13,8 @@ def check_curve(path):
 
 
 def draw_curve(path, training, measured):
-    """Plots the loss of each step and the figures of each evaluation, and writes the file.
+    """Plots the loss of each step and the figures of each evaluation, and writes the file. Raises DataError if the file cannot
+    be written.
 
     Parameters
     ----------
@@ -22,11 +23,6 @@ def draw_curve(path, training, measured):
     training : sim.trainer.training.Training
     measured : str or None
         Name of the sample set for the accuracy. None: the training set.
-
-    Raises
-    ------
-    sim.data.digits.DataError
-        If the file cannot be written.
     """
     history = training.position.history
     losses = training.losses[: history[-1].steps]

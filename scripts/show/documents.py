@@ -85,14 +85,9 @@ def recipe(name):
 
 def copies():
     """Yields `(path, mark, text)` for each section of a guide that is a copy of a table or a recipe. `text` is the current text
-    of the original.
+    of the original. Raises ValueError for a table or recipe that does not exist.
 
     The mark of a section is `table NAME` or `recipe NAME`.
-
-    Raises
-    ------
-    ValueError
-        For a table or recipe that does not exist.
     """
     for path in sorted(GUIDES.rglob("*.md")):
         for mark, kind, name in re.findall(r"^<!-- begin ((table|recipe) (.*)) -->$", path.read_text(), re.MULTILINE):

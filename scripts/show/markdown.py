@@ -22,13 +22,7 @@ def section(path, name):
 
 
 def replace_section(path, name, text):
-    """Replaces the text between the marks `name` in a file.
-
-    Raises
-    ------
-    ValueError
-        If the file has no such marks.
-    """
+    """Replaces the text between the marks `name` in a file. Raises ValueError if the file has no such marks."""
     begin, end = _marks(name)
     whole = Path(path).read_text()
     before, found, rest = whole.partition(begin)

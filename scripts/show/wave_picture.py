@@ -215,18 +215,13 @@ def _step(number, shown, change="", opacity=1):
 
 
 def wave_picture(wave, still=None):
-    """Returns the SVG text of the picture.
+    """Returns the SVG text of the picture. Raises ValueError if there are fewer steps.
 
     Parameters
     ----------
     wave : sim.host.array_wave.ArrayWave
     still : int or None
         Number of the step to draw, from 1, among the cycles in which something moves. Default: all steps in an endless loop.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer steps.
     """
     tokens = list(_tokens(wave))
     shown = moving_cycles(wave)

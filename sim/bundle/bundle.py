@@ -28,8 +28,6 @@ class Bundle:
 
     Parameters
     ----------
-    model : HostModel
-    files : dict of str to bytes
     samples : float32 (batch, input size)
         Input samples of the test vectors.
     results : float32 (batch, output size)

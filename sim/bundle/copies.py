@@ -17,7 +17,6 @@ class Copy:
 
     Parameters
     ----------
-    value, place : int
     count, value_step, place_step : tuple of `LOOPS` ints
         Loop counts, and steps per loop; the outermost loop is first.
     """

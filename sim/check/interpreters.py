@@ -189,7 +189,8 @@ def available():
 
 
 def values_of(interpreter, origin, samples, sizes, wide=False, check=None):
-    """Runs an interpreter on samples and returns its values, one row per sample.
+    """Runs an interpreter on samples and returns its values, one row per sample. Raises InterpreterError if the interpreter
+    fails, or if a tensor does not have the size given in `sizes`.
 
     Parameters
     ----------
@@ -209,11 +210,6 @@ def values_of(interpreter, origin, samples, sizes, wide=False, check=None):
     Returns
     -------
     list of binary64 (count, elements of a sample)
-
-    Raises
-    ------
-    InterpreterError
-        If the interpreter fails, or if a tensor does not have the size given in `sizes`.
     """
     if origin.batch is None:
         parts = [samples]

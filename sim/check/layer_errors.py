@@ -14,7 +14,8 @@ __all__ = ["layer_errors"]
 
 
 def layer_errors(network, samples):
-    """Compares the golden model with binary32 inference by an ONNX interpreter, layer by layer.
+    """Compares the golden model with binary32 inference by an ONNX interpreter, layer by layer. Raises InterpreterError if no
+    interpreter can compute the model.
 
     Parameters
     ----------
@@ -28,11 +29,6 @@ def layer_errors(network, samples):
         `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter's title. `value` is the name of the ONNX tensor.
         `largest` and `rms` describe the difference, and `scale` is the root mean square of the interpreter's tensor. All three
         omit numbers that are not finite. Layers whose result is not a tensor of the ONNX model are omitted.
-
-    Raises
-    ------
-    sim.check.interpreters.InterpreterError
-        If no interpreter can compute the model.
     """
     origin = network.origin
     values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}

@@ -39,7 +39,6 @@ class Reading:
 
     Parameters
     ----------
-    test : str
     inputs : tuple of str
         Inputs of the model. The other inputs of the test are constants.
     outcome : str

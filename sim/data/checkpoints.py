@@ -88,7 +88,8 @@ class Checkpoint:
         return Checkpoint(self.path.with_stem(f"{self.path.stem}-{number}"), self.command)
 
     def write(self, facts, progress, tensors):
-        """Writes the checkpoint in place of the previous one, which is kept if writing fails.
+        """Writes the checkpoint in place of the previous one, which is kept if writing fails. Raises DataError if writing
+        fails, for example on a full disk. The message is one line.
 
         Parameters
         ----------
@@ -98,11 +99,6 @@ class Checkpoint:
             State of the job as JSON values. Numbers must be finite.
         tensors : dict of str to array
             State of the job as float32, float64, bfloat16 or int64 arrays.
-
-        Raises
-        ------
-        sim.data.digits.DataError
-            If writing fails, for example on a full disk. The message is one line.
         """
         self._make_folder()
         remove_partial(self.path)
@@ -111,7 +107,7 @@ class Checkpoint:
         write_file(self.path, save(tensors, described | {"sha256": _digest(described, tensors)}))
 
     def read(self, facts, shapes, finite=True):
-        """Reads the checkpoint. Returns `(progress, tensors)` as given to :meth:`write`.
+        """Reads the checkpoint. Returns `(progress, tensors)` as given to :meth:`write`. Raises CheckpointError.
 
         Parameters
         ----------
@@ -121,10 +117,6 @@ class Checkpoint:
             Tensors that must be in the file. It may contain others.
         finite : bool
             Refuse a file with tensors that contain infinities or NaNs.
-
-        Raises
-        ------
-        CheckpointError
         """
         described, tensors = self._parts()
         try:

@@ -12,7 +12,8 @@ PADDING = -100
 
 
 def as_labels(array, count, classes, positions=1, what="labels"):
-    """Returns the classes of samples, int64 (count,), or (count, positions) for several positions.
+    """Returns the classes of samples, int64 (count,), or (count, positions) for several positions. Raises DataError if the
+    shape or a value does not fit. The message is one line.
 
     Integers of shape (count,) or (count, 1), or one-hot rows (count, classes), fit a model of one position. For several
     positions, integers of shape (count, positions) or (count, height, width) fit, where -100 does not count. Integers may have
@@ -25,11 +26,6 @@ def as_labels(array, count, classes, positions=1, what="labels"):
         Number of samples, of classes, and of positions of each sample.
     what : str
         Name of the array for messages.
-
-    Raises
-    ------
-    DataError
-        If the shape or a value does not fit. The message is one line.
     """
     array = np.asarray(array)
     if positions == 1 and classes > 1 and array.shape == (count, classes) and _are_one_hot(array):

@@ -29,7 +29,6 @@ class Samples:
 
     Parameters
     ----------
-    rows : float32 (count, values of a sample)
     alone : bool
         True if the user gave one sample without a batch axis.
     """
@@ -64,7 +63,8 @@ def float_places(network):
 
 
 def as_rows(network, array):
-    """Reshapes an array of samples to (count, values of a sample), without a copy.
+    """Reshapes an array of samples to (count, values of a sample), without a copy. Raises DataError if the shape does not fit.
+    The message lists the valid shapes.
 
     Parameters
     ----------
@@ -77,11 +77,6 @@ def as_rows(network, array):
     -------
     array, bool
         The reshaped samples, and True if the array is one sample without a batch axis.
-
-    Raises
-    ------
-    DataError
-        If the shape does not fit. The message lists the valid shapes.
     """
     shape, size, array = _sample_shape(network), network.sample_size, np.asarray(array)
     alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
@@ -107,14 +102,10 @@ def _long_axes(shape):
 
 
 def joined_inputs(network, arrays):
-    """Concatenates the arrays of a model's inputs, {name: array (count, *shape)}, to samples (count, values).
+    """Concatenates the arrays of a model's inputs, {name: array (count, *shape)}, to samples (count, values). Raises DataError
+    if names, shapes or numbers of samples do not fit.
 
     If the model has one input, its array is returned unchanged. Arrays of the shapes of a model without a batch are one sample.
-
-    Raises
-    ------
-    DataError
-        If names, shapes or numbers of samples do not fit.
     """
     inputs = network.origin.inputs
     names = [one.name for one in inputs]
@@ -140,7 +131,8 @@ def _shown(shape):
 
 
 def as_samples(network, array, most=None):
-    """Checks an array of samples. Converts at most `most` samples to the type of the model's input, and then to float32.
+    """Checks an array of samples. Converts at most `most` samples to the type of the model's input, and then to float32. Raises
+    DataError if the shape or a value does not fit. The message is one line that names it.
 
     NaNs, infinities, and values that are infinite in bfloat16 are refused, because the core's results would differ from ONNX.
 
@@ -152,11 +144,6 @@ def as_samples(network, array, most=None):
     Returns
     -------
     Samples
-
-    Raises
-    ------
-    DataError
-        If the shape or a value does not fit. The message is one line that names it.
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16:

@@ -13,15 +13,11 @@ _PARTIAL = "partial"
 
 
 def write_file(path, content):
-    """Writes bytes to a temporary file, syncs it to the disk, and renames it to `path`.
+    """Writes bytes to a temporary file, syncs it to the disk, and renames it to `path`. Raises DataError if writing fails, for
+    example on a full disk. The message is one line.
 
     If `path` is a link, a device or a pipe, the bytes are written to its target, and it is not replaced. After a failure, a kill
     or a power cut, either the old or the new file exists.
-
-    Raises
-    ------
-    DataError
-        If writing fails, for example on a full disk. The message is one line.
     """
     path = Path(path)
     target = Path(os.path.realpath(path))

@@ -13,17 +13,13 @@ _IR, _OPSET = 8, 13  # versions of 2021, which every ONNX reader supports
 
 
 def plain_model(graph):
-    """Returns the onnx.ModelProto of a graph. The stages of the graph must be sums, max pooling, and functions that have an ONNX
-    operator.
+    """Returns the onnx.ModelProto of a graph. The stages of the graph must be sums, max pooling, and functions that have an
+    ONNX operator. Raises ModelError if these operators cannot compute a function of the graph, or the order of its values. The
+    message is one line.
 
     Weights are float32 with bfloat16 values. If the graph's own model ended with a Softmax, this model does too. If the input's
     values are in the order (channel, y, x), the input has the shape of the original model's input; otherwise its shape is
     (height, width, channels).
-
-    Raises
-    ------
-    sim.ir.errors.ModelError
-        If these operators cannot compute a function of the graph, or the order of its values. The message is one line.
     """
     return _Writer(graph).model()
 

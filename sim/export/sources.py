@@ -37,7 +37,6 @@ class FileWeights:
 
     Parameters
     ----------
-    model : onnx.ModelProto
     names : tuple of str
         Names of the initializers that contain parameters.
     places : tuple of int array

@@ -17,7 +17,8 @@ _SAMPLES = 2  # number of random samples on which a plain model is compared
 
 
 class ModelWriter:
-    """Creates ONNX models of a network with new values of its parameters.
+    """Creates ONNX models of a network with new values of its parameters. Raises ModelError if no ONNX file can represent the
+    network. The message is one line.
 
     If the original file contains each value of the parameters once, the values are replaced there; names, operators and types
     stay the same. Otherwise the result is a plain model of the network's stages.
@@ -34,11 +35,6 @@ class ModelWriter:
         True if models are the original file with new values.
     scales : dict or None
         :attr:`.FileWeights.scales`. None if `own_form` is False.
-
-    Raises
-    ------
-    sim.ir.errors.ModelError
-        If no ONNX file can represent the network. The message is one line.
     """
 
     def __init__(self, graph, parameters):

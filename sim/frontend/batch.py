@@ -77,14 +77,8 @@ def _parts(value):
 
 def fold_open_constants(step, folder, room):
     """Evaluates a :class:`sim.frontend.index.values.Step` whose inputs are all constant. Some inputs are :class:`Sizes` or
-    :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data, and
-    `room` is the number of bytes that the outputs may take.
-
-    Raises
-    ------
-    ModelError
-        If the result is not known for every batch size.
-    """
+    :class:`Repeated`. Returns the list of outputs. `folder` has the model's external data, and `room` is the number of bytes
+    that the outputs may take. Raises ModelError if the result is not known for every batch size."""
     operator, arguments = step.operator, step.arguments
 
     def folded(constants):
@@ -213,13 +207,8 @@ def _sliced(step, folded):
 
 
 def checked(step):
-    """Returns the step with its :class:`Repeated` inputs converted to arrays or symbolic tensors, which handlers accept.
-
-    Raises
-    ------
-    ModelError
-        If the batch size would be used as data or as an index.
-    """
+    """Returns the step with its :class:`Repeated` inputs converted to arrays or symbolic tensors, which handlers accept. Raises
+    ModelError if the batch size would be used as data or as an index."""
     operator, arguments = step.operator, step.arguments
     tensor = next(value for value in arguments if isinstance(value, SymbolicTensor))
     for place, value in enumerate(arguments):

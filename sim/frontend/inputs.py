@@ -24,8 +24,6 @@ class Inputs:
 
     Parameters
     ----------
-    entries : tuple of ModelInput
-    values : dict of str to SymbolicTensor
     shape : tuple of int
         Shape of one sample; several inputs form a vector.
     samples : int or None

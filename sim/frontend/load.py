@@ -7,7 +7,8 @@ __all__ = ["load_network"]
 
 def load_network(path, keep_softmax=False, shapes=None):
     """Reads an ONNX file (opset 8 or later; weights in the file or in external files). Returns the network as a
-    :class:`sim.ir.graph.Graph`.
+    :class:`sim.ir.graph.Graph`. Raises ModelError if the file cannot be read, or has an operation that the core does not
+    support.
 
     A model whose input has a batch of one takes one sample. If the batch is larger or open, each result must depend on one sample
     alone; other models are refused. If reading with a fixed batch fails, the reader tries again with the whole input as one
@@ -21,11 +22,6 @@ def load_network(path, keep_softmax=False, shapes=None):
     shapes : dict of str to tuple of int, or None
         Shapes of inputs whose sizes the file leaves open, by name, with the batch, and values of scalar inputs. Default:
         the shapes of the file.
-
-    Raises
-    ------
-    ModelError
-        If the file cannot be read, or has an operation that the core does not support.
     """
     from .reader import read_network  # onnx is slow to import
 

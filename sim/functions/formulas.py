@@ -66,7 +66,6 @@ class Formula:
     ----------
     operation : str
         One of `_ELEMENTARY`, or an operation that is not elementwise.
-    arguments : tuple of Formula
     parameter
         The value of a `constant`, or the exponent (int) of a `power`. For other operations, a value that distinguishes different
         operations of the same name.

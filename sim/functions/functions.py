@@ -25,7 +25,6 @@ class Definition:
 
     Parameters
     ----------
-    name : str
     exact : callable
         `exact(x, *parameters)` returns the values at a float64 array. Values at infinity equal the values at 1e300.
     parameters : tuple of float
@@ -236,13 +235,8 @@ def of_operator(operator, attributes):
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """An activation function: a name and parameters. Default parameters: ONNX's defaults.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, the number of parameters is wrong, or a parameter is NaN.
-    """
+    """An activation function: a name and parameters. Default parameters: ONNX's defaults. Raises ValueError if the name is
+    unknown, the number of parameters is wrong, or a parameter is NaN."""
 
     name: str
     parameters: tuple = ()

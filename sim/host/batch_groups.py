@@ -33,9 +33,6 @@ class BatchGroup:
 
     Parameters
     ----------
-    program : sim.compiler.program.Program
-    network : Graph
-    rows : bfloat16 (samples, values)
     options : dict
         Options of :func:`sim.host.inference.run_samples`.
     """
@@ -59,7 +56,8 @@ def part_batches(program):
 
 def run_in_parts(network, program, samples, *, simulator, folder, memory=None, cells="rtl", spread=in_turn, progress=None):
     """Simulates samples like :func:`sim.host.inference.run_samples`, in groups. Each completed group is saved in `folder`, and
-    only missing groups are simulated.
+    only missing groups are simulated. Raises CheckpointError if a saved group is damaged, or belongs to other inputs. Raises
+    ToolError if another process uses the folder.
 
     Parameters
     ----------
@@ -76,13 +74,6 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, c
     RunResult
         Equal to the result of one simulation; `seconds` is the sum over the groups. If a group ends with a fault, the result
         covers the groups up to and including that group.
-
-    Raises
-    ------
-    sim.data.checkpoints.CheckpointError
-        If a saved group is damaged, or belongs to other inputs.
-    hw.tools.process.ToolError
-        If another process uses the folder.
     """
     rows, folder = core_input(network, as_samples(network, samples).rows), Path(folder)
     memory, size = {"latency": HOST_LATENCY, **(memory or {})}, part_batches(program) * program.batch

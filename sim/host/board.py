@@ -72,15 +72,8 @@ class ConnectedBoard:
 
     def compile(self, network, count, batch=None, effort="best", check=True):
         """Compiles a network for batches of `batch` samples, and checks the program. Default: equal batches for all `count`
-        samples, as large as the memory permits, at most 128.
-
-        Raises
-        ------
-        CompileError
-            If the core or the memory is too small.
-        RunError
-            If the program is wrong; see :func:`.checked_program`. Not without `check`.
-        """
+        samples, as large as the memory permits, at most 128. Raises CompileError if the core or the memory is too small. Raises
+        RunError if the program is wrong; see :func:`.checked_program`. Not without `check`."""
         for size in [batch] if batch else sorted({even_batch(count, size) for size in _BATCHES}, reverse=True):
             least = size * (2 * network.input_size + 4 * network.output_size)
             if least > self.memory and size > 1 and not batch:
@@ -151,8 +144,9 @@ class ConnectedBoard:
 
 
 def run_on_board(network, samples, *, port, baud, batch=None, effort="best", check=True, progress=lambda done, total: None):
-    """Runs a network on the board at a serial port, for bfloat16 samples (count, inputs). Compares every bit of the results with
-    the golden model.
+    """Runs a network on the board at a serial port, for bfloat16 samples (count, inputs). Compares every bit of the results
+    with the golden model. Raises BoardError, LinkError or CompileError if the board is missing, not supported or too small.
+    Raises RunError if the program is wrong.
 
     Parameters
     ----------
@@ -172,13 +166,6 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", che
     Returns
     -------
     Program, sim.host.inference.RunResult
-
-    Raises
-    ------
-    BoardError, sim.host.serial_link.LinkError, CompileError
-        If the board is missing, not supported or too small.
-    RunError
-        If the program is wrong.
     """
 
     async def session(transport):

@@ -122,7 +122,8 @@ def run_samples(
     quick=False,
     probes=(),
 ):
-    """Runs a network on samples, in batches, and compares every bit of the results with the golden model.
+    """Runs a network on samples, in batches, and compares every bit of the results with the golden model. Raises DataError if
+    the samples do not fit the network.
 
     Parameters
     ----------
@@ -153,11 +154,6 @@ def run_samples(
     Returns
     -------
     RunResult
-
-    Raises
-    ------
-    sim.data.digits.DataError
-        If the samples do not fit the network.
     """
     if simulator not in SIMULATORS:
         raise ValueError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")

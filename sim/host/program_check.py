@@ -28,7 +28,8 @@ _PYTHON, _FASTER = (5e-4, 3e-5, 1e-8), 40
 
 
 def checked_program(network, program):
-    """Checks a program, unless any process checked it before. Returns it with `checked` set.
+    """Checks a program, unless any process checked it before. Returns it with `checked` set. Raises RunError if a result
+    differs from the golden model's, or the program ends with a fault. The message is one line.
 
     Batches have different samples, and the last one is not full. If the golden model's results are infinite or NaN for all random
     samples, the program stays unchecked, and a line says so.
@@ -37,11 +38,6 @@ def checked_program(network, program):
     ----------
     network : Graph
         The network that `program` should compute.
-
-    Raises
-    ------
-    RunError
-        If a result differs from the golden model's, or the program ends with a fault. The message is one line.
     """
     content = content_of(network)
     if program.checked or was_checked(program, content):

@@ -28,19 +28,14 @@ def in_turn(function, items):
 
 
 class Cluster:
-    """The workers of a Dask cluster, as a context manager.
+    """The workers of a Dask cluster, as a context manager. Raises ToolError if the package `distributed` is missing, no
+    scheduler answers, no worker exists, or a worker has another version. The message is one line.
 
     Parameters
     ----------
     scheduler : str or None
         Address of the scheduler, such as `tcp://10.0.0.1:8786`. None: start `workers` processes here, and end them on exit.
     workers : int
-
-    Raises
-    ------
-    ToolError
-        If the package `distributed` is missing, no scheduler answers, no worker exists, or a worker has another version. The
-        message is one line.
     """
 
     def __init__(self, scheduler=None, workers=1):
@@ -82,14 +77,8 @@ class Cluster:
         return printable(self.scheduler or "local workers")
 
     def __call__(self, function, items):
-        """Yields `(index, function(item))` for each item, in order of completion. If a worker is killed, another worker computes
-        its item.
-
-        Raises
-        ------
-        ToolError
-            If no worker or no scheduler remains.
-        """
+        """Yields `(index, function(item))` for each item, in order of completion. If a worker is killed, another worker
+        computes its item. Raises ToolError if no worker or no scheduler remains."""
         import distributed
 
         futures = {self._client.submit(function, item, pure=False): index for index, item in enumerate(items)}

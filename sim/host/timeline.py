@@ -22,7 +22,6 @@ class TracedInstruction:
     ----------
     pc : int
         Offset of the instruction in region MODEL.
-    opcode : Opcode
     fields : dict
         Fields of the instruction, by name.
     layer : str or None
@@ -78,8 +77,6 @@ class TracedRun:
         cycle after its last.
     reads, writes : list of (str, int, int)
         Beats on the bus, one per cycle: the client of the bus, the cycle of the beat, and the next cycle.
-    fetches : list of Fetch
-    instructions : list of TracedInstruction
     """
 
     begin: int

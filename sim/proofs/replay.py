@@ -32,7 +32,8 @@ endmodule
 
 
 def replay(circuit, columns):
-    """Simulates a :class:`sim.proofs.smt.Circuit` with the given inputs, and returns its outputs.
+    """Simulates a :class:`sim.proofs.smt.Circuit` with the given inputs, and returns its outputs. Raises ToolError if Icarus is
+    missing or fails.
 
     Parameters
     ----------
@@ -43,11 +44,6 @@ def replay(circuit, columns):
     -------
     dict
         Outputs by name: a list of ints, one per cycle and one after the last cycle. None if a bit is unknown.
-
-    Raises
-    ------
-    ToolError
-        If Icarus is missing or fails.
     """
     files = {"design.il": component_to_rtlil(circuit.component, name="dut")}
     design = run_yosys(_SCRIPT.format(changes=circuit.changes), files, "design.v", timeout=120)

@@ -56,7 +56,8 @@ class Answer:
 
 
 def solve(script, values=(), *, timeout):
-    """Decides if an SMT-LIB script is satisfiable. The script must not contain commands such as `check-sat`.
+    """Decides if an SMT-LIB script is satisfiable. The script must not contain commands such as `check-sat`. Raises SolverError
+    if Bitwuzla is missing, rejects the script, or crashes.
 
     Parameters
     ----------
@@ -64,11 +65,6 @@ def solve(script, values=(), *, timeout):
         Terms whose values are wanted if the script is satisfiable.
     timeout : float
         Time limit, in seconds. If it is exceeded, the answer is `unknown`.
-
-    Raises
-    ------
-    SolverError
-        If Bitwuzla is missing, rejects the script, or crashes.
     """
     if find_spec("bitwuzla") is None:
         raise SolverError("the solver is missing; install it with: pip install bitwuzla")
@@ -90,7 +86,8 @@ def solve(script, values=(), *, timeout):
 
 
 class Circuit:
-    """A component in the clock domain `sync`, converted to SMT-LIB by Yosys. Registers have no initial values.
+    """A component in the clock domain `sync`, converted to SMT-LIB by Yosys. Registers have no initial values. Raises
+    SolverError if the output of Yosys has an unknown form.
 
     The SMT-LIB text from Yosys describes one cycle. It has the state (the bits of all inputs and registers), the outputs as
     functions of the state, and the next value of each register. :meth:`unroll` connects cycles to a run.
@@ -110,11 +107,6 @@ class Circuit:
         SMT-LIB text from Yosys. It must precede the text from :meth:`unroll`.
     inputs, outputs : dict
         Widths of the ports by name. `rst` is an input.
-
-    Raises
-    ------
-    SolverError
-        If the output of Yosys has an unknown form.
     """
 
     def __init__(self, component, changes="", name="dut"):

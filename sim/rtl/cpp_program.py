@@ -11,7 +11,8 @@ __all__ = ["cpp_program"]
 
 
 def cpp_program(simulation, source, *, objects=(), timeout=300):
-    """Builds a program and returns its path. The program is cached next to the build of the model.
+    """Builds a program and returns its path. The program is cached next to the build of the model. Raises ToolError if the
+    model or the program does not build; the message names the log.
 
     Parameters
     ----------
@@ -21,11 +22,6 @@ def cpp_program(simulation, source, *, objects=(), timeout=300):
         C++ text with the function `main`.
     objects : sequence of Path
         Object files to link to the program.
-
-    Raises
-    ------
-    ToolError
-        If the model or the program does not build; the message names the log.
     """
     place, tool = simulation.build(), find_verilator()
     content = b"".join([source.encode(), *(path.read_bytes() for path in objects)])

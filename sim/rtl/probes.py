@@ -35,7 +35,6 @@ class Probe:
 
     Parameters
     ----------
-    name : str
     fields : dict of Net
         The signals in the record, by field name.
     when : tuple of Net
@@ -48,7 +47,8 @@ class Probe:
 
 
 def probe_module(probes, names):
-    """Returns the SystemVerilog module `probes`. It writes the records to the file named by the plusarg `probes`.
+    """Returns the SystemVerilog module `probes`. It writes the records to the file named by the plusarg `probes`. Raises
+    ToolError if the core lacks a signal that a probe reads.
 
     `testbench.sv` instantiates the module if the module's text precedes it.
 
@@ -57,11 +57,6 @@ def probe_module(probes, names):
     probes : sequence of Probe
     names : sim.rtl.verilog_names.VerilogNames
         Signal names of the core.
-
-    Raises
-    ------
-    ToolError
-        If the core lacks a signal that a probe reads.
     """
     texts = []
     for number, probe in enumerate(probes):
@@ -91,7 +86,7 @@ def probe_module(probes, names):
 
 
 def read_probes(path, probes):
-    """Reads the file of records that the simulator wrote.
+    """Reads the file of records that the simulator wrote. Raises ToolError if a line of the file is missing or truncated.
 
     The last line of the file has the number of lines before it, because simulators do not report a full disk.
 
@@ -99,11 +94,6 @@ def read_probes(path, probes):
     -------
     dict of str to list of dict
         For each probe's name, its records in the order of time: `cycle` and the fields. Digits with unknown bits are 0.
-
-    Raises
-    ------
-    ToolError
-        If a line of the file is missing or truncated.
     """
     found = {probe.name: [] for probe in probes}
     rows = [(found[probe.name], ("cycle", *probe.fields)) for probe in probes]

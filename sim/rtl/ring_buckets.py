@@ -40,7 +40,6 @@ class Bucket:
     ----------
     fields : dict
         Fields of the RING instruction.
-    memories : list of uint16 array (rows, n)
     """
 
     fields: dict
@@ -124,7 +123,8 @@ def exhaustive_links(size, start, cycles):
 
 
 def run_buckets(config, buckets, links, *, timeout=600):
-    """Simulates test cases one after the other.
+    """Simulates test cases one after the other. Raises SimulationError if a unit reports a fault, or accesses a row beyond its
+    memory.
 
     Parameters
     ----------
@@ -138,11 +138,6 @@ def run_buckets(config, buckets, links, *, timeout=600):
     Returns
     -------
     list of BucketResult
-
-    Raises
-    ------
-    SimulationError
-        If a unit reports a fault, or accesses a row beyond its memory.
     """
     usual = dict(latency=0, stall=0.0, busy=0.0, late=0, seed=1, limit=3000)
     place = build_directory() / "runs"

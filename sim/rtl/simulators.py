@@ -125,13 +125,8 @@ def simulator_version(simulator):
 
 
 def run_icarus(verilog, *, timeout=120):
-    """Runs a bench in Icarus and returns its output. `verilog` is the complete SystemVerilog text.
-
-    Raises
-    ------
-    ToolError
-        If Icarus is missing, fails or exceeds the time limit.
-    """
+    """Runs a bench in Icarus and returns its output. `verilog` is the complete SystemVerilog text. Raises ToolError if Icarus
+    is missing, fails or exceeds the time limit."""
     icarus_version()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bench.sv").write_text(verilog)

@@ -32,13 +32,7 @@ __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 
 @functools.lru_cache(maxsize=4)
 def _load(model, digest, effort, shapes):
-    """Reads the network in a model's file.
-
-    Raises
-    ------
-    ToolError
-        If the file's contents do not have this digest.
-    """
+    """Reads the network in a model's file. Raises ToolError if the file's contents do not have this digest."""
     if digest_of(model) != digest:
         raise ToolError(f"{printable(model)}: a worker's file differs from the sweep's; give all workers the same file and rerun")
     network = load(model, effort=effort, shapes=parse_shapes(shapes))
@@ -67,8 +61,6 @@ class CyclesJob:
         Path that is valid for every worker, or name of a shipped network.
     digest : str
         Digest of the model's file, from :func:`digest_of`.
-    core : Config
-    batch : int
     simulator : str or None
         `verilator` or `icarus` to simulate the RTL. None: the compiler's timing model estimates the cycles.
     effort : str
@@ -127,7 +119,6 @@ class AreaJob:
 
     Parameters
     ----------
-    core : Config
     target : str
         Name of the FPGA, for :func:`hw.fpga.targets.find_target`.
     """

@@ -31,8 +31,6 @@ class Point:
     ----------
     model : str
         Path of an ONNX file, or name of a shipped network.
-    core : Config
-    batch : int
     """
 
     model: str
@@ -55,7 +53,8 @@ def grid(models, cores, batches):
 def run_sweep(
     points, *, simulator=None, cells="rtl", effort="best", shapes=(), target=None, folder=None, spread=in_turn, progress=None
 ):
-    """Measures all points. Returns the points with their measurements, in the same order.
+    """Measures all points. Returns the points with their measurements, in the same order. Raises CheckpointError if a saved job
+    is damaged. Raises ToolError if another process uses the folder, or a tool fails.
 
     Parameters
     ----------
@@ -76,13 +75,6 @@ def run_sweep(
         Executes the jobs: :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
     progress : callable
         Called with `(jobs done, jobs)`. There is one job per point, and one per synthesized core.
-
-    Raises
-    ------
-    sim.data.checkpoints.CheckpointError
-        If a saved job is damaged.
-    hw.tools.process.ToolError
-        If another process uses the folder, or a tool fails.
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
     cycles = [

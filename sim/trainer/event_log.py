@@ -13,18 +13,14 @@ __all__ = ["EventLog"]
 
 
 class EventLog:
-    """An event file for TensorBoard in a folder. The folder is created if needed.
+    """An event file for TensorBoard in a folder. The folder is created if needed. Raises DataError if the file cannot be
+    created, or tensorboardX is not installed. The message is one line.
 
     Parameters
     ----------
     folder : path
     first : int
         Number of the first step to be logged. From this step on, TensorBoard ignores entries of older files in the folder.
-
-    Raises
-    ------
-    sim.data.digits.DataError
-        If the file cannot be created, or tensorboardX is not installed. The message is one line.
     """
 
     def __init__(self, folder, first):

@@ -22,7 +22,6 @@ class TrainingRun:
 
     Parameters
     ----------
-    training : Training
     checkpoints : Checkpoint or None
         Checkpoint to write after each evaluation, every 30 s, and when the run is interrupted.
     keep_all : bool
@@ -52,15 +51,8 @@ class TrainingRun:
         return self.comparison and self.comparison.failure
 
     def __call__(self):
-        """Trains until the last epoch, until a callback returns True, or until :attr:`failure` is set.
-
-        Raises
-        ------
-        sim.trainer.errors.TrainingError
-            If training has diverged. The message is one line.
-        sim.data.digits.DataError
-            If a file cannot be written. The message is one line.
-        """
+        """Trains until the last epoch, until a callback returns True, or until :attr:`failure` is set. Raises TrainingError if
+        training has diverged, and DataError if a file cannot be written. The message is one line."""
         with self.checkpoints.alone() if self.checkpoints else nullcontext():
             self._train()
 

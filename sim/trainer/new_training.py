@@ -43,7 +43,7 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
 
 
 def make_plan(graph, given, *, patience=None, keep_best=False):
-    """Checks the hyperparameters of a training run. Returns its :class:`.Plan`.
+    """Checks the hyperparameters of a training run. Returns its :class:`.Plan`. Raises ArgumentError.
 
     Parameters
     ----------
@@ -52,10 +52,6 @@ def make_plan(graph, given, *, patience=None, keep_best=False):
         With an optimizer object. The learning rate None is 0.1 for SGD, or 0.05 for a CNN; 0.001 for Adam.
     patience, keep_best
         As in the plan.
-
-    Raises
-    ------
-    ArgumentError
     """
     named = {one.name: getattr(given, one.name) for one in fields(Hyperparameters)}
     if given.learning_rate is None:
@@ -93,7 +89,8 @@ def step_program(training, config):
 
 def step_comparison(training, config, simulator, most, memory=None, cells="rtl", check=True):
     """Compiles the program of a training step, and checks it before the RTL uses it. Returns `(program, comparison)`: the
-    :class:`.Program`, and the :class:`.StepComparison` that repeats steps on a core.
+    :class:`.Program`, and the :class:`.StepComparison` that repeats steps on a core. Raises CompileError if a step does not fit
+    the core, or a step of this network cannot be compiled. Raises RunError if the program is wrong.
 
     Parameters
     ----------
@@ -110,13 +107,6 @@ def step_comparison(training, config, simulator, most, memory=None, cells="rtl",
         Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
     check : bool
         See :func:`.checked_step`.
-
-    Raises
-    ------
-    sim.compiler.program.CompileError
-        If a step does not fit the core, or a step of this network cannot be compiled.
-    sim.host.inference.RunError
-        If the program is wrong.
     """
     program = step_program(training, config)
     if check and simulator != "model":  # the comparison itself runs on that model

@@ -76,15 +76,8 @@ def _state_of(network, optimizer, tensors, steps):
 
 
 def save(training, checkpoints):
-    """Writes a checkpoint with the current position of a training run.
-
-    Raises
-    ------
-    sim.trainer.errors.TrainingError
-        If a value is not finite. The earlier checkpoint stays.
-    sim.data.digits.DataError
-        If the file cannot be written.
-    """
+    """Writes a checkpoint with the current position of a training run. Raises TrainingError if a value is not finite. The
+    earlier checkpoint stays. Raises DataError if the file cannot be written."""
     position = training.position
     done = training.step_number
     check_finite(position.state, done)
@@ -105,13 +98,8 @@ def save(training, checkpoints):
 
 def restore(training, checkpoints):
     """Restores the position of a training run from a checkpoint. The best evaluation is restored only if the plan has
-    `patience` or `keep_best`.
-
-    Raises
-    ------
-    sim.data.checkpoints.CheckpointError
-        If the checkpoint is damaged, of another version, or belongs to other settings.
-    """
+    `patience` or `keep_best`. Raises CheckpointError if the checkpoint is damaged, of another version, or belongs to other
+    settings."""
     network, position = training.network, training.position
     shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}
     progress, tensors = checkpoints.read(facts_of(training), shapes)

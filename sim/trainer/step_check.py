@@ -27,15 +27,11 @@ _SCALES = (8, 1), (0, 1), (0, 2.0**-8)
 
 
 def checked_step(training, program):
-    """Checks the program of a training step, unless any process checked it before. Returns it with `checked` set.
+    """Checks the program of a training step, unless any process checked it before. Returns it with `checked` set. Raises
+    RunError if a bit differs from the golden model's, or the program ends with a fault. The message is one line.
 
     Two steps start at the state of `training`, so that the second one has the optimizer state of the first. If the golden model's
     steps are infinite or NaN for all random samples, the program stays unchecked, and a line says so.
-
-    Raises
-    ------
-    sim.host.inference.RunError
-        If a bit differs from the golden model's, or the program ends with a fault. The message is one line.
     """
     name, memory = f"a training step of {training.network.graph.name}", program.memory
     meaning = "step", str(memory.step), memory.optimizer, memory.factor

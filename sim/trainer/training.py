@@ -35,10 +35,8 @@ class Batch:
     ----------
     epoch, number : int
         Number of the epoch, and of the step within the epoch, both counted from 0.
-    x : bfloat16 (batch, values of a sample)
     labels : array
         As in :class:`sim.trainer.samples.LabelledSamples`.
-    targets : bfloat16 (batch, output size)
     counted : int64 (batch, positions) or None
         Factor of the loss of each position.
     rate : float
@@ -113,10 +111,8 @@ class Position:
 
     Parameters
     ----------
-    state : sim.golden.training.TrainingState
     epoch, number : int
         Epoch of the next step, and number of that step within the epoch, both counted from 0.
-    history : tuple of EpochFigures
     best : Best or None
         Best evaluation so far, if the plan has `patience` or `keep_best`.
     """
@@ -129,7 +125,8 @@ class Position:
 
 
 class Training:
-    """The training of a network on a set of samples, step by step.
+    """The training of a network on a set of samples, step by step. Raises DataError if the training set is smaller than a
+    batch.
 
     Parameters
     ----------
@@ -143,11 +140,6 @@ class Training:
         State before the first step.
     sums : sim.golden.sums.Sums or None
         Implementation of the long sums in :func:`sim.golden.training.step`. All implementations give the same bits.
-
-    Raises
-    ------
-    sim.data.digits.DataError
-        If the training set is smaller than a batch.
     """
 
     def __init__(self, network, plan, samples, measured, state, sums=None):
@@ -200,15 +192,11 @@ class Training:
 
     def step(self, batch):
         """Computes a step on a batch from :meth:`next_batch`. After an epoch, or `evaluate_every` steps, and after the last
-        step, it also evaluates the network.
+        step, it also evaluates the network. Raises TrainingError if the loss is not finite or exceeds :attr:`most_loss`, or if
+        a parameter is not finite at an evaluation.
 
         Returns the :class:`Score` of the batch and its logits, float32 (batch, output size), both with the parameters before the
         update.
-
-        Raises
-        ------
-        TrainingError
-            If the loss is not finite or exceeds :attr:`most_loss`, or if a parameter is not finite at an evaluation.
         """
         position, plan, done = self.position, self.plan, self.step_number
         given = (batch.x, batch.targets, batch.rate, batch.masks)

@@ -80,7 +80,6 @@ class SymbolicTensor:
     dims : tuple of int
         Shape of the part of one sample, with all axes of the tensor. The size of the batch axis is usually 1. It is larger if a
         Reshape has moved values of a sample into this axis; the values of each sample are then contiguous.
-    source : Node
     index : int array (values of a sample,)
         Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value; see :func:`hide`.
     batch : int or None

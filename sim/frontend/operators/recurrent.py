@@ -61,7 +61,6 @@ class _Layer:
 
     Parameters
     ----------
-    step : Step
     inputs, recurrent : dict of str to float64 (inputs, hidden), (hidden, hidden)
         Weights of the input and of the state, by gate.
     before, after : dict of str to float64 (hidden,)
