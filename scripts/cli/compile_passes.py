@@ -42,8 +42,8 @@ def print_text_after(name, load, config, batch, effort, as_json):
     from amaranth_tpu.sim.compiler.passes.pipeline import LOWER, PROGRAM, run_passes, up_to
     from amaranth_tpu.sim.compiler.program_text import program_text
     from amaranth_tpu.sim.compiler.training.inference import Network
+    from amaranth_tpu.sim.compiler.training.network import network_of
     from amaranth_tpu.sim.compiler.training.sums_text import sums_text
-    from amaranth_tpu.sim.ir.graph_text import graph_text
 
     passes = up_to(name)
     if name == PROGRAM:
@@ -55,7 +55,7 @@ def print_text_after(name, load, config, batch, effort, as_json):
         if name == LOWER:
             texts = [sums_text(Network(graph, one, config, batch).lowered) for one in variants]
         else:
-            texts = [*map(graph_text, variants)]
+            texts = [str(network_of(one)) for one in variants]
     if as_json:
         print_json({"after": name, "texts": texts})
     else:

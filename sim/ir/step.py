@@ -10,6 +10,7 @@ Three conventions define the graph:
 A network is a step graph without gradients and updates. :func:`sim.autodiff.make_step.make_step` adds both.
 """
 
+import zlib
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 
@@ -19,6 +20,16 @@ from ..functions.functions import NONE
 from .graph import Pool
 
 __all__ = ["Select", "StepTensor", "StepTerm", "StepStage", "Norm", "StepParameter", "StepGraph"]
+
+
+def _by(sizes):
+    return "x".join(map(str, sizes))
+
+
+def _given(record, **usual):
+    """Returns the names and values of the fields that differ from `usual`."""
+    fields = [(name, getattr(record, name)) for name, value in usual.items() if getattr(record, name) != value]
+    return [f"{name} {_by(value) if isinstance(value, tuple) else value}" for name, value in fields]
 
 
 @dataclass(frozen=True)
@@ -108,9 +119,8 @@ class StepTerm:
     blocks: tuple = ()
 
     def __str__(self):
-        sizes = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "padding": (0, 0), "apart": (1, 1)}
-        given = [f"{name} {'x'.join(map(str, value))}" for name in sizes if (value := getattr(self, name)) != sizes[name]]
-        given += [f"groups {self.groups}"] if self.groups > 1 else []
+        given = _given(self, kernel=(1, 1), stride=(1, 1), dilation=(1, 1), padding=(0, 0), apart=(1, 1), groups=1, lanes=0)
+        given += [f"blocks {' '.join(map(_by, self.blocks))}"] if self.blocks else []
         marks = (mark if flag else "" for mark, flag in (("^T", self.transposed), ("^T", self.swapped)))
         left, right = (name + mark for name, mark in zip((self.source, self.weights), marks))
         return f"{left} * {right}" + (f" ({', '.join(given)})" if given else "")
@@ -187,8 +197,10 @@ class StepStage:
 
     def __str__(self):
         parts = [" + ".join(map(str, (f"[{self.start}]",) * bool(self.start) + self.terms))]
-        if self.pool:
-            parts.append(f"pool {'x'.join(map(str, self.pool.window))}")
+        if pool := self.pool:
+            given = _given(pool, stride=pool.window, dilation=(1, 1), padding=(0, 0))
+            given = [f"of {_by(self.size)}", *given] if given else []
+            parts.append(f"pool {_by(pool.window)}" + (f" ({', '.join(given)})" if given else ""))
         parts += ["index"] * self.index + [str(self.function)] * (self.function != NONE) + ["softmax"] * self.softmax
         if self.norm:
             parts.append(f"{'norm' if self.norm.centred else 'rms norm'} {self.norm.epsilon:g}")
@@ -320,10 +332,17 @@ class StepGraph:
         return self.masters[parameter] != parameter
 
     def __str__(self):
-        """Lists the stages as text. `s` marks results of samples, `w` marks binary32."""
+        """Lists stages, kept tensors, inputs and constants as text. `s` marks results of samples, `w` marks binary32. A constant
+        is shown as its shape and a checksum of its bits."""
         lines = []
         for stage in self.stages:
             tensor = self.tensors[stage.output]
             kind = ("s" if tensor.samples else "-") + ("w" if tensor.wide else "-")
-            lines.append(f"{kind} {stage.output} {'x'.join(map(str, tensor.shape))} = {stage}")
-        return "\n".join(lines + [f"{name} <- {after}" for name, after in self.state.items()])
+            is_part = stage.result_size != tensor.shape[:2]
+            part = f" | {_by(stage.result_size)} at {_by(stage.origin)}" if is_part else ""
+            lines.append(f"{kind} {stage.output} {_by(tensor.shape)} = {stage}{part}")
+        lines += [f"{name} <- {after}" for name, after in self.state.items()]
+        lines += [f"input {name} {_by(self.tensors[name].shape)}" for name in self.inputs]
+        for name, values in self.constants.items():
+            lines.append(f"constant {name} {_by(values.shape)}#{zlib.crc32(np.ascontiguousarray(values).tobytes()):08x}")
+        return "\n".join(lines)

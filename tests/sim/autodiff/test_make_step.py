@@ -1,6 +1,6 @@
 """Tests of the graph of a training step: its text for small networks, and rules for gradients of operands."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, View
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepGraph, StepStage, StepTerm
+from amaranth_tpu.sim.ir.step import Norm, Select, StepGraph, StepStage, StepTensor, StepTerm
 from graphs import random_values
 
 
@@ -72,6 +72,27 @@ def test_text_of_a_step(rng):
     tensor, and updates with weight decay."""
     text = str(_step(rng, Sgd(weight_decay=0.1), masked=(1,)))
     assert text.startswith(SGD.strip())
+
+
+def test_text_differs_if_a_step_differs():
+    """Each field of a term, a pool or a stage that affects results changes the text."""
+    sizes, whole = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 0)}, Pool((2, 2), (2, 2), (2, 2))
+    term = StepTerm("x", "w")
+    terms = {"source": "z", "weights": "z", "kernel": (2, 1), "groups": 3, "apart": (2, 1), "swapped": True, "transposed": True}
+    terms |= {"lanes": 4, "blocks": ((0, 1),)} | sizes
+    stages = {"output": "z", "start": "z", "index": True, "function": RELU, "softmax": True, "norm": Norm(1), "times": "z"}
+    stages |= {"select": Select("z"), "ring": "all_gather", "origin": (1, 0), "size": (5, 5), "pool": whole}
+    assert {*terms} == {one.name for one in fields(StepTerm)}
+    assert {*stages, "terms", "name"} == {one.name for one in fields(StepStage)}
+    stage = StepStage("y", (term,), (4, 4))
+    pooled = replace(stage, pool=whole)
+    changed = [stage, replace(stage, terms=()), replace(pooled, pool=replace(whole, window=(2, 1)))]
+    changed += [replace(stage, terms=(replace(term, **{name: value}),)) for name, value in terms.items()]
+    changed += [replace(pooled, pool=replace(whole, **{name: value})) for name, value in sizes.items()]
+    changed += [replace(stage, **{name: value}) for name, value in stages.items()]
+    tensors = {name: StepTensor(name, 3, 5, 5) for name in "xyz"}
+    texts = {str(StepGraph(tensors, [one])) for one in changed}
+    assert len(texts) == len(changed)
 
 
 ADAM_RING = """
