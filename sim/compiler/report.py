@@ -11,7 +11,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..functions.functions import NONE
 from .program import host_vectors
-from .timing.model import MATMUL, UNITS
+from .timing.units import MATMUL, UNITS
 from .training.explain import SumCost, sum_costs
 
 __all__ = ["LayerCost", "expected_layers", "measured_layers", "first_stages"]

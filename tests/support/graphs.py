@@ -7,7 +7,7 @@ import numpy as np
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.timing.model import WEIGHTS
+from amaranth_tpu.sim.compiler.timing.units import WEIGHTS
 from amaranth_tpu.sim.functions.functions import NONE, RELU
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine

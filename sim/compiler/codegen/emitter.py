@@ -5,7 +5,7 @@ from collections import Counter
 
 from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
 
-from ..timing.model import UNIT, UNITS
+from ..timing.units import UNIT, UNITS
 from .instructions import LastUse, Op, accesses
 from .table_slots import TableSlots
 

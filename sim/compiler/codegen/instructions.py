@@ -8,7 +8,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, FunctionCode, Opcode, Region
 
-from ..timing.model import UNIT, UNITS
+from ..timing.units import UNIT, UNITS
 
 __all__ = ["Op", "LastUse", "Ring", "accesses", "function_code"]
 

@@ -6,7 +6,7 @@ from math import inf
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...golden.progress import Progress, touched
-from ..timing.model import MATMUL, STORE, UNITS
+from ..timing.units import MATMUL, STORE, UNITS
 
 __all__ = ["ordered", "completes", "STARTING"]
 

@@ -4,9 +4,8 @@ The compiler uses it to compare schedules and to order instructions. It is an es
 """
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import inf
 
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
@@ -14,36 +13,15 @@ from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
-from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles, results_register, update_latency
-from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.cycles import PASSES, in_array, result_cycles, results_register, update_latency
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..host_latency import HOST_LATENCY
 from .ring import ring_cycles
+from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS, Timeline, turnaround
 from .vector_port import VectorPort
 
-__all__ = [
-    "LOAD",
-    "WEIGHTS",
-    "STORE",
-    "MATMUL",
-    "ACTIVATE",
-    "RING",
-    "UNIT",
-    "UNITS",
-    "HOST_LATENCY",
-    "Timeline",
-    "simulate",
-    "estimate",
-    "turnaround",
-]
-
-_UNITS = [Unit.LOAD, Unit.WEIGHTS, Unit.STORE, Unit.MATMUL, Unit.ACTIVATE, Unit.RING]
-#: Number of units, and their indices. Each unit executes in order.
-UNITS = len(_UNITS)
-LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
-#: Opcode to the index of its unit. Opcodes without a unit have the index after the last.
-UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
+__all__ = ["HOST_LATENCY", "simulate"]
 
 _DISPATCH = 6  # cycles per instruction, plus one for each in flight
 _START, _END = 13, 9  # cycles around a run: start until fetch and decode, last completion until interrupt
@@ -51,35 +29,6 @@ _START, _END = 13, 9  # cycles around a run: start until fetch and decode, last 
 # stores: after the memory's response, beside the latency of their reads; loads; tiles: from arrival to use by the array; ring
 # exchanges.
 _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
-
-
-def turnaround(config):
-    """Returns the number of cycles after which a pass may read accumulator rows that the previous pass writes."""
-    return config.n * config.latency + config.read_latency
-
-
-@dataclass
-class Timeline:
-    """The result of a simulation.
-
-    Parameters
-    ----------
-    cycles : int
-    starts : list of int
-        Cycle in which each instruction began.
-    busy : int
-        Cycles in which the array accepted rows.
-    ends : list of list of int
-        Of each unit, the cycles in which its instructions completed, as seen by later instructions.
-    passes : list of int
-        Cycle in which each pass of the array began.
-    """
-
-    cycles: int
-    starts: list
-    busy: int
-    ends: list
-    passes: list
 
 
 class _Run:
@@ -397,23 +346,3 @@ def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1
     number of cores in the ring, which all run the same program.
     """
     return _Run(ops, config, latency, ideal, limit, cores).run()
-
-
-def estimate(ops, config, latency=HOST_LATENCY):
-    """Returns an approximate Timeline in less time than :func:`simulate`. It has one event per instruction, no dispatch cycles,
-    and unlimited bus bandwidth."""
-    free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
-    settle = turnaround(config) + config.n
-    for op in ops:
-        start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
-        if op.unit == MATMUL:
-            cycles, delay = ceil(op.passes * pass_cycles(config, op.rows, op.keep)), settle
-        else:
-            cycles, delay = _alone(op, config, 1), latency
-        if op.unit == WEIGHTS:
-            cycles = delay = 0
-            start = max(start, free[MATMUL] - 1)
-        starts.append(start)
-        free[op.unit] = start + cycles
-        done[op.unit].append(start + cycles + delay)
-    return Timeline(max(map(max, done)), starts, 0, done, [])

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 
-from .model import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS
+from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS
 
 __all__ = ["REASONS", "array_waits"]
 

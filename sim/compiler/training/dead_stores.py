@@ -5,7 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
 from ..codegen.instructions import accesses
-from ..timing.model import STORE
+from ..timing.units import STORE
 
 __all__ = ["scratch_vectors", "without_dead_stores"]
 

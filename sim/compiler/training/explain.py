@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from ..timing.model import MATMUL, simulate
+from ..timing.model import simulate
+from ..timing.units import MATMUL
 from ..timing.waits import array_waits
 
 __all__ = ["SumCost", "sum_costs"]

@@ -4,7 +4,7 @@ from functools import partial
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..timing.model import MATMUL, turnaround
+from ..timing.units import MATMUL, turnaround
 from .band_jobs import positions_of, write_band_job
 from .results import key_of, write_results, write_update
 from .scatter_jobs import scatter

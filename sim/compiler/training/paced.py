@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..timing.model import turnaround
+from ..timing.units import turnaround
 from .estimates import array_cycles, is_array_busier, results_cycles, whole_cycles
 from .pipeline import Pipeline
 from .ring import AllReduce, ReduceScatter

@@ -7,7 +7,8 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.compiler.timing.model import STORE, simulate
+from amaranth_tpu.sim.compiler.timing.model import simulate
+from amaranth_tpu.sim.compiler.timing.units import STORE
 from amaranth_tpu.sim.compiler.training import chunks, job_writer, ordering, pipeline
 from amaranth_tpu.sim.compiler.training import search as compile_module
 from amaranth_tpu.sim.compiler.training.search import compile_graph

@@ -7,7 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.compiler.timing.model import MATMUL
+from amaranth_tpu.sim.compiler.timing.units import MATMUL
 from amaranth_tpu.sim.compiler.training.step import compile_step
 from amaranth_tpu.sim.compiler.training.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.frontend.load import load_network
