@@ -25,6 +25,8 @@ completely.
 import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
+from amaranth_tpu.hw.spec.registers import REGISTER
+
 from ..host.driver import CoreFault, CoreTimeout, flush_ring
 from ..rtl.bench_side import arguments, report, tick
 from .bench_run import dump, prepare
@@ -99,7 +101,10 @@ async def _one(dut, driver, job):
     started = int(dut.cycle.value)
     result = {"fault": None}
     if "cut" in job:
-        return {**result, "owed": await _cut(dut, job)}
+        result["owed"] = await _cut(dut, job)
+        assert await _state(driver) == CLEAR, "the status is not clear after a reset of the core"
+        assert not any((await driver.counters()).values()), "a counter is not 0 after a reset of the core"
+        return result
     if "abort" in job:
         await ClockCycles(dut.clk, job["abort"])
         result["state"] = await driver.status()
@@ -130,6 +135,8 @@ async def _one(dut, driver, job):
 async def runs(dut):
     job = arguments()
     driver = await prepare(dut)
+    for name in REGISTER:
+        await driver.read(name)  # an unknown bit is an error
     results = []
     for number, one in enumerate(job["runs"]):
         try:

@@ -93,6 +93,25 @@ module testbench #(
         .*      // the back door, errors, cycle
     );
 
+`ifndef VERILATOR  // has no unknown bits
+    // Valid, ready and `irq` are known after the reset, and payloads while they are valid. The memory checks write data.
+    wire unknown_state = ^{
+        s_axil_awready, s_axil_wready, s_axil_bvalid, s_axil_arready, s_axil_rvalid, irq,
+        m_axi_awvalid, m_axi_wvalid, m_axi_bready, m_axi_arvalid, m_axi_rready
+    } === 1'bx || (m_axis_ring_tvalid ^ s_axis_ring_tready) === 1'bx && m_axis_ring_tvalid !== 1'bz;
+    wire unknown_payload =
+        s_axil_bvalid && ^s_axil_bresp === 1'bx || s_axil_rvalid && ^{s_axil_rresp, s_axil_rdata} === 1'bx
+        || m_axi_awvalid && ^{
+            m_axi_awid, m_axi_awaddr, m_axi_awlen, m_axi_awsize, m_axi_awburst, m_axi_awlock, m_axi_awcache, m_axi_awprot, m_axi_awqos
+        } === 1'bx
+        || m_axi_arvalid && ^{
+            m_axi_arid, m_axi_araddr, m_axi_arlen, m_axi_arsize, m_axi_arburst, m_axi_arlock, m_axi_arcache, m_axi_arprot, m_axi_arqos
+        } === 1'bx
+        || m_axis_ring_tvalid === 1'b1 && ^{m_axis_ring_tlast, m_axis_ring_tdata} === 1'bx
+        || m_axi_wvalid && ^{m_axi_wlast, m_axi_wstrb} === 1'bx;
+    always @(posedge clk) if (rst_n === 1'b1 && (unknown_state || unknown_payload))
+        memory.violation("an output of the core is unknown");
+`endif
 `ifdef TPU_TEXTS
     texts texts (.clk);
 `endif

@@ -1,16 +1,12 @@
-"""Tests of the whole core, covering networks on all sizes and memories, and the effect of resets."""
-
-import re
+"""Tests of the whole core: networks on all sizes and memories."""
 
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.sim.rtl.runner import Simulators
-from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from core_networks import network_runs
-from core_programs import check_hazards
-from core_runs import FULL, MEMORY, MIXED, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, MemoryBuilder, run
+from core_runs import MEMORY, MIXED, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, MemoryBuilder, run
 from seeds import seed
 from suites import all_but, slow
 
@@ -50,26 +46,3 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
             most=100,
             size=1 << 22,
         )
-
-
-def without_initial_values(config):
-    """Returns the core's Verilog without initial values, so that every register and memory is unknown before the reset."""
-    text, blocks = re.subn(r"^  initial begin\n(    [^\n]*;\n)*  end\n", "", verilog_of(config), flags=re.MULTILINE)
-    assert blocks and "initial" not in text
-    return text
-
-
-@pytest.mark.slow
-def test_reset_is_complete(rng):
-    """Networks match the golden model bit for bit if registers and memories have no initial values, as in an ASIC."""
-    config = Config(**{**TINY, **SIZES[1]})
-    host = MemoryBuilder(rng)
-    runs, check = network_runs(rng, config, host, 2, most=16)
-    check(run(config, host, runs, memory={"latency": 3}, verilog=without_initial_values(config)))
-
-
-@pytest.mark.slow
-def test_reset_of_everything_optional_is_complete(rng):
-    """Random programs on a core with all optional units give the machine model's memory if registers and memories have no initial
-    values, as in an ASIC."""
-    check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))
