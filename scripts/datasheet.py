@@ -137,8 +137,8 @@ def functions():
     errors over all bfloat16 numbers and over random binary32 numbers."""
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
-    for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
-        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, high, 100_000)
+    for low, high in ((2.0**-20, 4), (4, 16), (16, 64), (64, 2.0**127)):
+        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, min(high, 128), 100_000)
         operands.append(np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32))
     rows = []
     for one in DEFINITIONS.values():
@@ -163,6 +163,7 @@ def functions():
             "binary32 operands below 4",
             "4 to 16",
             "16 to 64",
+            "above 64",
         ],
         rows,
     )

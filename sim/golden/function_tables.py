@@ -82,12 +82,12 @@ def errors(function, sums, found):
 
 def is_steady(function, sums):
     """Returns True for each input at which units in the last place are a useful measure of the function's error. `sums` are
-    binary32 bit patterns. The measure is not useful if the function changes its sign, or is smaller than 2^-100, at one of the
-    two bfloat16 numbers around the input."""
+    binary32 bit patterns. The measure is not useful if the function changes its sign, or is below 2^-100 or above 2^127, at
+    one of the two bfloat16 numbers around the input."""
     low = np.asarray(sums, np.uint32) >> np.uint32(16)
     with np.errstate(invalid="ignore"):
         ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])
-    return (np.abs(ends) >= 2.0**-100).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
+    return ((2.0**-100 <= np.abs(ends)) & (np.abs(ends) <= 2.0**127)).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
 
 
 @functools.lru_cache(maxsize=1024)

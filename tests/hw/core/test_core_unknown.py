@@ -1,5 +1,5 @@
-"""Tests of cores whose registers and memories are unknown at power-up, as in an ASIC. The testbench watches all outputs for unknown
-bits in every cycle."""
+"""Tests of cores whose registers and memories are unknown at power-up, as in an ASIC. The testbench watches all outputs for
+unknown bits in every cycle."""
 
 import re
 
@@ -39,7 +39,9 @@ def drawn(hazards, opcodes):
 def of_everything(hazards, length):
     """Returns a program that stores all results, with every instruction of the activation unit near its end."""
     program, end = hazards.make(length, cores=2), len(revelation(hazards.config))
-    last = [opcode for opcode, record in hazards.records.items() if record.unit is Unit.ACTIVATE and opcode is not Opcode.LOAD_TABLE]
+    last = [
+        opcode for opcode, record in hazards.records.items() if record.unit is Unit.ACTIVATE and opcode is not Opcode.LOAD_TABLE
+    ]
     hazards.rng.shuffle(last)
     return [*program[:-end], *drawn(hazards, last), *program[-end:]]
 

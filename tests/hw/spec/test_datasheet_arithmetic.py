@@ -1,0 +1,181 @@
+"""Checks the datasheet's definitions of TABLE and SOFTMAX: an implementation in fractions, from its text alone, must give the
+golden model's bits."""
+
+from fractions import Fraction
+from math import floor, log2
+
+import numpy as np
+
+from amaranth_tpu.sim.golden.softmax import softmax
+from amaranth_tpu.sim.golden.table_lookup import Table, lookup
+
+NAN = 0x7FC0
+ONE = Fraction(1)
+
+
+def power_of_two(exponent):
+    return Fraction(2) ** exponent
+
+
+def signed(bits, width):
+    return bits - (bits >> width - 1 << width)
+
+
+def nearest(value):
+    """Rounds to an integer, ties away from 0."""
+    return floor(abs(value) + ONE / 2) * (1 if value >= 0 else -1)
+
+
+def bfloat16_of(sign, significand, exponent):
+    """Returns the bits of `sign`, and `significand` times 2^(`exponent` - 134) rounded to 8 bits, ties away from 0."""
+    while significand >= 256:
+        significand, exponent = significand / 2, exponent + 1
+    while significand < 128:
+        significand, exponent = significand * 2, exponent - 1
+    rounded = nearest(significand)
+    if rounded == 256:
+        rounded, exponent = 128, exponent + 1
+    if exponent <= 0:
+        return sign << 15
+    return sign << 15 | (0x7F80 if exponent >= 255 else exponent << 7 | rounded - 128)
+
+
+# --- TABLE --------------------------------------------------------------------------------------------------------
+
+
+def nearest_binade(table, exponent):
+    last = table.first + 15 - table.spare
+    if table.first <= exponent <= last:
+        return exponent
+    odd = (exponent - table.first) % 2
+    if table.scale in (1, 3):
+        return table.first + odd if exponent < table.first else last - (not odd)
+    return table.first if exponent < table.first else last
+
+
+def table_of_text(table, x):
+    """Returns TABLE of the binary32 bits `x`."""
+    sign, exponent, fraction = x >> 31, x >> 23 & 255, x >> 16 & 127
+    if exponent == 255 and x & 0x7FFFFF:
+        return NAN
+    e, last = nearest_binade(table, exponent), table.first + 15 - table.spare
+    index = sign << 11 | (table.base + e - table.first) % 16 << 7 | fraction
+    value, slope = (int(word) for word in table.words[2 * index : 2 * index + 2])
+    t, increase, end = Fraction(x >> 4 & 0xFFF, 4096), 0, None
+    if exponent < table.first or exponent > last:
+        bits = table.linear_low if exponent < table.first else table.linear_high
+        if bits >> sign & 1:
+            step = exponent - e
+            increase = (step, step // 2, -step, -(step // 2))[table.scale]
+            if exponent == 0:
+                end = ("zero", "zero", "infinity", "infinity")[table.scale]
+            elif exponent == 255:
+                end = (None, "infinity", "zero", "zero")[table.scale]
+            t = Fraction(0) if end else t
+        else:
+            t = Fraction(0)
+    if value >> 7 & 255 == 255 and value & 127 and not (end and exponent == 0):
+        return NAN
+    g, r = Fraction(signed(slope & 0xFFF, 12), 8), Fraction(signed(slope >> 12, 4), 16)
+    significand = 128 + (value & 127) + r + Fraction(floor(64 * g * t), 64)
+    if value >> 7 & 255 == 0 or significand < 32 or end == "zero":
+        return value & 0x8000
+    if end == "infinity":
+        return value & 0x8000 | 0x7F80
+    return bfloat16_of(value >> 15, significand, (value >> 7 & 255) + increase)
+
+
+def random_table(rng):
+    """Draws a table. Half of the values have few exponents, among them 0 and 255, and half of the slopes are extreme."""
+    values, slopes = rng.integers(0, 1 << 16, (2, 4096))
+    values = np.where(rng.random(4096) < 0.5, values & 0x807F | rng.choice([0, 1, 2, 127, 253, 254, 255], 4096) << 7, values)
+    extreme = rng.choice([0x000, 0x7FF, 0x800, 0xFFF], 4096) | rng.choice([0, 7, 8, 15], 4096) << 12
+    slopes = np.where(rng.random(4096) < 0.5, extreme, slopes)
+    settings = {name: int(rng.integers(4)) for name in ("linear_low", "linear_high", "scale")}
+    places = dict(first=int(rng.choice([0, 1, 2, 100, 127, 128, 240, 253, 254, 255])), base=int(rng.integers(16)))
+    return Table(
+        words=np.stack([values, slopes], axis=1).ravel().astype(np.uint16), spare=int(rng.integers(16)), **places, **settings
+    )
+
+
+def operands(rng, table, count):
+    """Draws binary32 bits: around the ends of the binades, zeros, subnormals, infinities, NaN, and any others."""
+    last = table.first + 15 - table.spare
+    exponents = rng.choice([0, 1, 254, 255, *np.clip(np.arange(table.first - 3, last + 4), 0, 255)], count)
+    bits = rng.integers(0, 1 << 32, count)
+    bits = np.where(rng.random(count) < 0.8, bits & 0x807FFFFF | exponents << 23, bits)
+    bits = np.where(rng.random(count) < 0.2, bits & 0xFF800000, bits)
+    return np.where((bits & 0x7F800000 == 0x7F800000) & (bits & 0x7FFFFF != 0), 0x7FC00000, bits).astype(np.uint32)
+
+
+def test_table(rng):
+    for _ in range(100):
+        table = random_table(rng)
+        bits = operands(rng, table, 150)
+        for x, found in zip(bits, lookup(bits, table)):
+            assert table_of_text(table, int(x)) == found, f"{x:08x} in {table}"
+
+
+# --- SOFTMAX ------------------------------------------------------------------------------------------------------
+
+
+def value_of(bits):
+    """Returns the value of binary32 bits, with subnormals as 0, and infinities as 2^128."""
+    if not bits & 0x7F800000:
+        return Fraction(0)
+    return (-1) ** (bits >> 31) * (1 + Fraction(bits & 0x7FFFFF, 1 << 23)) * power_of_two((bits >> 23 & 255) - 127)
+
+
+def table_entries(value):
+    return [min(65535, round(value(i))) for i in range(16)]
+
+
+A, B = table_entries(lambda i: 2 ** (16 - i / 16)), table_entries(lambda i: 2 ** (16 - i / 256))
+C = table_entries(lambda i: 2 ** (16 - 7.5 / 256) * (1 - 2 ** (-i / 4096)))
+
+
+def softmax_of_text(row):
+    values = [value_of(x) for x in row]
+    m = max(values)
+    if any(x & 0x7FFFFFFF > 0x7F800000 for x in row) or abs(m) == power_of_two(128):
+        return [NAN] * len(row)
+    place = power_of_two(-12)
+    if m:
+        a = floor(log2(abs(m)))
+        a += (abs(m) >= power_of_two(a + 1)) - (abs(m) < power_of_two(a))
+        place = max(place, power_of_two(a - 24))
+    powers = []
+    for x in values:
+        distance = (nearest(m / place) - nearest(x / place)) * place
+        units = min((1 << 19) - 1, distance * 4096)
+        u = nearest(units * Fraction(189_097, 1 << 17))
+        k, a, b, c = u >> 12, u >> 8 & 15, u >> 4 & 15, u & 15
+        powers.append((A[a] * (B[b] - C[c]) >> 16, k))
+    total = sum(floor(Fraction(p, 1 << 16) * power_of_two(32 - k)) for p, k in powers if k < 32) >> 16
+    z = total.bit_length()
+    reciprocal = ((1 << 15 + z) - 1) // total
+    return [bfloat16_of(0, Fraction(p * reciprocal), 134 - 15 - z - k) for p, k in powers]
+
+
+def rows(rng):
+    """Yields rows of binary32 bits: differences of all sizes, large and negative maxima, ties, special values, small addends."""
+    for scale in (0.01, 1, 10, 100, 1e4, 2.0**44, 2.0**50, 1e30, 3e38):
+        for centre in (0, scale, -scale):
+            yield rng.uniform(-1, 1, (4, 9)) * scale / 2 + centre / 2
+    for exponent in (13, 14, 20, 44, 45, 60, 126):  # neighbours of a maximum: differences of few last places, and of halves
+        top = np.float32(2.0**exponent * rng.uniform(1, 2)) * rng.choice([1, -1])
+        yield np.array([[top, *(top - top.dtype.type(2.0 ** (exponent - 24) * i) for i in range(8))]])
+    ties = (rng.integers(-40, 40, (8, 9)) * 2 + 1) * 2.0**-13  # halves of the common place
+    yield from (ties, ties + 4096)
+    yield -rng.uniform(20, 30, (4, 9)) * [0] + np.concatenate([[0], -rng.uniform(21, 24, 8)])  # addends near 2^-32
+    special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1.0, -1.0, 3e38, -3e38], (60, 3))
+    yield from (special, np.full((1, 4), -np.inf), rng.normal(size=(2, 300)))
+
+
+def test_softmax(rng):
+    with np.errstate(over="ignore"):
+        groups = [np.asarray(group, np.float32) for group in rows(rng)]
+    for group in groups:
+        bits = np.where(np.isnan(group), np.uint32(0x7FC00000), group.view(np.uint32))
+        for row, found in zip(bits, softmax(bits)):
+            assert softmax_of_text([int(x) for x in row]) == found.tolist(), row.view(np.float32)
