@@ -8,43 +8,26 @@ from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, TABLE_WORDS, Format, Functi
 from ..golden import arithmetic as golden
 from ..golden.softmax import softmax
 from ..golden.table_lookup import Table, lookup
-from ..rtl.ports import binary32_bits
+from ..rtl.number_classes import numbers
 
-__all__ = ["TIES", "ActivationModel", "canonical", "largest", "number"]
-
-TIES = (
-    0x3F808000,
-    0x3F818000,
-    0xBF808000,
-    0xBF818000,
-    0x3F808001,
-    0x3F807FFF,
-    0x7F7F8000,
-    0x7F7F7FFF,
-    0xFF7FFFFF,
-    0x007FFFFF,
-    0x00800000,
-    0x807FFFFF,
-    0x00808000,
-    0x80000000,
-    0x7F800000,
-    0xFF800000,
-    golden.NAN,
-)
+__all__ = ["ActivationModel", "canonical", "largest", "sums"]
 
 
 def canonical(bits):
-    """Returns the bit pattern of a sum as the cells would produce it: zero for a subnormal, and 0x7FC00000 for any NaN."""
-    return int(golden.add(bits, 0x80000000))
+    """Returns bit patterns of sums as the cells would produce them: zero for a subnormal, and 0x7FC00000 for any NaN."""
+    return golden.add(bits, np.uint32(0x80000000))
 
 
-def number(rng):
-    return canonical(rng.choice((rng.choice(TIES), binary32_bits(rng, 0.3), rng.getrandbits(32))))
+def sums(rng, shape):
+    """Returns the bits of random sums of all classes of numbers."""
+    return canonical(numbers(rng, shape, 0.6))
 
 
-def operand(rng):
-    """Returns a random bfloat16 operand: a number like a result, a row number, or arbitrary bits."""
-    return rng.choice((number(rng) >> 16, number(rng) >> 16, rng.choice((0, 1, 2, 3, 255)), rng.getrandbits(16)))
+def operands(rng, shape):
+    """Returns random bfloat16 operands: numbers of all classes, half of them results of an earlier operation, and row numbers."""
+    generator = np.random.default_rng(rng.getrandbits(64))
+    found = np.where(generator.random(shape) < 0.5, sums(rng, shape) >> 16, numbers(rng, shape, 0.6, 16))
+    return np.where(generator.random(shape) < 0.25, generator.choice([0, 1, 2, 3, 255], shape), found)
 
 
 class ActivationModel:
@@ -52,8 +35,8 @@ class ActivationModel:
 
     def __init__(self, rng, config):
         self.n = config.n
-        self.sums = [[number(rng) for _ in range(config.n)] for _ in range(config.accumulator_depth)]
-        self.buffer = [[operand(rng) for _ in range(config.n)] for _ in range(config.unified_buffer_depth)]
+        self.sums = sums(rng, (config.accumulator_depth, config.n)).tolist()
+        self.buffer = operands(rng, (config.unified_buffer_depth, config.n)).tolist()
         self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
 
     def events(self, operation):
@@ -139,7 +122,7 @@ class ActivationModel:
 
 def is_kept(op, x):
     """Returns True if SELECT keeps a lane whose operand is `x`."""
-    return x & 0xFF == op["number"] if op["equal"] else float(np.uint32(canonical(x << 16)).view(np.float32)) > 0
+    return x & 0xFF == op["number"] if op["equal"] else float(np.uint32(canonical(np.uint32(x << 16))).view(np.float32)) > 0
 
 
 def largest(values):

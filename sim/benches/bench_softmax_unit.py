@@ -1,6 +1,8 @@
 """Bench of the softmax unit against its golden definition: random operations, rows with all kinds of numbers, and stalls of the
 buffer port."""
 
+import itertools
+
 import cocotb
 import numpy as np
 
@@ -12,27 +14,54 @@ from amaranth_tpu.hw.spec.operations import activate_layout
 from ..golden import arithmetic as golden
 from ..golden.softmax import softmax
 from ..rtl.bench_side import arguments, report
+from ..rtl.number_classes import CLASSES, numbers
 from ..rtl.ports import pack, play
 from .activation_operations import idle, tag
 
-SPECIALS = (0x00000000, 0x80000000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFFFF, 0xFF800000, 0x3F800000)
+#: Kinds of rows, which :func:`row_of` draws.
+KINDS = ("close", "equal", "neighbours", "classes", "hidden", "small terms", "least", "undefined")
 
 
-def sums(rng, count):
-    """Returns random sums of one row, as bit patterns. The sums may be close together, and at any distance from 0. A few rows
-    have infinities or NaN."""
-    spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
-    offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
-    values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
-    if rng.random() < 0.2:  # sums that differ by a few units in the last place
-        values += np.array([rng.randrange(4) for _ in values], np.uint32) - (values & np.uint32(3))
-    special = rng.choice((0, 0, 0, 0.2, 1))
-    for index in range(count):
-        if rng.random() < special:
-            values[index] = rng.choice(SPECIALS) if rng.random() < 0.7 else rng.getrandbits(32)
-    if rng.random() < 0.1:
-        values[rng.randrange(count)] = rng.choice((0x7F800000, golden.NAN))
-    return [int(bits) for bits in golden.add(values, np.uint32(0x80000000))]
+def row_of(rng, kind, count):
+    """Returns random sums of one row, as bits.
+
+    close : a spread and an offset of any size. equal : all are one number. neighbours : a few units in the last place apart, with
+    a maximum of any size. classes : numbers of all classes without NaN. hidden : many are minus infinity or a zero. small terms :
+    exponentials near the last places of the sum, and far below. least : results near the least normal number. undefined : a NaN
+    or an infinity.
+    """
+    draw = np.random.default_rng(rng.getrandbits(64))
+    finite = [name for name in CLASSES if name not in ("nan", "infinity", "any")]
+    one, place = numbers(draw, (), 0.8, classes=finite), rng.choice((0, count - 1, rng.randrange(count)))
+    row = (draw.normal(0, 3, count)).astype(np.float32).view(np.uint32)
+    if kind == "close":
+        spread, offset = rng.choice((1e-3, 1, 10, 30, 90, 1e4, 1e37)), rng.choice((0, 0, 1)) * rng.choice((-1, 1))
+        row = (offset * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126))) + draw.normal(0, spread, count)).astype(np.float32)
+    elif kind == "equal":
+        row[:] = one
+    elif kind == "neighbours":
+        base = rng.choice((0x3F800000, 0x45800000 + (rng.randrange(116) << 23), int(one) & 0x7EFFFFFF)) | rng.getrandbits(1) << 31
+        row = np.maximum(base + draw.integers(-6, 3, count), 0).astype(np.uint32)
+    elif kind == "classes":
+        row = numbers(draw, count, 0.7, classes=finite)
+    elif kind == "hidden":
+        row[draw.random(count) < 0.7] = rng.choice((0xFF800000, 0x80000000))
+        row[place] = rng.choice((0, int(one)))
+    elif kind == "small terms":
+        binades = rng.choice((8, 16, 31, 32, 33, 34, 63, 64, 96)) + draw.uniform(-2, 2, count)
+        row = (-np.log(2) * binades).astype(np.float32).view(np.uint32)
+        row[place] = 0
+    elif kind == "least":
+        return least_results(rng, count)
+    elif kind == "undefined":
+        row[place] = numbers(draw, (), 1, classes=("nan", "infinity"))
+    return golden.add(row.view(np.uint32), np.uint32(0x80000000)).tolist()
+
+
+def rows_of_all_kinds(rng, kinds=KINDS):
+    """Returns a function `(count)` that draws rows of all kinds in turn, in a random order."""
+    order = itertools.cycle(rng.sample(kinds, len(kinds)))
+    return lambda count: row_of(rng, next(order), count)
 
 
 def least_results(rng, count):
@@ -49,35 +78,6 @@ def least_results(rng, count):
         values[-1] = -rng.uniform(7, 12)
     rng.shuffle(values)
     return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
-
-
-def chosen_rows(rng, count):
-    """Draws the sums of one row, as bits: ties, infinities, a NaN, no number at all, or a maximum of 8,192 or more."""
-    kind = rng.randrange(10)
-    row = np.array([rng.gauss(0, 3) for _ in range(count)], np.float32).view(np.uint32)
-    somewhere = rng.choice((0, count - 1, rng.randrange(count)))
-    if kind == 0:
-        row[:] = rng.choice((0xFF800000, 0, 0x80000000, 0x3F800000, 0x46000000, 0xFF7FFFFF))  # ties
-    elif kind == 1:
-        row[[index for index in range(count) if rng.random() < 0.7]] = 0xFF800000
-    elif kind == 2:
-        row[somewhere] = rng.choice((golden.NAN, 0x7F800000))
-    elif kind == 3:  # on both sides of a power of two from 4,096 on
-        bits = 0x45800000 + (rng.randrange(5) << 23)
-        row[:] = [bits + rng.randrange(-6, rng.choice((1, 3))) for _ in row]
-    elif kind == 4:
-        row[somewhere] = 0x46000000 + rng.getrandbits(29)
-    elif kind == 5:  # all far below zero
-        row[:] = [0xC6000000 + rng.getrandbits(rng.choice((3, 12, 28))) for _ in row]
-    elif kind == 6:
-        row[:] = 0xFF800000
-        row[somewhere] = rng.choice((0x3F800000, 0xFF7FFFFF, 0))
-    elif kind == 7:
-        row[[index for index in range(count) if rng.random() < 0.5]] = 0x80000000  # zeros of both signs
-        row[somewhere] = 0
-    elif kind == 8:  # some of them below the last place of a distance
-        row -= np.array([rng.choice((0, rng.randrange(10, 60))) << 23 for _ in row], np.uint32)
-    return [int(bits) for bits in golden.add(row, np.uint32(0x80000000))]
 
 
 def random_operation(rng, config, widest, counts=(1, 1, 2, 3)):
@@ -111,7 +111,7 @@ def filled(rng, operation, accumulators, draw):
     n, tiles = len(accumulators[0]), operation["rows1"]
     places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:
-        fresh = draw(rng, n * tiles)
+        fresh = draw(n * tiles)
         for t, place in enumerate(row):
             accumulators[place] = fresh[t * n :][:n]
     for r, row in enumerate(places):
@@ -129,14 +129,14 @@ def filled(rng, operation, accumulators, draw):
                 yield first + 2 * r + 1, wide[n:]
 
 
-async def operations(ports, rng, *, config, count, widest, grants, draw=sums, counts=(1, 1, 2, 3)):
-    """Simulates `count` operations on rows from `draw`. Each operation is offered as early as possible.
+async def operations(ports, rng, *, config, count, widest, grants, kinds=KINDS, counts=(1, 1, 2, 3)):
+    """Simulates `count` operations on rows of `kinds`. Each operation is offered as early as possible.
 
     The buffer grants with probability `grants` per cycle. Returns the numbers of cycles, elements and vectors.
     """
     n, layout = config.n, activate_layout(config)
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
-    elements = vectors = 0
+    elements, vectors, draw = 0, 0, rows_of_all_kinds(rng, kinds)
     start = ports.cycle
     due, read, held = [], None, False
     for operation in (random_operation(rng, config, widest, counts) for _ in range(count)):

@@ -8,7 +8,8 @@ from amaranth_tpu.hw.spec.cell_stages import split_stages
 
 from ..golden import arithmetic as golden
 from ..rtl.bench_side import arguments, report
-from ..rtl.ports import bfloat16_bits, binary32_bits, play
+from ..rtl.number_classes import numbers
+from ..rtl.ports import play
 
 
 def schedule(rng, n, tiles):
@@ -36,13 +37,13 @@ async def tiles(ports, rng, *, n, stages, count):
     words, marks, operands, starts, expected = {}, set(), {}, {}, {}
     for mark, _, rows in plan:
         wild = rng.choice((0, 0, 0.1))
-        weights = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]
+        weights = numbers(rng, (n, n), wild, 16).tolist()
         marks.add(mark)
         words.update({mark + c: [weights[r][c] for r in range(n)] for c in range(n)})
         for row in rows:
             wild = rng.choice((0, 0, 0.1))
-            operands[row] = [bfloat16_bits(rng, wild) for _ in range(n)]
-            starts[row] = [binary32_bits(rng, wild) for _ in range(n)]
+            operands[row] = numbers(rng, n, wild, 16).tolist()
+            starts[row] = numbers(rng, n, wild).tolist()
             sums = np.array(starts[row], np.uint32)
             for r in range(n):
                 sums = golden.multiply_accumulate(sums, np.uint32(operands[row][r]), np.array(weights[r], np.uint32))

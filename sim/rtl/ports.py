@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Value
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In
 
-__all__ = ["simulate", "play", "pack", "unpack", "bfloat16_bits", "binary32_bits"]
+__all__ = ["simulate", "play", "pack", "unpack"]
 
 
 class _Ports:
@@ -226,23 +226,3 @@ def pack(layout, **values):
 def unpack(layout, word):
     """Unpacks an int into the fields of a structure, as a dict of ints."""
     return {name: word >> offset & (1 << width) - 1 for name, offset, width, _ in _plan(layout)}
-
-
-_SPECIALS = (0x0000, 0x0001, 0x007F, 0x0080, 0x00FF, 0x3F80, 0x7F7F, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF)
-
-
-def bfloat16_bits(rng, wild=0.0):
-    """Returns the bit pattern of a random bfloat16 number, whose exponent is moderate, so that sums of products are rounded.
-
-    With probability `wild`, the number is special (such as infinity) or has arbitrary bits.
-    """
-    if rng.random() < wild:
-        return rng.choice((rng.choice(_SPECIALS), rng.getrandbits(15))) | rng.getrandbits(1) << 15
-    return rng.getrandbits(1) << 15 | rng.randrange(123, 131) << 7 | rng.getrandbits(7)
-
-
-def binary32_bits(rng, wild=0.0):
-    """Returns the bit pattern of a random binary32 number. Its upper half comes from :func:`bfloat16_bits`. Its lower half is
-    often a rounding tie for bfloat16, or next to a tie."""
-    low = rng.choice((0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, rng.getrandbits(16), rng.getrandbits(16)))
-    return bfloat16_bits(rng, wild) << 16 | low

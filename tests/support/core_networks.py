@@ -8,13 +8,12 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.rtl.number_classes import numbers
 
-SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
 
-
-def numbers(rng, shape, specials):
-    values = rng.normal(size=shape).astype(bfloat16).view(np.uint16)
-    return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), values).astype(np.uint16).view(bfloat16)
+def bfloat16s(rng, shape, specials):
+    """Returns random bfloat16; the fraction `specials` is of all classes of numbers."""
+    return numbers(rng, shape, specials, 16).astype(np.uint16).view(bfloat16)
 
 
 def random_network(rng, specials, most=40):
@@ -23,12 +22,8 @@ def random_network(rng, specials, most=40):
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         bias = None
         if rng.random() < 0.7:
-            bias = (rng.normal(size=outputs)).astype(np.float32)
-            odd = rng.choice(
-                np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32), outputs
-            )
-            bias = np.where(rng.random(outputs) < specials, odd, bias.view(np.uint32)).astype(np.uint32).view(np.float32)
-        layers.append((f"layer{index}", numbers(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
+            bias = numbers(rng, outputs, specials).view(np.float32)
+        layers.append((f"layer{index}", bfloat16s(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
 
@@ -39,7 +34,7 @@ def network_runs(rng, config, host, count, most=40, largest=10):
     for index in range(count):
         network = random_network(rng, 0.03 if index % 2 else 0.0, most)
         batch = int(rng.integers(1, largest))
-        samples = numbers(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
+        samples = bfloat16s(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
         program = compile_network(network, config, batch)
         regions = {
             "MODEL": host.place(program.model),

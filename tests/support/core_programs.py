@@ -20,9 +20,9 @@ from amaranth_tpu.hw.spec.isa import (
     records,
     space_depth,
 )
-from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.table_lookup import Table
+from amaranth_tpu.sim.rtl.number_classes import numbers
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from core_runs import MemoryBuilder, image_of, op, run, same, usual_simulator
 from ring_loop import looped
@@ -34,10 +34,13 @@ class Case:
     #: Bytes of INPUT, OUTPUT and SCRATCH.
     sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
 
-    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000, ring=None):
-        """Runs the program on `machine`. If `ring` is `(rank, size)` with a size of 1 or 2, the core is its own neighbour."""
+    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000, ring=None, share=0.06):
+        """Runs the program on `machine`. If `ring` is `(rank, size)` with a size of 1 or 2, the core is its own neighbour.
+        `share` is the fraction of numbers in memory that are infinities, NaN, large and of other classes. A NaN makes many
+        results NaN."""
         self.program, self.pc = program, pc
-        contents = {name: (rng.normal(size=size // 2) / 4).astype(bfloat16).tobytes() for name, size in self.sizes.items()}
+        words = {name: numbers(rng, size // 2, share, 16).astype(np.uint16) for name, size in self.sizes.items()}
+        contents = {name: bits.tobytes() for name, bits in words.items()}
         contents["MODEL"] = image_of(machine.config, program)[:model_bytes]
         regions = {name: host.place(data) for name, data in contents.items()}
         self.run = {"regions": regions, "pc": pc, "timeout": timeout, "limit": 200_000}

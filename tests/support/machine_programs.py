@@ -5,8 +5,8 @@ import numpy as np
 from amaranth_tpu.hw.spec.encoding import encode
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+from amaranth_tpu.sim.rtl.number_classes import numbers
 
 __all__ = ["HALT", "program", "machine_of", "random_bfloat16", "random_binary32", "cell_by_cell", "fault_in"]
 
@@ -33,12 +33,11 @@ def machine_of(config, words, model_data=b"", scratch=4096, **regions):
 
 
 def random_bfloat16(rng, shape):
-    bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
-    return np.where(rng.random(shape) < 0.9, rng.normal(size=shape).astype(bfloat16).view(np.uint16), bits)
+    return numbers(rng, shape, 0.2, 16).astype(np.uint16)
 
 
 def random_binary32(rng, shape):
-    return rng.normal(size=shape).astype(np.float32).view(np.uint32)
+    return numbers(rng, shape, 0.2)
 
 
 def cell_by_cell(x, tile, acc):

@@ -30,6 +30,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.c_machine import CCore, CMachineRing
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.rtl.number_classes import numbers
 from core_programs import Case, Hazards
 from core_runs import FULL, SIZES, SMALL, TINY, image_of, op
 from fifo_programs import Edge, limits
@@ -51,9 +52,12 @@ RINGS = [FULL, *(Config(**TINY | sizes | {"ring": True, "ring_depth": 4}) for si
 
 
 def _data(rng, size):
-    """Returns `size` bytes: any bits, or bfloat16 that are normally distributed around a power of two."""
-    if rng.random() < 0.3:
-        return rng.bytes(size)
+    """Returns `size` bytes: any bits, bfloat16 around a power of two, or bfloat16 of all classes."""
+    match rng.integers(4):
+        case 0:
+            return rng.bytes(size)
+        case 1:
+            return numbers(rng, size // 2, 0.1, 16).astype(np.uint16).tobytes()
     values = rng.normal(size=size // 2) * 2.0 ** rng.integers(-70, 60)
     return values.astype(np.float32).astype(bfloat16).tobytes()
 

@@ -14,11 +14,12 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Task
 from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
-from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
+from amaranth_tpu.sim.benches.activation_model import canonical, sums
 from amaranth_tpu.sim.benches.activation_operations import ones
 from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.number_classes import one_of_each
 from amaranth_tpu.sim.rtl.ports import simulate
 from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
 from seeds import seed
@@ -57,7 +58,7 @@ def test_lane_rounds_hand_computed_sums():
 
 def test_lane():
     rng = random.Random(seed())
-    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    values = sums(rng, 2500)
     relu, keep = (np.array([rng.random() < part for _ in values], dtype=np.uint32) for part in (0.5, 0.9))
     found = stream(ActivationLane(), value=values, relu=relu, keep=keep)
     expected = np.where(keep, np.where(relu, golden.relu(values), values), 0)
@@ -68,7 +69,7 @@ def test_lane():
 def test_lane_with_table_rounds_or_truncates():
     """A lane with a function table passes binary32 through and rounds it to bfloat16, or truncates it to the upper 16 bits if
     `cut` is set."""
-    values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
+    values = canonical(one_of_each(np.random.default_rng(seed()), count=20))
     for cut in (0, 1):
         constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
         found = stream(ActivationLane(cuts=True), value=values, **constant)
@@ -79,7 +80,7 @@ def test_lane_with_table_rounds_or_truncates():
 def test_lane_outputs_either_half():
     """A lane with `halves` outputs the upper or the lower 16 bits of the binary32 result, as `cut` and `low` select."""
     rng = random.Random(seed())
-    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    values = sums(rng, 2500)
     inputs = ("relu", "keep", "cut", "low", "wide")
     relu, keep, cut, low, wide = (np.array([rng.getrandbits(1) for _ in values], dtype=np.uint32) for _ in inputs)
     low &= cut

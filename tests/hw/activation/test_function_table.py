@@ -16,6 +16,7 @@ from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.table_lookup import Table, lookup
+from amaranth_tpu.sim.rtl.number_classes import numbers
 from amaranth_tpu.sim.rtl.simulators import run_icarus
 from amaranth_tpu.sim.rtl.streams import StreamedBlock, simulate_columns
 from seeds import seed
@@ -102,10 +103,11 @@ def random_table(rng, **settings):
 
 def test_random_tables():
     rng = np.random.default_rng(seed())
-    x = operands(rng)
+    x = both_lanes(EVERY << np.uint32(16) | rng.integers(0, 1 << 16, len(EVERY), dtype=np.uint32))
     powers = {"linear_low": 3, "linear_high": 3}
-    ends = [{"first": first, "scale": scale, **powers} for first, scale in zip((0, 1, 239, 240), rng.permutation(4).tolist())]
-    for settings in (*ends, {"scale": 0, "base": 0, "spare": 0}, {}, {}, {}):
+    firsts, scales = [*rng.integers(112, 132, 4).tolist(), 0, 1, 239, 240], [*range(4), *rng.permutation(4).tolist()]
+    cases = [{"first": first, "scale": scale, **powers} for first, scale in zip(firsts, scales)]
+    for settings in (*cases, {"scale": 0, "base": 0, "spare": 0}, {}, {}, {}):
         table = random_table(rng, **settings)
         found, expected = stream(block().run, table, x), lookup(x, table)
         wrong = np.argwhere(found != expected)
@@ -114,9 +116,7 @@ def test_random_tables():
 
 def test_products():
     rng = np.random.default_rng(seed())
-    x, w = rng.integers(0, 1 << 16, (2, 1 << 19, 2))
-    special = np.array([0, 0x8000, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81])
-    x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
+    x, w = numbers(rng, (2, 1 << 17, 2), 0.7, 16)
     sums = x << 16 | rng.integers(0, 1 << 16, x.shape)
     assert (stream(block().run, random_table(rng), sums, w) == to_bfloat16(multiply(x, w))).all()
 

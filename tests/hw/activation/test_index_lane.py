@@ -4,7 +4,7 @@
 import random
 
 from amaranth_tpu.hw.activation.index_lane import IndexLane
-from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
+from amaranth_tpu.sim.benches.activation_model import sums
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
@@ -32,7 +32,7 @@ def test_lane_keeps_last_taken_index():
     change until the lane takes the next index."""
     rng = random.Random(seed())
     cycles = 3000
-    values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]
+    values = sums(rng, cycles).tolist()
     columns = {
         "take": [rng.random() < 0.5 for _ in range(cycles)],
         "number": [rng.getrandbits(16) for _ in range(cycles)],

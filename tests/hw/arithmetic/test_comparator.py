@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.arithmetic.comparator import Comparator
-from amaranth_tpu.sim.benches.activation_model import TIES, largest, number
+from amaranth_tpu.sim.benches.activation_model import canonical, largest, sums
+from amaranth_tpu.sim.rtl.number_classes import one_of_each
 from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 
@@ -16,7 +17,8 @@ from seeds import seed
 @pytest.mark.parametrize("strict", [False, True])
 def test_larger(strict):
     rng = random.Random(seed())
-    pairs = [*itertools.product(TIES, repeat=2), *((number(rng), number(rng)) for _ in range(2000))]
+    each = canonical(one_of_each(np.random.default_rng(seed()), count=2)).tolist()
+    pairs = [*itertools.product(each, repeat=2), *zip(*sums(rng, (2, 2000)).tolist())]
     pairs += [(a ^ 1 << rng.randrange(32), a) for a, _ in pairs]
     a, b = np.array([pair for pair in pairs if strict or pair[0] != pair[1]], np.uint32).T
     found = simulate_columns(Comparator(strict=strict), a=a, b=b)["o"]

@@ -12,6 +12,7 @@ from amaranth.sim import Simulator
 from amaranth_tpu.hw.array.cell import Cell
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.rtl.number_classes import numbers
 from amaranth_tpu.sim.rtl.streams import StreamedBlock, simulate_columns
 from seeds import seed
 from suites import all_but
@@ -51,37 +52,23 @@ class CellBench(wiring.Component):
         return m
 
 
-def numbers(rng, count, width):
-    """Returns `count` random bit patterns of `width` bits with close exponents, including every special value."""
-    specials = np.array([0x0000, 0x0001, 0x007F, 0x0080, 0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0], dtype=np.uint32)
-    exponent = np.choose(rng.integers(0, 2, count), [rng.integers(0, 256, count), rng.integers(120, 134, count)])
-    bits = rng.integers(0, 1 << 7, count) | exponent << 7
-    bits = np.where(rng.integers(0, 8, count) == 0, rng.choice(specials, count), bits).astype(np.uint32)
-    bits |= rng.integers(0, 2, count, dtype=np.uint32) << np.uint32(15)
-    if width == 32:
-        low = rng.choice(np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], dtype=np.uint32), count)
-        low = np.where(rng.integers(0, 2, count) == 0, low, rng.integers(0, 1 << 16, count, dtype=np.uint32))
-        bits = bits << np.uint32(16) | low
-    return bits.astype(np.uint32)
-
-
 def operands(rng, cycles):
     """Returns random input columns of a cell. Marks and switches often coincide, and sums often cancel the product that is added
     to them."""
     columns = {
-        "x_i": numbers(rng, cycles, 16),
-        "w_i": numbers(rng, cycles, 16),
+        "x_i": numbers(rng, cycles, 0.5, 16),
+        "w_i": numbers(rng, cycles, 0.5, 16),
         "mark_i": rng.integers(0, 2, cycles, dtype=np.uint32),
         "switch_i": rng.integers(0, 2, cycles, dtype=np.uint32),
     }
     product = golden.multiply(columns["x_i"], active_weights(columns))
     close = (product ^ np.uint32(1 << 31)) + rng.integers(0, 4, cycles, dtype=np.uint32) - np.uint32(1)
-    scaled = numbers(rng, cycles, 32) & np.uint32(0x807FFFFF)
+    scaled = numbers(rng, cycles, 0.5) & np.uint32(0x807FFFFF)
     distance = np.choose(rng.integers(0, 2, cycles), [rng.integers(-27, 28, cycles), rng.integers(-3, 4, cycles)])
     scaled |= np.clip((product >> np.uint32(23) & np.uint32(0xFF)).astype(int) + distance, 0, 255).astype(np.uint32) << np.uint32(
         23
     )
-    columns["sum_i"] = np.choose(rng.integers(0, 4, cycles), [close, scaled, scaled, numbers(rng, cycles, 32)])
+    columns["sum_i"] = np.choose(rng.integers(0, 4, cycles), [close, scaled, scaled, numbers(rng, cycles, 0.5)])
     return columns
 
 

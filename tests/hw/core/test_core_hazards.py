@@ -68,6 +68,7 @@ def test_softmax_of_a_layer(rng):
             op(Opcode.STORE, region=Region.OUTPUT, rows=6 * batch, offset=256),
             op(Opcode.HALT),
         ],
+        share=0,
     )
     base, size = case.run["regions"]["INPUT"]
     values = np.frombuffer(bytes(host.bytes[base : base + size]), bfloat16)

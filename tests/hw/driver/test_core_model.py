@@ -16,7 +16,7 @@ from amaranth_tpu.sim.golden.c_machine import CCore, CMachine, CMachineRing
 from amaranth_tpu.sim.golden.isa_check import MachineFault
 from amaranth_tpu.sim.ir.graph import dense_chain
 from c_driver import BASE, SOURCES, Session, compile_c, host_of
-from core_networks import numbers
+from core_networks import bfloat16s
 from core_runs import FULL, SMALL
 from machine_programs import HALT, program
 
@@ -37,9 +37,9 @@ class ModelRegisters:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     rng = np.random.default_rng(3)
-    network = dense_chain("net", [("a", numbers(rng, (6, 5), 0), None, "relu"), ("b", numbers(rng, (5, 3), 0), None, "none")])
+    network = dense_chain("net", [("a", bfloat16s(rng, (6, 5), 0), None, "relu"), ("b", bfloat16s(rng, (5, 3), 0), None, "none")])
     config = Config(n=4, unified_buffer_depth=64, accumulator_depth=16, ring=True)
-    return host_of(network, config, numbers(rng, (3, 6), 0).astype(np.float32), tmp_path_factory.mktemp("host"))
+    return host_of(network, config, bfloat16s(rng, (3, 6), 0).astype(np.float32), tmp_path_factory.mktemp("host"))
 
 
 def session_of(host, **options):
@@ -215,9 +215,11 @@ def test_new_core_refuses_rings():
 def test_program_on_a_pc(rng, tmp_path):
     """The host program of the README runs a network with the golden model's bits. Compilers warn of nothing in it, in the driver
     and in the model, and the sanitizers find nothing."""
-    network = dense_chain("net", [("a", numbers(rng, (9, 7), 0.05), None, "relu"), ("b", numbers(rng, (7, 4), 0), None, "none")])
+    network = dense_chain(
+        "net", [("a", bfloat16s(rng, (9, 7), 0.05), None, "relu"), ("b", bfloat16s(rng, (7, 4), 0), None, "none")]
+    )
     config = Config(n=4, unified_buffer_depth=64, accumulator_depth=16)
-    bundle = make_bundle(network, compile_network(network, config, 5), numbers(rng, (5, 9), 0).astype(np.float32))
+    bundle = make_bundle(network, compile_network(network, config, 5), bfloat16s(rng, (5, 9), 0).astype(np.float32))
     for name, data in bundle.files.items():
         (tmp_path / name).write_bytes(data)
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]

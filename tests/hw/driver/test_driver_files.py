@@ -15,7 +15,7 @@ from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION
 from amaranth_tpu.sim.ir.graph import dense_chain
 from c_driver import FLAGS, HOOK, READ, SOURCES, WRITE, DriverPort, compile_c, host_of
-from core_networks import numbers
+from core_networks import bfloat16s
 
 UNITS = ("tpu.c", "tpu_data.c", "example.c", "image.S")
 #: Compilers to try if installed, with their options for freestanding code.
@@ -25,7 +25,7 @@ COMPILERS = {"gcc": (), "clang": (), "riscv64-unknown-elf-gcc": ("-march=rv32im"
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     rng = np.random.default_rng(2)
-    network = dense_chain("three", [("dense", numbers(rng, (6, 3), 0), None, "none")])
+    network = dense_chain("three", [("dense", bfloat16s(rng, (6, 3), 0), None, "none")])
     folder = tmp_path_factory.mktemp("files")
     made = host_of(network, Config(n=4, unified_buffer_depth=64, accumulator_depth=16), np.eye(1, 6, dtype=np.float32), folder)
     (folder / "model.bin").write_bytes(made.bundle.files["model.bin"])

@@ -19,7 +19,8 @@ from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
 from amaranth_tpu.hw.spec.unit_ports import unit_port
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, simulate
+from amaranth_tpu.sim.rtl.number_classes import numbers
+from amaranth_tpu.sim.rtl.ports import simulate
 from matmuls import bias_rows, offer, passes, random_matmul, rows
 from seeds import seed
 from suites import slow
@@ -98,10 +99,10 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     """Fills the memories, runs `matmuls`, and compares every written sum and the final accumulators with the golden model. `wild`
     is the probability of random bits, such as NaNs, in an operand. Returns the cycles in which rows were issued."""
     n = config.n
-    buffer = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(config.unified_buffer_depth)]
-    biases = [[binary32_bits(rng, wild) for _ in range(n)] for _ in range(config.bias_depth)]
+    buffer = numbers(rng, (config.unified_buffer_depth, n), wild, 16).tolist()
+    biases = numbers(rng, (config.bias_depth, n), wild).tolist()
     tiles = [
-        [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]  # [tile][row][column]
+        numbers(rng, (n, n), wild, 16).tolist()  # [tile][row][column]
         for operation in matmuls
         for pass_ in passes(operation)
         if not pass_["keep"]

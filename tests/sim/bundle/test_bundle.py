@@ -19,7 +19,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import dense_chain
 from bundles import wrong_bytes
 from c_driver import ERRORS, build_library
-from core_networks import numbers
+from core_networks import bfloat16s
 from graphs import random_graph
 
 CONFIG = Config(n=4, unified_buffer_depth=1024, accumulator_depth=256)
@@ -73,7 +73,7 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
 @pytest.fixture(scope="module")
 def made():
     rng = np.random.default_rng(4)
-    layers = [("a", numbers(rng, (9, 5), 0), None, "relu"), ("b", numbers(rng, (5, 3), 0), None, "none")]
+    layers = [("a", bfloat16s(rng, (9, 5), 0), None, "relu"), ("b", bfloat16s(rng, (5, 3), 0), None, "none")]
     network = dense_chain("two */ layers\\", layers)
     program = compile_network(network, CONFIG, 2)
     return network, program, make_bundle(network, program, rng.normal(size=(2, 9)).astype(np.float32), name="own")

@@ -14,6 +14,8 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.rtl.number_classes import numbers
+from core_networks import bfloat16s
 from seeds import seed
 
 SHIPPED = Path(__file__).parents[3] / "sim" / "models" / "mnist_mlp.onnx"
@@ -74,29 +76,14 @@ EDGES = [
     ([785, 127, 11], 65),
 ]
 
-SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
-
-
-def values(rng, shape, specials):
-    ordinary = rng.standard_normal(shape, np.float32).astype(bfloat16).view(np.uint16)
-    return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), ordinary).astype(np.uint16).view(bfloat16)
-
 
 def make_network(rng, widths, specials):
     layers = []
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         bias = None
         if rng.random() < 0.7:
-            # Binary32 that no bfloat16 represents, including subnormals and NaNs of any sign and payload.
-            bias = rng.standard_normal(outputs, np.float32)
-            bias = (
-                np.where(
-                    rng.random(outputs) < specials, rng.integers(1 << 32, size=outputs, dtype=np.uint32), bias.view(np.uint32)
-                )
-                .astype(np.uint32)
-                .view(np.float32)
-            )
-        layers.append((f"layer{index}", values(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
+            bias = numbers(rng, outputs, specials).view(np.float32)
+        layers.append((f"layer{index}", bfloat16s(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
 
@@ -119,7 +106,7 @@ def check(rng, config, widths, batch, specials, memory, simulator="verilator", c
     memory = {"pause_seed": int(rng.integers(1, 1 << 24)), **memory}
     print(f"widths {widths}, batch {batch}, specials {specials}, memory {memory}")
     network = make_network(rng, widths, specials)
-    samples = values(rng, (count or batch, widths[0]), specials)
+    samples = bfloat16s(rng, (count or batch, widths[0]), specials)
     result = run_samples(network, config, samples, batch=batch, simulator=simulator, memory=memory, timeout=200)
     assert result.fault is None and result.protocol_errors == 0
     assert result.mismatched_bits == 0

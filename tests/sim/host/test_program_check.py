@@ -17,7 +17,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.host import program_check
 from amaranth_tpu.sim.ir.graph import dense_chain
 from command import refused
-from core_networks import numbers
+from core_networks import bfloat16s
 from onnx_models import Builder, weights
 from stand_in_board import StandInBoard
 
@@ -52,7 +52,7 @@ def checks(monkeypatch):
 
 
 def network(rng):
-    return dense_chain("two", [("a", numbers(rng, (9, 5), 0), None, "relu"), ("b", numbers(rng, (5, 3), 0), None, "none")])
+    return dense_chain("two", [("a", bfloat16s(rng, (9, 5), 0), None, "relu"), ("b", bfloat16s(rng, (5, 3), 0), None, "none")])
 
 
 # A broken compiler
