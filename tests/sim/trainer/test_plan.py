@@ -5,9 +5,9 @@ import inspect
 import pytest
 from typer.testing import CliRunner
 
+from amaranth_tpu.scripts.cli.command_line import with_options
 from amaranth_tpu.scripts.tpu import app
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.trainer.plan import as_options
 
 FLAGS = {
     "epochs": "--epochs",
@@ -28,7 +28,7 @@ def test_arguments_of_fit_are_options_of_train():
     signature = inspect.signature(tpu.Model.fit).parameters
     for name, flag in FLAGS.items():
         assert flag in words and name in signature
-        assert as_options(f"`{name}` is 1, not `cosine`") == f"{flag} is 1, not `cosine`"
+        assert with_options(f"`{name}` is 1, not `cosine`") == f"`{flag}` is 1, not `cosine`"
 
 
 def test_fit_documents_each_argument():
