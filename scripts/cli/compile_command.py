@@ -27,7 +27,7 @@ Examples:
 
 `tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from your own samples
 
-`tpu compile --model a --print-after im2col`: the stages that the core runs, as text
+`tpu compile --model a --print-after positions-in-lanes`: the stages that the core runs, as text
 """
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{,39}")

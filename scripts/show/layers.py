@@ -29,11 +29,10 @@ def plan_of(program):
 
 def _where(program, number):
     """Returns a text that lists where stage `number` is computed: host, array, activation unit."""
-    stage = program.memory.variant.stages[number]
-    gathered = {gather.tensor.name for gather in program.memory.gathers if gather.term is not None}
-    places = ["array"]
-    if any(term.source in gathered for term in stage.terms):
-        places.insert(0, "host gathers windows")
+    stage, folded = program.memory.network.stages[number], program.memory.lowered.folded
+    gathered = {name for entries in folded.inputs.values() for name, term, _ in entries if term is not None}
+    sources = {term.source for made in folded.step.stages if made.name == stage.name for term in made.terms}
+    places = ["host gathers windows"] * bool(gathered & sources) + ["array"]
     unit = [name for name, there in (("pooling", stage.pool), ("softmax", stage.softmax), ("product", stage.times)) if there]
     return ", ".join(places + [f"activation unit: {', '.join(unit)}"] * bool(unit))
 

@@ -43,10 +43,10 @@ def input_tensors(memory):
     """
     graph, found = memory.network, []
     numbers = graph.arrange_inputs(graph.fed(np.arange(1, graph.sample_size + 1)[None]))
-    for gather in memory.gathers:
-        values = gather(numbers[gather.source])[0].transpose(2, 0, 1)  # 0: padding
+    for name, values in memory.gathered(numbers):
+        values = values[0].transpose(2, 0, 1)  # 0: padding
         channel, y, x = np.nonzero(values)
-        found.append(_placed(memory, gather.tensor.name, values[channel, y, x] - 1, y, x, channel))
+        found.append(_placed(memory, name, values[channel, y, x] - 1, y, x, channel))
     return found
 
 

@@ -264,8 +264,6 @@ class Graph:
         Inputs and outputs of the ONNX model. None if the graph was not read from a file.
     feeds : tuple of Feed
         All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
-    gathers : tuple of sim.compiler.passes.im2col.Gather
-        The tensors that the host derives from the inputs. Only after the compiler's pass `im2col`.
     """
 
     name: str
@@ -280,7 +278,6 @@ class Graph:
     preprocess: str | None = None
     origin: object = field(default=None, repr=False)
     feeds: tuple[Feed, ...] = field(default=(), repr=False)
-    gathers: tuple = field(default=(), repr=False)
 
     @property
     def input_names(self):

@@ -61,8 +61,8 @@ def test_refusals(command, tmp_path):
 def test_passes_are_listed_and_graphs_printed(command, tmp_path):
     done = command("compile", "--passes", "--json")
     names = [*printed("passes", done.stdout)["passes"]]
-    assert names[-1] == "im2col" and all(name in command("compile", "--passes").stdout for name in names)
-    done = command("compile", "--model", "d", "--print-after", "im2col")
+    assert names[-1] == "positions-in-lanes" and all(name in command("compile", "--passes").stdout for name in names)
+    done = command("compile", "--model", "d", "--print-after", "crop")
     assert done.returncode == 0 and done.stdout.splitlines()[:2] == [
         "sw dense1_values 1x1x10 = [dense1.bias] + image * dense1.weights",
         "input image 1x1x784",
@@ -71,8 +71,8 @@ def test_passes_are_listed_and_graphs_printed(command, tmp_path):
     assert sums[-1] == "sum dense1: 1 x 10 = [dense1.bias] + matrix(image * dense1.weights) -> dense1_values"
     program = command("compile", "--model", "d", "--effort", "fast", "--print-after", "program", "--json")
     assert "0: STORE region=OUTPUT" in printed("after", program.stdout)["texts"][0]
-    refused(command("compile", "--print-after", "im2kol"), "im2kol", "did you mean 'im2col'?")
-    refused(command("compile", "--print-after", "im2col", "-o", tmp_path / "x"), "-o", "writes no files")
+    refused(command("compile", "--print-after", "crob"), "crob", "did you mean 'crop'?")
+    refused(command("compile", "--print-after", "crop", "-o", tmp_path / "x"), "-o", "writes no files")
     refused(command("compile", "--model", "d"), "-o is missing")
 
 

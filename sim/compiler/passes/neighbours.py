@@ -16,7 +16,7 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Term, span
-from .im2col import fold as gather
+from ...ir.tiles import saves_tiles
 from .weight_passes import count_passes
 
 __all__ = ["Fold", "best_folding", "fold_columns"]
@@ -163,6 +163,14 @@ class _Folding:
             self.known[key] = _between(*key)
         return self.known[key]
 
+    def _after_im2col(self, term):
+        """Returns a term as the host's windows of an input make it."""
+        channels = self.graph.tensors[term.source].channels
+        is_input = term.source in self.graph.input_names and not term.data and term.groups == 1
+        if not (is_input and saves_tiles(term.kernel, channels, self.n)):
+            return term
+        return Term(term.source, term.weights.reshape(1, 1, -1, term.weights.shape[3]), sparse=term.sparse)
+
     @property
     def tensors(self):
         made = dict(self.graph.tensors)
@@ -172,7 +180,7 @@ class _Folding:
 
     @property
     def cycles(self):
-        stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
+        stages = [replace(stage, terms=tuple(map(self._after_im2col, stage.terms))) for stage in self.stages]
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 
 

@@ -15,7 +15,6 @@ from ..program import CompileError
 from .cropping import crop
 from .depthwise import map_depthwise
 from .factors import widen_factors
-from .im2col import gather_windows
 from .neighbours import fold_columns
 from .split_large import split_large
 from .split_pool import split_windows
@@ -69,7 +68,6 @@ MAPPING = (
         map_depthwise,
         optional=True,
     ),
-    Pass("im2col", "Lets the host gather windows of inputs with few channels into the channels of one position.", gather_windows),
 )
 PASSES = (*LOWERING, *MAPPING)
 #: Names of what follows all passes: the sums of products, and the compiled program.

@@ -1,4 +1,4 @@
-"""im2col for convolutions that read an input of a training step: the host gathers the values of each window into the channels of
+"""im2col for convolutions that read an input: the host gathers the values of each window into the channels of
 one position, in the order of the sums. No bit changes. The weights, their gradients and their optimizer state have the gathered
 channels as inputs."""
 
@@ -10,7 +10,7 @@ from ...golden.arithmetic import bfloat16
 from ...golden.windows import patches
 from ...ir.graph import Term
 from ...ir.step import StepGraph, StepTensor
-from ...ir.tiles import tiles_of
+from ...ir.tiles import saves_tiles
 
 __all__ = ["Folded", "family_of", "fold"]
 
@@ -57,15 +57,18 @@ def fold(step, n):
     uses = {}
     for term in (term for stage in step.stages for term in stage.terms):
         uses.setdefault(term.weights, []).append(term)
-    chosen = {name for name in step.parameters if all(_saves(step, one, n) for one in uses.get(name, [None]))}
+    weights = step.parameters.keys() | step.constants.keys()
+    chosen = {name for name, terms in uses.items() if name in weights and all(_saves(step, one, n) for one in terms)}
     if not chosen:
         return Folded(step, {name: [(name, None, None)] for name in step.inputs})
     made = step.copied()
     made.stages, folds = [], {}
-    family = family_of(step, chosen)
+    family = family_of(step, chosen & step.parameters.keys()) | chosen
     for name in family:
         tensor = step.tensors[name]
         made.tensors[name] = replace(tensor, height=1, width=tensor.height * tensor.width)
+        if name in step.constants:
+            made.constants[name] = step.constants[name].reshape(made.tensors[name].shape)
     for stage in step.stages:
         size = (1, stage.size[0] * stage.size[1]) if stage.output in family else stage.size
         terms = tuple(_term(made, folds, stage, term, chosen, family) for term in stage.terms)
@@ -81,10 +84,8 @@ def fold(step, n):
 
 
 def _saves(step, term, n):
-    if term is None or term.source not in step.inputs or term.groups > 1 or term.swapped:
-        return False
-    positions, channels = term.kernel[0] * term.kernel[1], step.tensors[term.source].channels
-    return tiles_of(positions * channels, n) < positions * tiles_of(channels, n)
+    plain = term.groups == 1 and not (term.swapped or term.transposed or term.lanes)
+    return plain and term.source in step.inputs and saves_tiles(term.kernel, step.tensors[term.source].channels, n)
 
 
 def family_of(step, parameters):

@@ -26,23 +26,17 @@ class NetworkMemory:
 
     Parameters
     ----------
-    network, variant : Graph
-        The graph before and after the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
+    network : Graph
+        The graph before the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
     lowered : Lowered
     """
 
     network: Any
-    variant: Any
     lowered: Any
 
     @property
     def output(self):
         return self.network.output
-
-    @property
-    def gathers(self):
-        """Returns the :class:`.Gather` of each tensor that the host derives from the inputs."""
-        return self.variant.gathers
 
     @property
     def wide(self):
@@ -56,8 +50,12 @@ class NetworkMemory:
             raise TypeError(f"samples must be bfloat16, not {x.dtype}")
         if x.ndim != 2 or x.shape[1] != self.network.input_size or len(x) > batch:
             raise ValueError(f"samples must be of shape (up to {batch}, {self.network.input_size}), not {x.shape}")
-        values = self.network.arrange_inputs(x)
-        return {gather.tensor.name: gather(values[gather.source]) for gather in self.gathers}
+        return self.network.arrange_inputs(x)
+
+    def gathered(self, values):
+        """Yields `(name, values)` of all tensors that the host stores, from the values of the inputs by name."""
+        for name, one in values.items():
+            yield from self.lowered.folded.gathered(name, one)
 
     def element(self, name, sample, y, x, channel):
         """Returns the place of a value of an input or of the output in its region, in values. Indices are integers or arrays."""
@@ -80,7 +78,7 @@ class Network:
     Parameters
     ----------
     graph, variant : Graph
-        As in :class:`NetworkMemory`.
+        The graph before and after the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
     config : Config
     batch : int
     """
@@ -88,7 +86,7 @@ class Network:
     def __init__(self, graph, variant, config, batch):
         self.graph, self.config, self.batch = graph, config, batch
         self.lowered = lowered_step(network_of(variant), config, batch)
-        self.memory = NetworkMemory(graph, variant, self.lowered)
+        self.memory = NetworkMemory(graph, self.lowered)
         self.constants = Constants(self.lowered)
 
     def search(self, fast):

@@ -18,7 +18,7 @@ __all__ = ["network_of"]
 
 def network_of(graph):
     """Returns the :class:`sim.ir.step.StepGraph` of a graph after some passes, or all. Raises NotMatrices."""
-    made = _Network(graph, reshapes_in(graph), tuple(one.tensor.name for one in graph.gathers) or graph.input_names)
+    made = _Network(graph, reshapes_in(graph), graph.input_names)
     if any(made.network.tensors[term.source].wide for stage in graph.stages for term in stage.terms):
         raise NotMatrices(f"{graph.name}: its output {graph.output!r} is also read inside the network, which is not supported")
     left_out = made.reshapes.stages

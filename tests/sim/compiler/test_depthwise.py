@@ -65,4 +65,4 @@ def test_mapping_is_used_only_if_faster(rng):
     assert map_depthwise(graph, Config(n=4, transpose=True), 8) is not graph
     assert map_depthwise(graph, Config(n=16, transpose=True), 8) is graph
     without = compiler.compile_network(graph, Config(n=4), 2)
-    assert not any(tensor.view for tensor in without.memory.variant.tensors.values())
+    assert not any(term.lanes for stage in without.memory.lowered.given.stages for term in stage.terms)
