@@ -12,6 +12,7 @@ from amaranth_tpu.sim.rtl.bench_side import tick
 async def endless(dut):
     while True:
         await Timer(1, "us")
+        time.sleep(0.01)
 
 
 @cocotb.test()
@@ -27,3 +28,4 @@ async def ticking(dut):
         tick(number, 5)
     while True:
         await Timer(1, "us")
+        time.sleep(0.01)

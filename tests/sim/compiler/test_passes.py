@@ -79,9 +79,9 @@ def _unread():
 
 
 def _wide():
-    pool = Pool((1, 3), (2, 1400), (1, 2))
+    pool = Pool((1, 3), (2, 20), (1, 2))
     return _graph(
-        {"x": (2, 2, 2801), "y": (3, 2, 1400)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 2801), pool=pool)]
+        {"x": (2, 2, 41), "y": (3, 2, 20)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)]
     )
 
 
@@ -96,7 +96,7 @@ def _only_what_is_read(graph):
 def _parts_of_lines(graph):
     parts = {(*stage.origin, *stage.result_size) for stage in graph.stages}
     fit = all(stage.size[0] * stage.size[1] <= CORE.accumulator_depth for stage in graph.stages)
-    return fit and sum(height * width for *_, height, width in parts) == 2 * 1400 and len(parts) == len(graph.stages) > 2
+    return fit and sum(height * width for *_, height, width in parts) == 2 * 20 and len(parts) == len(graph.stages) > 2
 
 
 def _by_position(graph):
