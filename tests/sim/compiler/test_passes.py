@@ -80,9 +80,7 @@ def _unread():
 
 def _wide():
     pool = Pool((1, 3), (2, 20), (1, 2))
-    return _graph(
-        {"x": (2, 2, 41), "y": (3, 2, 20)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)]
-    )
+    return _graph({"x": (2, 2, 41), "y": (3, 2, 20)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)])
 
 
 def _stages(graph):

@@ -22,6 +22,7 @@ def test_memory_has_a_least_size_and_room_for_the_program(monkeypatch, simulator
         assert simulation.parameters["MEMORY_BYTES"] == expected
 
 
+@pytest.mark.slow  # test_rtl_of_two_cores compares the states after a step on the same images
 def test_a_ring_on_the_rtl(rng):
     """The RTL of both cores writes the bytes of the instruction-level model."""
     optimizer = Sgd()
