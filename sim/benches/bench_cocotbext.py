@@ -41,11 +41,9 @@ class AxiLiteHost:
         return True
 
 
-@cocotb.test()
-async def network(dut):
-    job = arguments()
-    rng = random.Random(cocotb.RANDOM_SEED)
-    image = Path(job["image"]).read_bytes()
+def agents_of(dut, image):
+    """Starts the clock of a core in reset. Returns the memory with `image`, the AXI4-Lite master, and the arguments with which
+    further agents of cocotbext-axi are created."""
     dut.aresetn.value = 0
     Clock(dut.aclk, PERIOD, "ns").start()
     with warnings.catch_warnings():
@@ -53,28 +51,31 @@ async def network(dut):
         reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
         memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), size=len(image), **reset)
         master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), **reset)
-    channels = [
-        memory.write_if.aw_channel,
-        memory.write_if.w_channel,
-        memory.write_if.b_channel,
-        memory.read_if.ar_channel,
-        memory.read_if.r_channel,
-        master.write_if.aw_channel,
-        master.write_if.w_channel,
-        master.write_if.b_channel,
-        master.read_if.ar_channel,
-        master.read_if.r_channel,
-    ]
     for interface in (memory.write_if, memory.read_if, master.write_if, master.read_if):
         interface.log.setLevel("WARNING")
-    if job["pause"]:
-        for channel in channels:
-            channel.set_pause_generator(iter(lambda: rng.random() < job["pause"], None))
     memory.write(0, image)
+    return memory, master, reset
+
+
+async def release(dut, channels, pause):
+    """Ends the reset. The channels stall in each cycle with the probability `pause`."""
+    rng = random.Random(cocotb.RANDOM_SEED)
+    if pause:
+        for channel in channels:
+            channel.set_pause_generator(iter(lambda: rng.random() < pause, None))
     await ClockCycles(dut.aclk, 4)
     dut.aresetn.value = 1
     await ClockCycles(dut.aclk, 4)
 
+
+@cocotb.test()
+async def network(dut):
+    job = arguments()
+    image = Path(job["image"]).read_bytes()
+    memory, master, _ = agents_of(dut, image)
+    channels = [getattr(one.write_if, f"{name}_channel") for one in (memory, master) for name in ("aw", "w", "b")]
+    channels += [getattr(one.read_if, f"{name}_channel") for one in (memory, master) for name in ("ar", "r")]
+    await release(dut, channels, job["pause"])
     driver = Driver(AxiLiteHost(master, dut.irq))
     identity = await driver.identify()
     await driver.configure_regions(job["regions"])

@@ -18,30 +18,19 @@ Reports `frames` (the segments sent: data in hexadecimal, and `tuser`), `ring_se
 core withdraws or changes an offered beat before its handshake.
 """
 
-import random
 import warnings
 from pathlib import Path
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from cocotbext.axi import (
-        AxiBus,
-        AxiLiteBus,
-        AxiLiteMaster,
-        AxiRam,
-        AxiStreamBus,
-        AxiStreamFrame,
-        AxiStreamSink,
-        AxiStreamSource,
-    )
+    from cocotbext.axi import AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
 from ..host.driver import Driver, flush_ring
 from ..rtl.bench_side import arguments, report
-from .bench_cocotbext import PERIOD, AxiLiteHost
+from .bench_cocotbext import AxiLiteHost, agents_of, release
 
 
 async def _watch(dut):
@@ -70,27 +59,13 @@ async def _take(sink, gone):
 @cocotb.test()
 async def ring_links(dut):
     job = arguments()
-    rng = random.Random(cocotb.RANDOM_SEED)
     image = Path(job["image"]).read_bytes()
-    dut.aresetn.value = 0
-    Clock(dut.aclk, PERIOD, "ns").start()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
-        memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), size=len(image), **reset)
-        master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), **reset)
-        source = AxiStreamSource(AxiStreamBus.from_prefix(dut, "s_axis_ring"), **reset)
-        sink = AxiStreamSink(AxiStreamBus.from_prefix(dut, "m_axis_ring"), **reset)
-    for agent in (memory.write_if, memory.read_if, master.write_if, master.read_if, source, sink):
+    memory, master, reset = agents_of(dut, image)
+    source = AxiStreamSource(AxiStreamBus.from_prefix(dut, "s_axis_ring"), **reset)
+    sink = AxiStreamSink(AxiStreamBus.from_prefix(dut, "m_axis_ring"), **reset)
+    for agent in (source, sink):
         agent.log.setLevel("WARNING")
-    if job["pause"]:
-        for agent in (source, sink):
-            agent.set_pause_generator(iter(lambda: rng.random() < job["pause"], None))
-    memory.write(0, image)
-    await ClockCycles(dut.aclk, 4)
-    dut.aresetn.value = 1
-    await ClockCycles(dut.aclk, 4)
-
+    await release(dut, (source, sink), job["pause"])
     driver, gone = Driver(AxiLiteHost(master, dut.irq)), []
     await driver.configure_regions(job["regions"])
     await driver.join_ring(0, job["size"])

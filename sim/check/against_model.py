@@ -97,6 +97,7 @@ _SECOND = (interpreters.onnx_reference, interpreters.onnx_reference_binary64)
 
 def against_model(network, samples, results, *, makers=None, most=_MOST, second=_SECOND):
     """Compares the results of a network with its ONNX model.
+    Returns a :class:`ModelComparison`.
 
     Parameters
     ----------
@@ -113,10 +114,6 @@ def against_model(network, samples, results, *, makers=None, most=_MOST, second=
     second : sequence of callable
         Constructors of interpreters to try if the first interpreter exceeds its error bound. It is enough if one of them agrees
         with the binary64 network.
-
-    Returns
-    -------
-    Comparison
     """
     origin = network.origin
     if origin is None:

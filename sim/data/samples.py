@@ -133,6 +133,7 @@ def _shown(shape):
 def as_samples(network, array, most=None):
     """Checks an array of samples. Converts at most `most` samples to the type of the model's input, and then to float32. Raises
     DataError if the shape or a value does not fit. The message is one line that names it.
+    Returns :class:`Samples`.
 
     NaNs, infinities, and values that are infinite in bfloat16 are refused, because the core's results would differ from ONNX.
 
@@ -140,10 +141,6 @@ def as_samples(network, array, most=None):
     ----------
     array : array
         Numbers in a shape that :func:`as_rows` accepts.
-
-    Returns
-    -------
-    Samples
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16:

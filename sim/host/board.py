@@ -147,6 +147,7 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", che
     """Runs a network on the board at a serial port, for bfloat16 samples (count, inputs). Compares every bit of the results
     with the golden model. Raises BoardError, LinkError or CompileError if the board is missing, not supported or too small.
     Raises RunError if the program is wrong.
+    Returns `(Program, RunResult)`.
 
     Parameters
     ----------
@@ -162,10 +163,6 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", che
         Check a new program on a model of the core before it is used.
     progress : callable
         Called with `(done, total)`: bytes transferred over the serial line.
-
-    Returns
-    -------
-    Program, sim.host.inference.RunResult
     """
 
     async def session(transport):

@@ -124,6 +124,7 @@ def run_samples(
 ):
     """Runs a network on samples, in batches, and compares every bit of the results with the golden model. Raises DataError if
     the samples do not fit the network.
+    Returns a :class:`RunResult`.
 
     Parameters
     ----------
@@ -150,10 +151,6 @@ def run_samples(
         Prefer a fast build; see :class:`sim.rtl.runner.Simulation`.
     probes : sequence of sim.rtl.probes.Probe
         Probes of signals to record in the RTL. The recordings are in `seen` of the result.
-
-    Returns
-    -------
-    RunResult
     """
     if simulator not in SIMULATORS:
         raise ValueError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")

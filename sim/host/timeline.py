@@ -119,6 +119,7 @@ def _state(row):
 
 def timeline(seen, program):
     """Builds the timelines of all program executions in a simulation, in order.
+    Returns a list of :class:`TracedRun`.
 
     Parameters
     ----------
@@ -126,10 +127,6 @@ def timeline(seen, program):
         Recordings from :func:`sim.rtl.probes.read_probes` with :func:`sim.rtl.core_probes.core_probes`.
     program : Program
         The program, which every execution starts from its beginning.
-
-    Returns
-    -------
-    list of TracedRun
     """
     runs = []
     for _, begin, end in _stretches(seen["active"], lambda row: row["active"] or None, 0, 1 << 64):

@@ -125,6 +125,7 @@ def exhaustive_links(size, start, cycles):
 def run_buckets(config, buckets, links, *, timeout=600):
     """Simulates test cases one after the other. Raises SimulationError if a unit reports a fault, or accesses a row beyond its
     memory.
+    Returns a list of :class:`BucketResult`.
 
     Parameters
     ----------
@@ -134,10 +135,6 @@ def run_buckets(config, buckets, links, *, timeout=600):
         For each test case: `latency` of the links in cycles; probability of a stall per cycle for a link (`stall`) and for the
         memory port (`busy`); number of cycles within which the cores start (`late`); `seed`; and `limit`, the number of cycles
         without progress that counts as a deadlock.
-
-    Returns
-    -------
-    list of BucketResult
     """
     usual = dict(latency=0, stall=0.0, busy=0.0, late=0, seed=1, limit=3000)
     place = build_directory() / "runs"
