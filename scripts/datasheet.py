@@ -16,7 +16,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, F
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.autodiff.refusals import REFUSALS
-from amaranth_tpu.sim.compiler.training.step import CORE_REFUSALS
+from amaranth_tpu.sim.compiler.step import CORE_REFUSALS
 from amaranth_tpu.sim.functions.functions import DEFINITIONS
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of

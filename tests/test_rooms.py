@@ -47,9 +47,12 @@ ORDER = """
 """
 #: Rooms inside a room, under the same rule. Files of the outer room itself may import from all of these.
 INNER = """
-    sim/compiler/training
-    sim/compiler/passes
+    sim/compiler/order
     sim/compiler/codegen
+    sim/compiler/tiling
+    sim/compiler/lowering
+    sim/compiler/memory
+    sim/compiler/passes
     sim/compiler/timing
     sim/frontend/operators
     sim/frontend/formulas sim/frontend/validity

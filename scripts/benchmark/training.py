@@ -74,7 +74,7 @@ def _cycles_of_one(n, batch):
     """Returns the cycles, by the timing model, of a training step of 784-128-10 on one n x n core without a ring."""
     from amaranth_tpu.hw.config import from_preset
     from amaranth_tpu.sim.autodiff.differentiate import differentiate
-    from amaranth_tpu.sim.compiler.training.step import compile_step
+    from amaranth_tpu.sim.compiler.step import compile_step
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.ir.optimizers import Sgd
     from amaranth_tpu.sim.models.shipped import SHIPPED

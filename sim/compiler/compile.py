@@ -2,18 +2,18 @@
 
 1. The passes of :mod:`sim.compiler.passes.pipeline` rewrite the graph. `tpu compile --passes` lists them. Optional passes give
    several variants of the graph.
-2. Each variant is a step without state (:mod:`sim.compiler.training.network`). It is compiled as a training step is
-   (:mod:`sim.compiler.training`).
+2. Each variant is a step without state (:mod:`sim.compiler.lowering.network`). It is compiled as a training step is
+   (:mod:`sim.compiler.order.search`).
 3. The fastest program is cached on disk (:mod:`sim.compiler.program_cache`).
 """
 
 import numpy as np
 
 from ..functions.functions import NONE
+from .inference import Network
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .program import CompileError, Program, check_unit, disassemble
 from .program_cache import key_of, load, store
-from .training.inference import Network
 
 __all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", "compile_network", "disassemble"]
 

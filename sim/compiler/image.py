@@ -25,7 +25,7 @@ class Code:
     places : int32 array
         For each instruction, its place among those that were emitted.
     order : tuple
-        Fields of :class:`sim.compiler.training.search.Order`.
+        Fields of :class:`sim.compiler.order.search.Order`.
     plans : tuple of str
         Description of the jobs of each stage.
     cost : Cost

@@ -114,7 +114,7 @@ def factor(name):
 @dataclass(frozen=True, eq=False)
 class Program:
     """A compiled program: a network for a batch, from :func:`sim.compiler.compile.compile_network`, or a training step, from
-    :func:`sim.compiler.training.step.compile_step`.
+    :func:`sim.compiler.step.compile_step`.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class Program:
     def pack_input(self, *arrays, **options):
         """Returns the contents of region INPUT. For a network: from bfloat16 samples of shape (up to `batch`, input size). For a
         training step: from samples, targets, masks of dropout, and the counted positions; see
-        :meth:`sim.compiler.training.step_state.StepMemory.inputs`."""
+        :meth:`sim.compiler.step_state.StepMemory.inputs`."""
         return self.pack(Region.INPUT, self.memory.inputs(*arrays, **options))
 
     def unpack_output(self, data):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..compiler.training.step_state import pack_state, unpack_states, with_rate
+from ..compiler.step_state import pack_state, unpack_states, with_rate
 from ..golden.shards import shards_of
 from ..host.host_image import HostImage
 from .comparison import CoreSteps
@@ -27,7 +27,7 @@ class _StepImage(HostImage):
     Parameters
     ----------
     program : Program
-        From :func:`sim.compiler.training.step.compile_step`.
+        From :func:`sim.compiler.step.compile_step`.
     state : TrainingState
     batches : list of sim.trainer.training.Batch
     """
@@ -66,7 +66,7 @@ class StepRunner:
     Parameters
     ----------
     program : Program
-        From :func:`sim.compiler.training.step.compile_step`.
+        From :func:`sim.compiler.step.compile_step`.
     simulator : str
         Execution model: `verilator`, `icarus` or `model`.
     memory : dict

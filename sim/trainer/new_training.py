@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from ..autodiff.differentiate import differentiate
-from ..compiler.training.step import compile_step
+from ..compiler.step import compile_step
 from ..data.printable import printable
 from ..export.other_weights import with_other_weights
 from ..golden.dropout import Dropout

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region
-from amaranth_tpu.sim.compiler.training.step_state import pack_state, unpack_states, with_rate
+from amaranth_tpu.sim.compiler.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.machines import ring_of

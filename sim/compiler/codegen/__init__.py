@@ -1,4 +1,5 @@
-"""Instructions, the memory that they access, and their schedule.
+"""Code generation: jobs of sums as instructions, the memory that they access, and their schedule.
 
-For its terms, see :mod:`sim.compiler`.
+:mod:`.job_writer` emits jobs (:mod:`.jobs`, :mod:`.window_jobs`, :mod:`.band_jobs`, :mod:`.scatter_jobs`, :mod:`.ring_jobs`) and
+their results (:mod:`.results`) by an emitter (:mod:`.matrix_emitter`). :mod:`.dead_stores` removes STOREs that nothing reads.
 """

@@ -10,7 +10,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, FunctionCode, Opcode, Region
 
 from ..timing.units import UNIT, UNITS
 
-__all__ = ["Op", "LastUse", "Ring", "accesses", "function_code"]
+__all__ = ["Op", "LastUse", "accesses", "function_code"]
 
 
 class Op:
@@ -87,22 +87,6 @@ def accesses(opcode, fields, vector_bytes, cores=1):
     if record.transfer and fields.get("region") is Region.SCRATCH:
         vectors = fields["rows"] * record.vectors(vector_bytes // 2, fields)
         yield "scratch", fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
-
-
-class Ring:
-    """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the memory when a
-    range does not fit at the end."""
-
-    def __init__(self, base, size):
-        self.base, self.size, self.next = base, size, 0
-
-    def take(self, count):
-        assert count <= self.size
-        if self.next + count > self.size:
-            self.next = 0
-        place = self.base + self.next
-        self.next += count
-        return place
 
 
 def function_code(function):

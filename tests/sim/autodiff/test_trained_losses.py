@@ -8,7 +8,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
-from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.data.labels import PADDING
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network

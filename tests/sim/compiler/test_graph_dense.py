@@ -5,8 +5,9 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
-from amaranth_tpu.sim.compiler.training import chunks, jobs
-from amaranth_tpu.sim.compiler.training.search import compile_graph
+from amaranth_tpu.sim.compiler.codegen import jobs
+from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.tiling import chunks
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.step import StepTerm

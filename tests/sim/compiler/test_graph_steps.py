@@ -5,13 +5,15 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.codegen import job_writer
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
+from amaranth_tpu.sim.compiler.order import ordering, pipeline
+from amaranth_tpu.sim.compiler.order import search as compile_module
+from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.tiling import chunks
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.units import STORE
-from amaranth_tpu.sim.compiler.training import chunks, job_writer, ordering, pipeline
-from amaranth_tpu.sim.compiler.training import search as compile_module
-from amaranth_tpu.sim.compiler.training.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd

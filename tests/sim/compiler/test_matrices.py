@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.compiler.training.matrices import LAYOUTS, Geometry, matrix_of
+from amaranth_tpu.sim.compiler.memory.matrices import LAYOUTS, Geometry, matrix_of
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 
 

@@ -16,7 +16,7 @@ from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.scripts.show.terminal import compiling
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler import compile, program_cache
-from amaranth_tpu.sim.compiler.training import search
+from amaranth_tpu.sim.compiler.order import search
 from graphs import check, random_graph
 from onnx_models import Builder, weights
 from suites import slow

@@ -6,8 +6,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
-from amaranth_tpu.sim.compiler.codegen.instructions import Ring
 from amaranth_tpu.sim.compiler.image import encoded, program_of
+from amaranth_tpu.sim.compiler.memory.memories import Ring
 from amaranth_tpu.sim.compiler.program import cost_of
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.function_tables import table_of

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler import program_cache
+from amaranth_tpu.sim.compiler.codegen.constants import Constants
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.training.constants import Constants
 from amaranth_tpu.sim.data.stress_samples import stress_samples
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.host import program_check

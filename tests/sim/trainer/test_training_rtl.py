@@ -8,7 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.compiler.training.step import compile_step
+from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term

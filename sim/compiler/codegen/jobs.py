@@ -1,0 +1,324 @@
+"""Code generation for sums of matrix products, job by job."""
+
+from functools import partial
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..timing.units import MATMUL, turnaround
+from .band_jobs import positions_of, write_band_job
+from .results import key_of, write_results, write_update
+from .scatter_jobs import scatter
+from .weight_tiles import Tile, alike, steps_of
+from .window_jobs import add_windows
+
+__all__ = ["PIECE", "SumCode", "expand"]
+
+PIECE = "piece"  # of a step
+_FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
+_SLOWLY = (0, 1, 3, 6, 10)  # the same, if all loads are short
+
+
+class SumCode:
+    """Emits the jobs of a :class:`.MatrixSum`.
+
+    Parameters
+    ----------
+    emitter : MatrixEmitter
+    sums : MatrixSum
+    plan : SumPlan
+    early : bool
+        True: the first step ends before the gradients of the last samples are read.
+    take : callable or None
+        Allocates rows of the unified buffer for results, except results of Softmax and pooling. Default: the emitter's.
+    """
+
+    def __init__(self, emitter, sums, plan, early=False, take=None):
+        self.take = take or emitter.memories.results.take
+        self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
+        self.geometry, self.early = sums.shape.geometry, early
+
+    def steps(self, row, rows, column, columns):
+        """Emits the instructions of one job, which computes these rows and column tiles. Yields None between its steps, and
+        `PIECE` between pieces of a step."""
+        self.row, self.rows, self.column, self.columns = row, rows, column, columns
+        if self.sums.products and self.sums.products[0].kind == "bands":
+            self.biases = self._biases()
+            yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
+            return
+        self.acc = self.emitter.memories.sums_of(self.sums, self.early).take(rows * columns)
+        self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
+        if last is None:
+            self._join()
+        self.biases = self._biases()
+        for number, phase in enumerate(self.sums.phases):
+            if number and self.sums.phases[number - 1].results:
+                yield
+            for product in phase.products:
+                if product.kind == "matrix":
+                    yield from self._matrix(product)
+                elif product.window:
+                    yield from add_windows(self, product)
+                elif product.kind == "scatter":
+                    scatter(self, product)
+                else:
+                    {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
+                if product is last:
+                    self._join()
+            if (phase.results or phase.update) and not self.started:
+                self.begin_with_nothing()
+            write_results(self, phase.results)
+            if phase.update:
+                write_update(self, phase.update)
+
+    def _join(self):
+        """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators, and
+        if all results fit the unified buffer at once. All instructions that follow are then one for all column tiles."""
+        shape, emitter, rows = self.sums.shape, self.emitter, self.rows * self.columns
+        results = max(sum(one.rows(rows) for one in phase.results) for phase in self.sums.phases)
+        if results > emitter.memories.results.size or rows > emitter.memories.passing.size:
+            return
+        full = all(shape.lanes(self.column + c) == self.n for c in range(self.columns))
+        diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
+        if shape.form == "turned" and self.rows == shape.rows and full and not diagonal:
+            self.rows, self.columns = self.rows * self.columns, 1
+
+    # Initial sums
+
+    def _biases(self):
+        """Loads the initial sums. Returns the first bias row of each column tile."""
+        start, emitter, column = self.sums.start, self.emitter, self.column
+        kind = self.sums.start_rows
+        if kind == "zeros":
+            return [0] * self.columns
+        if kind == "one":
+            tiles = [(column + c, 0, 1) for c in range(self.columns)]
+            first = emitter.bias_rows(start, [(0, column, self.columns)] if start.form == "vector" else tiles)
+            return [first + c for c in range(self.columns)]
+        row, rows = (self.row, self.rows) if kind == "rows" else (0, self.geometry.period)
+        first = emitter.bias_rows(start, [(column + c, row, rows) for c in range(self.columns)])
+        return [first + c * rows for c in range(self.columns)]
+
+    def begin(self, place, loops, tiles, first, size, column=0):
+        """Emits the first pass over `size` rows, starting at row `first` of the job. `tiles` has a weight tile for each column
+        tile from `column` on. `place` is the first operand, `loops` the two loops over the rows."""
+        kind, emitter = self.sums.start_rows, self.emitter
+        if kind == "zeros" or kind == "one":
+            emitter.bring(tiles)
+            self.matmul(place, loops, first, column, tiles0=len(tiles), start=1, bias=self.biases[column])
+            return
+        (outer, _), (inner, inner_stride) = loops
+        for c, tile in enumerate(tiles, column):
+            if kind == "rows":
+                emitter.bring([tile])
+                self.matmul(place, loops, first, c, start=1, bias=self.biases[c] + first, bias_rows=1)
+                continue
+            assert outer == 1, "rows of transposed operands start from zeros"
+            period = self.geometry.period
+            for sample in range(0, size, period):
+                if sample == 0:
+                    emitter.bring([tile])
+                rows = (1, 0), (min(period, size - sample), inner_stride)
+                fields = {"start": 1, "bias": self.biases[c], "bias_rows": 1, "keep": int(sample > 0)}
+                self.matmul(place + sample * inner_stride, rows, first + sample, c, **fields)
+
+    def begin_with_nothing(self):
+        """Emits a pass that leaves the initial sums unchanged."""
+        nothing = Tile(Region.MODEL, self.emitter.constants.nothing)
+        self.begin(self.emitter.zeros, [(1, 0), (self.rows, 0)], [nothing] * self.columns, 0, self.rows)
+        self.started = True
+
+    # Products
+
+    def matmul(self, place, loops, first, column=0, **fields):
+        """Emits a MATMUL whose sums start at row `first` of a column tile, or of consecutive column tiles."""
+        if fields.get("tiles0", 1) > 1:
+            fields.setdefault("tiles0_acc_stride", self.rows)
+        self.emitter.matmul(self.acc + column * self.rows + first, place, loops, **fields)
+
+    def add(self, places, loops, tiles, first, column=0):
+        """Emits passes over the operands at `places`, for each input tile. `tiles` has the weight tiles of each input tile."""
+        while places:
+            count = len(tiles[0])
+            flat = [tile for some in tiles for tile in some]
+            together = max(1, min(steps_of(places), self.emitter.fit(flat) // count))
+            self.emitter.bring(flat[: together * count])
+            stride = places[1] - places[0] if together > 1 else 0
+            self.matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
+            places, tiles = places[together:], tiles[together:]
+
+    def _matrix(self, product):
+        """Adds a product of matrices. If the job is early, yields after the first operands, and before the inputs of the last
+        samples."""
+        begun = self.started
+        for first, count, inputs in alike(self.columns, partial(self._inputs_of, product)):
+            self.started = begun
+            yield from self._add_inputs(product, inputs, first, count)
+        if self._ends_with_zeros(product):
+            self.emitter.bring([Tile(Region.MODEL, 0)] * self.columns)
+            self.matmul(self.emitter.zeros, [(1, 0), (self.rows, 0)], 0, tiles0=self.columns)
+
+    def _inputs_of(self, product, column):
+        lowered, inputs, row = self.emitter.constants.lowered, range(product.inputs), (self.column + column) * self.n
+        if product.by_rows or product.turned or not lowered.is_weights(product.weights):
+            return inputs
+        return [k for k in inputs if not lowered.is_nothing(product.weights, k, row)] or inputs[:1]
+
+    def _add_inputs(self, product, chosen, column, columns):
+        """Adds the products of some tiles of inputs to column tiles; see :meth:`_matrix`."""
+        emitter, period = self.emitter, self.geometry.period
+        samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
+        size = period if product.own else self.rows
+        begun, early = self.started, self.sums.early if product.turned and not product.own else 0
+        starts = self._starts(product, len(chosen), early)
+        for first, end in zip(starts, [*starts[1:], len(chosen)]):
+            if self.early and first == early:
+                yield
+            inputs = chosen[first:end]
+            operands = self._operands(product, inputs)
+            if self.early and not first:
+                yield
+            for row in samples:
+                self.started = begun or first > 0
+                places, loops = self._places(product, operands, row, size, inputs)
+                at = row // period * product.weights.geometry.period if product.own else 0
+                outputs = range(self.column + column, self.column + column + columns)
+                tiles = [[emitter.tile(product.weights, k, c, product.by_rows, at) for c in outputs] for k in inputs]
+                first_row = row - self.row
+                if not self.started:
+                    self.begin(places[0], loops, tiles[0], first_row, size, column)
+                    places, tiles = places[1:], tiles[1:]
+                if product.by_rows and 2 * max(size, self.n) >= turnaround(emitter.config):
+                    for c in range(columns):  # the tiles of an output are contiguous
+                        self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, column + c)
+                        yield PIECE
+                else:
+                    self.add(places, loops, tiles, first_row, column)
+                    yield PIECE
+        self.started = True
+
+    def _starts(self, product, inputs, early):
+        step = max(1, self.plan.piece // self.plan.rows)
+        if self.emitter.issued[MATMUL] or early or product.turned:
+            return [*range(0, early, step), *range(early, inputs, step)]
+        step = min(step, _SLOWLY[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
+        some = _SLOWLY if self.emitter.begins_slowly else _FIRST
+        return [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
+
+    def _ends_with_zeros(self, product):
+        """Returns True if +0 must be added to a product of two results. It is not needed if the last tile has padding anyway, or
+        before Softmax, which ignores the sign of a zero. Otherwise the bits of results would depend on n."""
+        softmax = any(result.softmax for result in self.sums.results)
+        return (
+            product.own
+            and not softmax
+            and product.source.channels % self.n == 0
+            and not self.emitter.constants.lowered.step.state
+        )
+
+    def _operands(self, product, inputs):
+        """Loads the operands of these input tiles, unless they are on the chip. Returns the first buffer row of each."""
+        source, emitter = product.source, self.emitter
+        if product.lanes:
+            return positions_of(self, product, inputs)
+        if not product.turned:
+            return self._loaded(source, inputs, self.row, self.rows, emitter.memories.operands)
+        if product.own:  # the tiles of channels are rows of the sums
+            return self._loaded(source, range(source.tiles), self.row, self.rows, emitter.memories.operands, True)
+        tiles, first, count = range(self.row // self.n, -(-(self.row + self.rows) // self.n)), inputs[0] * self.n, len(inputs)
+        return self._loaded(source, tiles, first, count * self.n, emitter.memories.operands, True)
+
+    def _loaded(self, matrix, tiles, row, rows, store, turned=False):
+        """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip, or, of transposed tiles, in
+        `store`."""
+        emitter, keys = self.emitter, [key_of(matrix, tile, row, rows, turned) for tile in tiles]
+        there = store.has if turned else emitter.kept.__contains__
+        while missing := [index for index, key in enumerate(keys) if not there(key)]:
+            missing = [*range(len(keys))] if turned else missing
+            place = store.take(len(missing) * rows)  # may forget others of these tiles
+            for some in _together(missing, tiles, rows == matrix.stride):
+                emitter.load(matrix, tiles[some[0]], row, rows * len(some), place, turned)
+                for index in some:
+                    emitter.kept[keys[index]] = place, rows
+                    place += rows
+        return [emitter.kept[key][0] for key in keys]
+
+    def _places(self, product, operands, row, size, inputs):
+        """Returns the first operand of each input tile, and the loops over the rows, for the rows of a job or of a sample."""
+        n = self.n
+        if product.lanes:
+            return operands
+        if not product.turned:
+            return [place + row - self.row for place in operands], [(1, 0), (size, 1)]
+        stride = operands[1] - operands[0] if len(operands) > 1 else 0
+        loops = [(size // n, stride), (n, 1)]
+        if product.own:
+            return [operands[0] + row - self.row + k * n for k in inputs], loops
+        return [operands[0] + (k - inputs[0]) * n for k in inputs], loops
+
+    def _diagonal(self, product):
+        """Adds channels times factors. If possible, the rows of the source are loaded as weight tiles, which do not pass the
+        port of the unified buffer."""
+        emitter, source, weights, n = self.emitter, product.source, product.weights, self.n
+        resident = emitter.resident(weights.name)
+        by_rows = self.started or self.sums.start_rows in ("zeros", "one")
+        near = all(key_of(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
+        if resident is not None and by_rows and self.rows % n == 0 and not near and emitter.config.attention:
+            for c in range(self.columns):
+                vector = emitter.offset(source, self.column + c, self.row)
+                emitter.bring([Tile(source.region, vector + k * n, 1) for k in range(self.rows // n)])
+                loop = "tiles1"  # the sums of all its passes start from the same bias row
+                start = {"start": 1, "bias": self.biases[c]}
+                if self.started:
+                    loop, start = "tiles0", {}
+                self.matmul(resident, [(1, 0), (n, 1)], 0, c, **{loop: self.rows // n, f"{loop}_acc_stride": n}, **start)
+            self.started = True
+            return
+        begun = self.started
+        for c in range(self.columns):
+            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.memories.passing)
+            number = 0 if weights.form == "number" else self.column + c
+            tile = emitter.tile_at(weights, 0, number * n)
+            if begun:
+                emitter.bring([tile])
+                self.matmul(place, [(1, 0), (self.rows, 1)], 0, c)
+            else:
+                self.begin(place, [(1, 0), (self.rows, 1)], [tile], 0, self.rows, c)
+        self.started = True
+
+    def _total(self, product):
+        """Adds the sums of the rows of a matrix. Its tile t of channels is row t of the sums."""
+        emitter, ones = self.emitter, self.emitter.resident("ones")
+        for row in range(self.rows):
+            tiles = [emitter.tile(product.weights, k, self.row + row, True) for k in range(product.inputs)]
+            if not self.started:
+                emitter.bring(tiles[:1])
+                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], start=1)
+                tiles = tiles[1:]
+            if tiles:
+                emitter.bring(tiles)
+                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], tiles1=len(tiles))
+        self.started = True
+
+
+def _together(indices, tiles, are_whole):
+    """Returns the indices in lists. The tiles of a list follow each other in memory, if all rows are read."""
+    lists = []
+    for index in indices:
+        if lists and are_whole and tiles[index] == tiles[lists[-1][-1]] + 1:
+            lists[-1].append(index)
+        else:
+            lists.append([index])
+    return lists
+
+
+def expand(emitter, expansion):
+    """Emits the writing of a vector of factors as diagonals of tiles: each row of a tile is the factors times a row of the
+    identity."""
+    vector, diagonal, n = expansion.vector, expansion.diagonal, emitter.n
+    for row in range(vector.rows):
+        acc, bias = emitter.memories.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
+        emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])
+        emitter.matmul(acc, emitter.zeros, [(1, 0), (n, 0)], start=1, bias=bias)
+        place = emitter.memories.results.take(n)
+        emitter.multiply(n, n, acc, emitter.resident("identity"), place)
+        emitter.store(diagonal, 0, row * n, n, place)

@@ -1,0 +1,267 @@
+"""The emitter of a training step: moves of matrices, weight tiles on demand, copies of operands on the chip, and updates."""
+
+from itertools import product
+
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region, UpdatePart
+
+from ...golden.function_tables import table_of
+from ..memory.memories import Memories
+from .emitter import ZEROS, Emitter
+from .scheduling import STARTING
+from .weight_tiles import Tile, runs_of
+
+__all__ = ["MatrixEmitter"]
+
+_TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
+_MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
+_UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
+_AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
+_PASSES = {f"tiles{loop}{suffix}": int(not suffix) for loop in (0, 1) for suffix in ("", "_stride", "_acc_stride")}
+_ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
+
+
+class MatrixEmitter(Emitter):
+    """Emits the instructions of a training step.
+
+    Parameters
+    ----------
+    config : Config
+    constants : Constants
+    cores : int
+
+    Members
+    -------
+    image : dict of int to int
+        Place in the image of each tile of constant weights: {number among all tiles of constant weights: place}.
+    memories : Memories
+    gatherer : sim.compiler.lowering.ring.Gatherer or None
+    """
+
+    def __init__(self, config, constants, cores=1):
+        super().__init__(config, constants.lowered.sizes[Region.SCRATCH])
+        self.constants, self.cores, self._rows, self.gatherer = constants, cores, {}, None
+        self.memories = Memories(config, constants, cores)
+        self.kept, self._bringing, self._loads, self.image = self.memories.kept, None, 0, {}
+        self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
+        self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
+        self.begins_slowly, self._readers = False, constants.lowered.readers
+        self._table, self._apart = self._only_table(), 0
+        self.stage = "constants"
+        self._has_zeros = False
+        self._begin()
+
+    def _begin(self):
+        """Loads the bias rows of zeros that stay on the chip, and writes zeros after the positions of samples."""
+        for matrix in self.constants.lowered.read_beyond():
+            geometry, first = matrix.geometry, self.zeros
+            for tile, sample in product(range(matrix.tiles), range(geometry.batch)):
+                row = sample * geometry.period + geometry.positions
+                vector, rows = self.offset(matrix, tile, row), geometry.period - geometry.positions
+                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=first)
+        if self.constants.lowered.step.state:
+            assert self.zeros == 0
+        zeros = [(0, self.memories.zero_rows)] if self.constants.needs_zeros else []
+        upper = [(self.memories.upper.base, self.memories.upper.size)] if self.constants.has_upper_rows else []
+        for base, size in (*zeros, *upper):
+            for first in range(0, size, ZEROS // 2):
+                self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, min(ZEROS // 2, size - first), bias=base + first)
+
+    @property
+    def zeros(self):
+        """Returns the row of the unified buffer with zeros, which is loaded at its first use."""
+        if not self._has_zeros:
+            self._has_zeros = True
+            self.load_zeros(0, self.memories.zeros)
+        return 0
+
+    def is_read_once(self, matrix):
+        """Returns True if the results of a step have one reader, and are not kept until the next step."""
+        return matrix.region is Region.SCRATCH and self._readers[matrix.name] == 1
+
+    def resident(self, name):
+        """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
+        if name in self.constants.resident and name not in self._rows:
+            self._rows[name] = self.memories.zeros + self.constants.resident.index(name) * self.n
+            self.transfer(Opcode.LOAD, Region.MODEL, self.constants.vector(name), self.n, buffer=self._rows[name])
+        return self._rows.get(name)
+
+    # Transfers
+
+    def transfer(self, opcode, region, vector, rows, **fields):
+        super().transfer(opcode, region, vector, rows, **fields)
+        self._loads += opcode is Opcode.LOAD
+        if opcode in (Opcode.STORE, Opcode.STORE_UPDATE) or opcode is Opcode.LOAD and self._loads <= STARTING:
+            self._bringing = None  # at the start, weights are loaded with the operands that they multiply
+
+    def offset(self, matrix, tile, row=0, half=0):
+        """Returns the vector of a matrix in its region. Constants follow the fixed constants, such as the identity."""
+        vector, constants = matrix.place(tile, row, half), self.constants
+        if matrix.region is not Region.MODEL:
+            return vector
+        return vector + (constants.identity if matrix is constants.lowered.one else constants.first)
+
+    def load(self, matrix, tile, row, count, buffer, turned=False):
+        """Loads rows of a tile. If `turned`, each group of n rows is transposed: by LOAD, or by passes whose operands are the
+        rows of the identity. The groups are then stored, and later loads read them, if the matrix has a place for them."""
+        vector, kept = self.offset(matrix, tile, row), self.constants.lowered.transposed.get(matrix.name)
+        if self.config.transpose or not turned:
+            fields = {"transpose": 1} if turned else {}
+            self.transfer(Opcode.LOAD, matrix.region, vector, count, buffer=buffer, **fields)
+            return
+        if kept is not None:
+            kept += vector - matrix.vector
+            groups = {*range(kept, kept + count, self.n)}
+            if groups <= self._transposed:
+                self.transfer(Opcode.LOAD, Region.SCRATCH, kept, count, buffer=buffer)
+                return
+            self._transposed |= groups
+        n, most = self.n, min(self.memories.turning.size // (2 * self.n), self.memories.zero_rows) * self.n
+        for first in range(0, count, most):
+            rows = min(most, count - first)
+            acc = self.memories.turning.take(rows)
+            self.bring([Tile(matrix.region, vector + first + k * n) for k in range(rows // n)])
+            self.matmul(acc, self.resident("identity"), [(1, 0), (n, 1)], start=1, tiles0=rows // n, tiles0_acc_stride=n)
+            fields = {"acc": acc, "buffer": buffer + first, "lanes": n, "rows": rows}
+            self.emit(Opcode.ACTIVATE, {"function": FunctionCode.NONE, "format": Format.BFLOAT16, **fields})
+            if kept is not None:
+                self.transfer(Opcode.STORE, Region.SCRATCH, kept + first, rows, buffer=buffer + first)
+
+    def matmul(self, acc, place, loops, **fields):
+        """Emits a MATMUL, by default of one pass, over operands at `place`, with two loops (count, stride) over its rows."""
+        (rows1, rows1_stride), (rows0, rows0_stride) = loops
+        rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
+        self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
+        self._apart += self.ops[-1].rows * self.ops[-1].passes
+        if self._apart >= _TABLE_CYCLES:
+            self._apart = 0
+            next(self._table, None)
+
+    def store(self, matrix, tile, row, count, place):
+        """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
+        copies of the matrix."""
+        each = 2 if matrix.has_numbers else 1
+        for half in range(matrix.halves // each):
+            for first, rows in matrix.stored(row, count):
+                vector = self.offset(matrix, tile, first, half)
+                self.transfer(
+                    Opcode.STORE, matrix.region, vector, each * rows, buffer=place + half * count + each * (first - row)
+                )
+        for copy in matrix.copies:
+            for vector, first, rows in copy.ranges(matrix.geometry, tile, row, count):
+                self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=place + first - row)
+
+    def bias_rows(self, matrix, ranges):
+        """Loads ranges `(tile, first row, rows)` of a matrix as bias rows. Returns the first bias row."""
+        count = sum(rows for *_, rows in ranges)
+        key = matrix.name, tuple(ranges)
+        kept = self.memories.biases.kept
+        if key in kept and matrix.wide:
+            return kept[key][0]
+        place = first = (self.memories.biases if matrix.wide else self.memories.upper).take(count)
+        if matrix.wide:
+            kept[key] = place, count
+        for tile, row, rows in ranges:
+            kinds = (Half.WHOLE,) if matrix.has_numbers else (Half.UPPER, Half.LOWER)[: matrix.halves]
+            for half, kind in enumerate(kinds):
+                vector = self.offset(matrix, tile, row, half)
+                self.transfer(Opcode.LOAD_BIAS, matrix.region, vector, rows, bias=place, half=kind)
+            place += rows
+        return first
+
+    def upper_bias_rows(self, matrix, row, count):
+        """Loads the upper halves of rows of tile 0 as bias rows whose lower halves are zeros. Returns the first bias row."""
+        place = self.memories.upper.take(count)
+        self.transfer(Opcode.LOAD_BIAS, matrix.region, self.offset(matrix, 0, row), count, bias=place, half=Half.UPPER)
+        return place
+
+    # Weight tiles
+
+    def fit(self, tiles):
+        """Returns the number of the next weight tiles that one MATMUL may read: all tiles that are contiguous in memory, or as
+        many as fit half of the weight FIFO."""
+        _, size = next(runs_of(tiles, self.n))
+        if self.gatherer:
+            size = min(size, self.gatherer.together(tiles[0]) or size)
+        return max(size, min(len(tiles), self.config.weight_fifo_depth // 2))
+
+    def bring(self, tiles):
+        """Emits as few LOAD_WEIGHTS as possible for the tiles that the next MATMUL reads."""
+        if self.gatherer:
+            self.gatherer.reach(tiles)
+        for one, size in runs_of(tiles, self.n):
+            if not self._bring_more(one, size):
+                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
+                self._bringing = self.ops[-1]
+                self._bringing.parts = [(self.stage, size)]
+
+    def _bring_more(self, tile, size):
+        """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
+        the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
+        op = self._bringing  # None: more tiles may not be added to the last LOAD_WEIGHTS
+        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
+            return False
+        if self._numbers.get(self.stage, 0) < self._numbers.get(op.parts[-1][0], 0):
+            return False  # or the first layers alone could not be told from the others
+        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
+        if (op.fields["region"], end) != (tile.region, tile.vector):
+            return False
+        if tile.region is Region.SCRATCH:
+            number = self.issued[op.unit]
+            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
+                return False
+        op.rows += size
+        op.fields["rows"] = op.rows
+        if op.parts[-1][0] == self.stage:
+            size += op.parts.pop()[1]
+        op.parts.append((self.stage, size))
+        return True
+
+    def tile(self, matrix, inputs, outputs, by_rows, row=0):
+        """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from
+        `row`."""
+        tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
+        return self.tile_at(matrix, tile, row + rows * self.n, int(by_rows))
+
+    def tile_at(self, matrix, tile, row, transpose=0):
+        """Returns the weight :class:`.Tile` of n rows of a tile. Constant weights get addresses in the order of their first
+        use."""
+        if not self.constants.lowered.is_weights(matrix):
+            return Tile(matrix.region, self.offset(matrix, tile, row), transpose)
+        number = self.image.setdefault(matrix.place(tile, row) // self.n, len(self.image))
+        return Tile(matrix.region, self.constants.weights + number * self.n, transpose)
+
+    def load_table(self, function):
+        """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""
+        if function.is_table:
+            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.memories.operands)
+
+    def _only_table(self):
+        """Loads the table of the step's only function by table, one part at each step of this generator. The activation unit is
+        idle before the first results of a step."""
+        if len(self.constants.functions) == 1:
+            (one,) = self.constants.functions
+            yield from self.table_parts(one.key, table_of(one), self.constants.tables[one.key], self.memories.operands)
+
+    def load_only_table(self):
+        """Loads the parts of the table that are not loaded yet."""
+        for _ in self._table:
+            pass
+
+    def multiply(self, lanes, rows, acc, operand, buffer):
+        self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})
+
+    def update(self, acc, rows, master, momentum):
+        """Emits UPDATEs of `rows` rows of a parameter, whose gradient is the sums starting at `acc`. In region SCRATCH, `master`
+        has the first vectors of the upper and lower halves of W, and `momentum` is the first vector of V. V is loaded after W."""
+        most = max(1, min(_UPDATE_ROWS, self.memories.biases.size // (2 * _AT_ONCE)))
+        planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
+        for first in range(0, rows, most):
+            count = min(most, rows - first)
+            bias, place = self.memories.biases.take(2 * count), self.memories.updates.take(count)
+            for half, plane, after in zip((Half.UPPER, Half.LOWER, Half.UPPER), planes.values(), (0, 0, count)):
+                self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + first, count, bias=bias + after, half=half)
+            fields = {"rows": count, "update": place, "acc": acc + first, "bias": bias}
+            self.emit(Opcode.UPDATE, fields | {"momentum": 0, "rate": 0})  # the host writes the factors
+            for part, plane in planes.items():
+                self.transfer(Opcode.STORE_UPDATE, Region.SCRATCH, plane + first, count, part=part, update=place)

@@ -1,0 +1,220 @@
+"""Code generation for the results of a job of sums of matrix products."""
+
+from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode
+
+from ...functions.functions import RELU
+from ..memory.windows import segments_of
+from .instructions import function_code
+from .pool_windows import runs_of_windows
+
+_SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
+
+__all__ = ["key_of", "write_results", "write_update"]
+
+
+def key_of(matrix, tile, row, rows, turned=False):
+    """Returns the key of rows of a matrix in `Memories.kept`."""
+    return matrix.name, matrix.form, tile, row, rows, turned
+
+
+def write_results(code, results):
+    """Writes and stores the results of all column tiles, in a job of a :class:`.SumCode`."""
+    emitter, rows = code.emitter, code.rows
+    emitter.load_only_table()
+    tables = sorted(
+        dict.fromkeys(one.function.key for one in results if one.function.is_table), key=lambda key: key != emitter.slots.selected
+    )
+    groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
+    for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
+        some = [one for one in group if not one.has_own_size]
+        sizes = [result.rows(rows) for result in some]
+        together = _together(code, some)
+        for c in range(0, code.columns if together > 1 else 0, together):
+            _write_short(code, some[0], c, min(together, code.columns - c))
+        for c in range(code.columns if some and together == 1 else 0):
+            emitter.load_table(some[0].function)
+            place = code.take(sum(sizes))
+            written = {}
+            for result, size in zip(some, sizes):
+                operand = _last_read(code, result, c)
+                written.pop(operand, None)  # the result replaces the operand, which nobody reads again
+                written[place if operand is None else operand] = result
+                _write_tile(code, result, c, place, operand)
+                place += size
+            for place, result in written.items():  # an instruction whose operand is a result would wait for its STORE
+                _store(code, result, c, place)
+        _write_pooled(code, [one for one in group if one.has_own_size])
+    for result in results:
+        if result.softmax:
+            _softmax(code, result)
+
+
+def _together(code, results):
+    result, *others = results or [None]
+    if result is None or others or result.beside or result.matrix.wide or result.function.is_table:
+        return 1
+    lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
+    return max(1, min(_SHORT, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
+
+
+def _write_short(code, result, column, count):
+    place, rows = code.take(count * code.rows), code.rows
+    fields = {"function": function_code(result.function), "format": Format.BFLOAT16, "acc": code.acc + column * rows}
+    fields |= {"rows": count * rows, "lanes": result.matrix.lanes(code.column + column), "buffer": place}
+    code.emitter.emit(Opcode.ACTIVATE, fields)
+    for c in range(count):
+        _keep(code, result, column + c, place + c * rows)
+        _store(code, result, column + c, place + c * rows)
+
+
+def write_update(code, update):
+    """Updates a parameter and its momentum by UPDATE, in a job of a :class:`.SumCode`. The sums are the gradient."""
+    emitter, rows, master = code.emitter, code.rows, update.master
+    for c in range(code.columns):
+        place = code.column + c, code.row
+        halves = [emitter.offset(master, *place, half) for half in range(master.halves)]
+        emitter.update(code.acc + c * rows, rows, halves, emitter.offset(update.momentum, *place))
+
+
+def _softmax(code, result):
+    emitter, matrix, rows = code.emitter, result.matrix, code.rows
+    place, each = emitter.memories.results.take(matrix.halves * rows * code.columns), matrix.halves * rows
+    used = rows
+    if code.geometry.period == code.geometry.positions:  # nobody reads the rows after the last sample
+        used = max((first + count - code.row for first, count in matrix.stored(code.row, rows)), default=1)
+    form = Format.BINARY32 if matrix.wide else Format.BFLOAT16
+    fields = {"format": form, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": code.acc}
+    fields |= {"buffer": place, "tiles": code.columns, "acc_stride": rows, "buffer_stride": each}
+    emitter.emit(Opcode.SOFTMAX, fields)
+    for c in range(code.columns):
+        _keep(code, result, c, place + c * each)
+        _store(code, result, c, place + c * each)
+
+
+def _last_read(code, result, column):
+    """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
+    None. The result then overwrites the operand."""
+    operand, emitter = result.times, code.emitter
+    if operand is None or operand.tiles != result.matrix.tiles or not emitter.is_read_once(operand):
+        return None
+    return emitter.kept.pop(key_of(operand, code.column + column, code.row, code.rows), (None, 0))[0]
+
+
+def _write_tile(code, result, column, place, operand):
+    emitter, matrix, rows = code.emitter, result.matrix, code.rows
+    if operand is not None:
+        place = operand
+    elif result.beside:
+        # An instruction holds up accesses between its operand and its result. It overwrites an operand that is not the result
+        # before it.
+        tile = 0 if result.beside.tiles == 1 else code.column + column  # the same factor for all channels
+        operand, _ = emitter.kept.get(key_of(result.beside, tile, code.row, rows), (None, 0))
+        if operand != place - rows:
+            operand = place
+            emitter.load(result.beside, tile, code.row, rows, place)
+    acc, lanes = code.acc + column * rows, matrix.lanes(code.column + column)
+    if result.times:
+        emitter.multiply(lanes, rows, acc, operand, place)
+    elif result.select:
+        _select(code, acc, operand, place)
+    else:
+        wide = Format.BINARY32 if matrix.has_numbers else Format.PLANES
+        form = wide if matrix.wide else Format.BFLOAT16
+        fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
+        emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
+    _keep(code, result, column, place)
+
+
+def _select(code, acc, operand, place):
+    fields = {"condition": Condition.POSITIVE, "number": 0, "rows0": code.rows, "rows0_stride": 1, "rows1": 1}
+    fields |= {"rows1_stride": 0, "buffer": place, "buffer_stride": 0, "buffer_step": 0, "acc": acc}
+    code.emitter.emit(Opcode.SELECT, fields | {"operand": operand, "operand_stride": 0})
+
+
+def _keep(code, result, column, place):
+    matrix, tile = result.matrix, code.column + column
+    code.emitter.kept[key_of(matrix, tile, code.row, code.rows)] = place, code.rows * matrix.halves
+
+
+def _store(code, result, column, place):
+    code.emitter.store(result.matrix, code.column + column, code.row, code.rows, place)
+
+
+# Results of another size than their sums: max pooling, and its gradient
+
+
+def _write_pooled(code, results):
+    for result in results:
+        code.emitter.load_table(result.function)
+        for column in range(code.columns):
+            for piece in _pieces(code, result):
+                (_write_largest if result.pool else _write_places)(code, result, column, *piece)
+
+
+def _pieces(code, result):
+    """Returns `(first row of the job, sample, first line, lines)` of the lines that are written together. Samples without
+    padding follow each other."""
+    geometry, made = code.geometry, result.matrix.geometry
+    pieces = segments_of(code.row, code.rows, geometry)
+    (height, _), (each, _) = (divmod(one.positions, one.width) for one in (geometry, made))
+    if result.has_any_windows:
+        return pieces
+    down, _ = result.steps if result.pool else result.spread
+    fits = height == each * down if result.pool else each == height * down
+    if fits and pieces and all(one.period == one.positions for one in (geometry, made)):
+        row, sample, first, _ = pieces[0]
+        return [(row, sample, first, sum(lines for *_, lines in pieces))]
+    most = each * down if result.pool else height  # the last lines may be in no window
+    clipped = [(row, sample, first, min(lines, most - first)) for row, sample, first, lines in pieces]
+    return [piece for piece in clipped if piece[3] > 0]
+
+
+def _write_largest(code, result, column, row, sample, first, lines):
+    """Writes the largest sums of windows, or their places. Windows that are clipped have instructions of their own."""
+    emitter, matrix, pool, wide = code.emitter, result.matrix, result.pool, code.geometry.width
+    (down, _), width, each = result.steps, matrix.geometry.width, matrix.halves
+    start, count = (0, pool.size[0]) if result.has_any_windows else (first // down, lines // down)
+    place, tile = emitter.memories.results.take(each * count * width), code.column + column
+    function = function_code(result.function)
+    if result.index:
+        function = FunctionCode.RELU if result.function == RELU else FunctionCode.NONE
+    form = Format.INDEX if result.index else Format.BINARY32 if matrix.wide else Format.BFLOAT16
+    fields = {"function": function, "format": form, "lanes": matrix.lanes(tile), "buffer_step": 0, "buffer_stride": each * width}
+    for y, down, high, rows, top in _windows(code, result, 0, count, lines):
+        for x, across, broad, columns, left in _windows(code, result, 1, width, wide):
+            at = {"acc": code.acc + column * code.rows + row + top * wide + left, "buffer": place + each * (y * width + x)}
+            at |= {"rows0": columns, "rows0_stride": across, "rows1": rows, "rows1_stride": down * wide}
+            at |= {
+                "window0": broad,
+                "window0_stride": pool.dilation[1],
+                "window1": high,
+                "window1_stride": pool.dilation[0] * wide,
+            }
+            emitter.emit(Opcode.POOL, fields | at)
+    emitter.store(matrix, tile, sample * matrix.geometry.period + start * width, count * width, place)
+
+
+def _windows(code, result, axis, count, have):
+    """Returns `(first result, distance, window positions, results, first sum)` of ranges of `count` windows along an axis with
+    `have` sums."""
+    if not result.has_any_windows:
+        return [(0, result.steps[axis], result.pool.window[axis], count, 0)]
+    runs = runs_of_windows(result.pool, have, axis, 0, count)
+    return [(first, distance, size, results, start) for first, results, start, distance, size in runs]
+
+
+def _write_places(code, result, column, row, sample, first, lines):
+    """Writes sums to the places of the maxima in their windows, and +0 to all other places."""
+    emitter, matrix, index = code.emitter, result.matrix, result.select
+    (down, across), width, made = result.spread, code.geometry.width, matrix.geometry
+    tile, rows = code.column + column, lines * width
+    operand = emitter.memories.results.take(rows * (1 + down * across))  # one range of rows, as interlocks see a SELECT
+    emitter.load(index, tile, sample * code.geometry.period + first * width, rows, operand)
+    place = operand + rows
+    fields = {"condition": Condition.EQUAL, "rows0": width, "rows0_stride": 1, "rows1": lines, "rows1_stride": width}
+    fields |= {"acc": code.acc + column * code.rows + row, "operand": operand, "operand_stride": width}
+    fields |= {"buffer_stride": down * made.width, "buffer_step": across}
+    for number in range(down * across):
+        y, x = divmod(number, across)
+        emitter.emit(Opcode.SELECT, fields | {"number": number, "buffer": place + y * made.width + x})
+    emitter.store(matrix, tile, sample * made.period + first * down * made.width, rows * down * across, place)

@@ -1,0 +1,268 @@
+"""Code generation for products of windows, in the jobs of :class:`sim.compiler.codegen.jobs.SumCode`."""
+
+from itertools import groupby
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..memory.matrices import stretches
+from ..memory.windows import merged_loops, segments_of
+from .weight_tiles import Tile, alike, steps_of
+
+__all__ = ["PART", "add_windows"]
+
+PART = 1_000  # cycles of the array, after which jobs of updates may follow
+_LOAD = 16  # cycles of a LOAD beside the cycles of its rows
+_SHARED = 3  # the image of a sample has at most one of this many parts of the rows for operands
+
+
+def add_windows(code, product):
+    """Adds the products of all kernel positions to the sums of a job. Yields between parts of the passes.
+
+    Parameters
+    ----------
+    code : SumCode
+    product : Product
+        Of kind `"window"` or `"gather"`.
+    """
+    yield from _WindowCode(code, product).add()
+
+
+class _WindowCode:
+    """Emits the passes of one product in one job.
+
+    Members
+    -------
+    segments : list of (int, int, int, int)
+        See :func:`.segments_of`.
+    shown : list of (int, int, int)
+        Sample, first line and lines of each image: the segments, or all lines of the only sample.
+    ends : list of int
+        First row of each segment in the images, and the rows of all images.
+    """
+
+    def __init__(self, code, product):
+        self.code, self.product, self.window, self.emitter = code, product, product.window, code.emitter
+        self.segments = segments_of(code.row, code.rows, code.geometry)
+        self.shown = [tuple(lines) for _, *lines in self.segments]
+        height = self.window.size[0]
+        whole = product.source.tiles * self.window.rows(height)
+        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.memories.operands.size // _SHARED:
+            self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
+        self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
+
+    def add(self):
+        code, product = self.code, self.product
+        if not self.segments:
+            return
+        if not code.started and code.sums.start_rows not in ("zeros", "one"):
+            code.begin_with_nothing()
+        begun, columns = code.started, range(code.columns)
+        if product.kind == "gather" and not begun and self._loops():
+            self._gather(self._loops())
+        elif product.kind == "window" and product.weights.form == "turned":
+            for first, count, inputs in alike(code.columns, self._inputs_of):
+                tiles = [self._tiles(position, k, range(first, first + count)) for position, k in inputs]
+                yield from self._pass(tiles, inputs, first, begun)
+        elif product.kind == "window" and self._loops() and self._is_one_number():
+            self._sum(begun)
+        else:
+            for c in columns:
+                inputs = [(position, self._tile_of(c)) for position in self._positions(c)]
+                yield from self._pass([[self._diagonal(position, c)] for position, _ in inputs], inputs, c, begun)
+        code.started = True
+
+    # Kernel positions and tiles
+
+    def _positions(self, column):
+        """Returns the kernel positions that a column tile adds. Positions whose operands are all zero are left out."""
+        if self.product.kind == "gather":
+            return [(self.code.column + column) // self.product.source.tiles]
+        window = self.window
+        read = [
+            position
+            for position in range(window.positions)
+            if any(self._reach(position, first, lines) for *_, first, lines in self.segments)
+        ]
+        return read or [0]
+
+    def _inputs(self):
+        return [(position, k) for position in self._positions(0) for k in range(self.product.source.tiles)]
+
+    def _tile_of(self, column):
+        return (self.code.column + column) % self.product.source.tiles
+
+    def _weights_position(self, position):
+        return self.window.positions - 1 - position if self.product.by_rows else position
+
+    def _inputs_of(self, column):
+        weights, inputs, lowered = self.product.weights, self._inputs(), self.emitter.constants.lowered
+        if self.product.by_rows or not lowered.is_weights(weights):
+            return inputs
+        each, row = weights.each, (self.code.column + column) * self.code.n
+        own = [(position, k) for position, k in inputs if not lowered.is_nothing(weights, position * each + k, row)]
+        return own or inputs[:1]
+
+    def _tiles(self, position, k, columns):
+        """Returns the weight tile of column tiles, for a kernel position and a tile of channels of the source."""
+        code, weights, position = self.code, self.product.weights, self._weights_position(position)
+        each = weights.each
+        if self.product.by_rows:
+            return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in columns]
+        return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in columns]
+
+    def _diagonal(self, position, column):
+        emitter, weights, n = self.emitter, self.product.weights, self.code.n
+        if self.product.kind == "gather":
+            return Tile(Region.MODEL, emitter.constants.identity)
+        number = self._weights_position(position) * self.product.source.tiles + self.code.column + column
+        return emitter.tile_at(weights, 0, 0 if weights.form == "number" else number * n)
+
+    # Passes
+
+    def _gather(self, loops):
+        """Emits the passes over the windows of each column tile, which are one kernel position of a tile of the source. All
+        passes read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on
+        the chip together, and its operands are two loops."""
+        code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
+        fits = tiles * rows <= self.emitter.memories.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
+        together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
+        down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        column = 0
+        while column < code.columns:
+            first = self._tile_of(column)
+            count = min(together, tiles - first, code.columns - column)
+            images, (position,) = self._images(range(first, first + count)), self._positions(column)
+            place, last = images[first] + down + self.window.offset(position), images[first] + (count - 1) * rows
+            count = count if images[first + count - 1] == last and len(images) == count else 1
+            whole = merged_loops([(count, rows), *loops]) if count > 1 else loops
+            if not column:
+                self.emitter.bring([self._diagonal(position, column)])
+            code.matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
+            column += count
+
+    def _is_one_number(self):
+        values = self.emitter.constants.lowered.step.constants.get(self.product.weights.name)
+        return values is not None and bool((values == values.flat[0]).all())
+
+    def _sum(self, begun):
+        """Emits the passes of all kernel positions with one weight tile, which stays in the array."""
+        code, window, loops = self.code, self.window, self._loops()
+        images = self._images([self._tile_of(c) for c in range(code.columns)])
+        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        first = [images[self._tile_of(c)] + down for c in range(code.columns)]
+        step = first[1] - first[0] if code.columns > 1 else 0
+        assert first == [first[0] + c * step for c in range(code.columns)]
+        self.emitter.bring([self._diagonal(0, 0)])
+        start = {} if begun else {"start": 1, "bias": code.biases[0]}
+        code.matmul(first[0], loops, 0, **start)
+        if code.columns > 1:
+            start = start and {"start": 1, "bias": code.biases[1]}
+            code.matmul(first[1], loops, 0, 1, keep=1, tiles0=code.columns - 1, tiles0_stride=step, **start)
+        offsets = [window.offset(position) for position in range(1, window.positions)]
+        while offsets:
+            count = steps_of(offsets)
+            stride = offsets[1] - offsets[0] if count > 1 else 0
+            fields = {"tiles1": count, "tiles1_stride": stride, "tiles0": code.columns, "tiles0_stride": step}
+            code.matmul(first[0] + offsets[0], loops, 0, keep=1, **fields)
+            offsets = offsets[count:]
+
+    def _pass(self, tiles, inputs, column, begun):
+        """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the
+        weight tiles of the column tiles from `column` on, for each input."""
+        code, window = self.code, self.window
+        images = self._images(sorted({k for _, k in inputs}))
+        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
+        places = [images[k] + down + window.offset(position) for position, k in inputs]
+        passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
+        each = -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
+        if not begun and loops:
+            code.begin(places[0], loops, tiles[0], 0, code.rows, column)
+            passes, begun = passes[1:], True
+        left = len(passes)
+        for some in self._groups(passes, each, bool(loops)):
+            if loops:
+                self._add(some, column)
+            else:
+                for position, place, weights in some:
+                    for c, tile in enumerate(weights, column):
+                        self._one(position, place, tile, c, begun)
+                    begun = True
+            left -= len(some)
+            if left:
+                yield
+
+    def _groups(self, passes, most, alike):
+        """Divides passes into lists of at most `most`. If `alike`, the passes of a list add to the same rows."""
+        for _, alike_ones in groupby(passes, lambda one: self._reaches(one[0]) if alike else None):
+            some = [*alike_ones]
+            yield from (some[first : first + most] for first in range(0, len(some), most))
+
+    def _add(self, passes, column):
+        (position, *_), *_ = passes
+        loops, down, row = self._loops(), 0, 0
+        if len(self.segments) == 1:
+            ((first, end),) = self._reaches(position)
+            (_, pitch), (width, _) = self.window.loops(1)
+            loops, down, row = merged_loops(self.window.loops(end - first)), first * pitch, first * width
+        self.code.add([place + down for _, place, _ in passes], loops, [tiles for *_, tiles in passes], row, column)
+
+    def _reaches(self, position):
+        """Returns the lines of each segment, (first, end), that a pass after the first adds to: those with operands that are not
+        zero, if others may be left out."""
+        return tuple(self._reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
+
+    def _reach(self, position, first, lines):
+        """Returns the lines of a segment with operands that are not zero, or None. With finite weights, leaving out the others
+        can change a sum only from +0 to -0. Where the results of networks tell them apart, all lines have operands."""
+        results = self.code.sums.results
+        if self.emitter.constants.lowered.step.state or all(one.ignores_sign for one in results):
+            return self.window.reach(position, first, lines)
+        return 0, lines
+
+    def _loops(self):
+        lines, geometry = {lines for *_, lines in self.segments}, self.code.geometry
+        if len(lines) > 1 or len(self.segments) > 1 and geometry.period > geometry.positions:
+            return None
+        return merged_loops([(len(self.segments), self.ends[1]), *self.window.loops(*lines)])
+
+    def _one(self, position, place, tile, column, begun):
+        code, window = self.code, self.window
+        self.emitter.bring([tile])
+        start = {} if begun else {"start": 1, "bias": code.biases[column]}
+        (_, pitch), (width, _) = window.loops(1)
+        parts = zip(self.ends, self.segments, self._reaches(position))
+        for number, (image, (row, *_, lines), (first, end)) in enumerate(parts):
+            low, high = (first, end) if begun else (0, lines)
+            loops = window.loops(high - low)
+            code.matmul(place + image + low * pitch, loops, row + low * width, column, keep=int(number > 0), **start)
+
+    # Images
+
+    def _images(self, tiles):
+        """Loads the images of tiles of the source, unless the store of this job has them: jobs of updates write into their own
+        store before this job is complete. Returns {tile: first row}."""
+        emitter, rows = self.emitter, self.ends[-1]
+        source = self.product.source
+        keys = {tile: (source.name, source.form, tile, *self.shown, self.window) for tile in tiles}
+        while missing := [tile for tile in tiles if not emitter.memories.operands.has(keys[tile])]:
+            place = emitter.memories.operands.take(len(missing) * rows)  # may forget others of these tiles
+            for tile in missing:
+                self._load(tile, place)
+                emitter.kept[keys[tile]] = place, rows
+                place += rows
+        return {tile: emitter.kept[keys[tile]][0] for tile in tiles}
+
+    def _load(self, tile, place):
+        source, emitter = self.product.source, self.emitter
+        period = source.geometry.period
+        images = [self.window.image(first, lines) for _, first, lines in self.shown]
+        images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
+        rows = np.concatenate(images)
+        zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)
+        apart = sum(count + _LOAD for _, count in zeros) < self.ends[-1] + _LOAD
+        for first, count in zeros if apart else [(0, self.ends[-1])]:
+            emitter.load_zeros(place + first, count)
+        for first, row, count in stretches(there, rows[there]):
+            emitter.load(source, tile, row, count, place + first)

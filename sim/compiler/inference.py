@@ -1,0 +1,120 @@
+"""The program of a network, from its graph: a step without state."""
+
+from dataclasses import astuple, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..golden.arithmetic import bfloat16
+from .codegen.constants import Constants
+from .codegen.dead_stores import scratch_vectors
+from .image import Code, encoded, program_of
+from .lowering.network import network_of
+from .order.search import Order, emitted_again, lowered_step, search
+from .program import cost_of
+from .step_program import region_sizes, step_tensors
+
+__all__ = ["NetworkMemory", "Network"]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMemory:
+    """The memory map of a network's program, for :class:`sim.compiler.program.Program`.
+
+    Parameters
+    ----------
+    network : Graph
+        The graph before the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
+    lowered : Lowered
+    """
+
+    network: Any
+    lowered: Any
+
+    @property
+    def output(self):
+        return self.network.output
+
+    @property
+    def wide(self):
+        """Returns True if the output is binary32."""
+        return self.lowered.matrix(self.output).wide
+
+    def inputs(self, x):
+        """Returns {name in `tensors`: values} for samples in the model's order: bfloat16, (up to batch, input size)."""
+        x, batch = np.asarray(x), self.lowered.geometry.batch
+        if x.dtype != bfloat16:
+            raise TypeError(f"samples must be bfloat16, not {x.dtype}")
+        if x.ndim != 2 or x.shape[1] != self.network.input_size or len(x) > batch:
+            raise ValueError(f"samples must be of shape (up to {batch}, {self.network.input_size}), not {x.shape}")
+        return self.network.arrange_inputs(x)
+
+    def gathered(self, values):
+        """Yields `(name, values)` of all tensors that the host stores, from the values of the inputs by name."""
+        for name, one in values.items():
+            yield from self.lowered.folded.gathered(name, one)
+
+    def element(self, name, sample, y, x, channel):
+        """Returns the place of a value of an input or of the output in its region, in values. Indices are integers or arrays."""
+        matrix = self.lowered.matrix(name)
+        row, n = sample * matrix.geometry.period + y * matrix.geometry.width + x, self.lowered.geometry.n
+        place = matrix.vector * n + matrix.address(channel // n, row, matrix.halves - 1)
+        return place // matrix.halves + channel % n
+
+    def output_offset(self, sample, value):
+        """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""
+        graph = self.network
+        index = value if graph.output_order is None else int(graph.output_order[value])
+        places = map(int, np.unravel_index(index, graph.tensors[self.output].shape))
+        return self.element(self.output, sample, *places) * (4 if self.wide else 2)
+
+
+class Network:
+    """A network for a batch on a core, from one variant of its graph. Raises CompileError.
+
+    Parameters
+    ----------
+    graph, variant : Graph
+        The graph before and after the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
+    config : Config
+    batch : int
+    """
+
+    def __init__(self, graph, variant, config, batch):
+        self.graph, self.config, self.batch = graph, config, batch
+        self.lowered = lowered_step(network_of(variant), config, batch)
+        self.memory = NetworkMemory(graph, self.lowered)
+        self.constants = Constants(self.lowered)
+
+    def search(self, fast):
+        """Returns the :class:`.Schedule` with the fewest cycles, or the first one if `fast`."""
+        return search(self.constants, self.config, 1, fast)
+
+    def code(self, schedule):
+        """Returns the :class:`.Code` of a schedule."""
+        config, lowered, image = self.config, self.lowered, tuple(map(int, schedule.image))
+        vectors = lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + len(image) * config.n
+        cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
+        plans = tuple(schedule.plans.get(stage.name, "") for stage in self.graph.stages)
+        order = astuple(schedule.order)
+        scratch = scratch_vectors(schedule.ops, lowered, config)
+        return Code(encoded(schedule.ops, config), image, schedule.places, order, plans, cost, scratch)
+
+    def program(self, code):
+        """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`."""
+        macs = sum(map(self.graph.macs, self.graph.stages))
+        others = {"batch": self.batch, "useful_macs": self.batch * macs, "memory": self.memory, "plan": code.plans}
+        others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": partial(self._emit, code)}
+        constants = self.constants.pack(code.image)
+        return program_of(code.words, code.cost, constants, region_sizes(self.lowered, code.scratch), self.config, **others)
+
+    def _emit(self, code):
+        starts, *others = code.order
+        ops = emitted_again(self.constants, self.config, Order(tuple(starts), *others), code.places)
+        numbers = {stage.name: number for number, stage in enumerate(self.graph.stages)}
+        for op in ops:
+            op.stage, op.parts = numbers.get(op.stage, 0), [(numbers.get(stage, 0), count) for stage, count in op.parts]
+        return tuple(ops)

@@ -1,0 +1,283 @@
+"""The stages of a training step as sums of matrix products, each with all results that the core computes from it."""
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from ...functions.functions import NONE, RELU
+from ...ir.graph import Pool
+from ..memory.matrices import Matrix
+from ..memory.windows import Window
+
+__all__ = ["Product", "Result", "Update", "Phase", "Move", "MatrixSum", "Expansion"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two matrices, which adds to sums.
+
+    Parameters
+    ----------
+    kind : str
+        `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
+        `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
+        `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
+        `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of
+        channels of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes`
+        positions of each channel of `source`, each channel by its own tiles.
+    source : Matrix or None
+    weights : Matrix
+    turned : bool
+        The source is transposed: its channels are the rows of the sums.
+    by_rows : bool
+        The rows of `weights` are the inputs of the product. False: they are its outputs.
+    own : bool
+        Each sample has its own weights.
+    window : Window or None
+    lanes : int
+        Positions in a vector, or in a line of vectors, if the source is loaded transposed.
+    blocks : tuple of (int, int)
+        As in :class:`sim.ir.step.StepTerm`.
+    """
+
+    kind: str
+    source: Matrix | None
+    weights: Matrix
+    turned: bool = False
+    by_rows: bool = False
+    own: bool = False
+    window: Window | None = None
+    lanes: int = 0
+    blocks: tuple = ()
+
+    @property
+    def is_scale(self):
+        """Returns True if the source is multiplied by one number."""
+        return self.kind == "diagonal" and self.weights.form == "number"
+
+    @property
+    def has_lines(self):
+        """Returns True if jobs must have whole lines of positions."""
+        return self.window is not None or self.kind == "scatter" or self.lanes > 0
+
+    @property
+    def inputs(self):
+        """Tiles of inputs that each of the sums adds."""
+        geometry = self.weights.geometry
+        if self.kind in ("diagonal", "gather", "scatter"):
+            return 1
+        if self.kind == "bands" and self.window:
+            return self.window.positions
+        if self.lanes and self.source:
+            return self.source.tiles // geometry.n
+        if self.window and self.source:
+            return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
+        if self.kind == "total" or self.turned and not self.own:
+            return geometry.rows // geometry.n
+        if self.turned or self.source is None:
+            return geometry.period // geometry.n
+        return self.source.tiles
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`.
+
+    Parameters
+    ----------
+    pool : sim.ir.graph.Pool or None
+        Max pooling before the function.
+    has_any_windows : bool
+        True: windows of `pool` overlap, reach beyond the sums, or have gaps, dilations or padding.
+    index : bool
+        True: the places of the maxima in the windows of `pool`.
+    spread : (int, int) or None
+        Window of positions of the result for each of the sums: `select` has the place of the sum in its window. None: `select`
+        has results that are above 0 or not.
+    """
+
+    matrix: Matrix
+    function: object = NONE
+    softmax: bool = False
+    times: Matrix | None = None
+    select: Matrix | None = None
+    pool: Pool | None = None
+    has_any_windows: bool = False
+    index: bool = False
+    spread: tuple[int, int] | None = None
+
+    @property
+    def ignores_sign(self):
+        """Returns True if the sign of a zero makes no difference."""
+        return self.softmax or self.function == RELU
+
+    @property
+    def has_own_size(self):
+        """Returns True if the result may have another size than the sums."""
+        return self.pool is not None or self.spread is not None
+
+    @property
+    def steps(self):
+        """Returns the distances of the windows of `pool`, or (1, 1)."""
+        if self.pool is None:
+            return 1, 1
+        strides = zip(self.pool.size, self.pool.stride, self.pool.window)
+        return tuple(have if count == 1 else by for count, by, have in strides)
+
+    def rows(self, rows):
+        """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection. Windows
+        that overlap may have more results than sums. They are written sample by sample."""
+        places = self.spread[0] * self.spread[1] if self.spread else 1
+        if self.pool and self.has_any_windows:
+            rows = max(rows, prod(self.pool.size))
+        return rows * (self.matrix.halves * places + (self.spread is not None))
+
+    @property
+    def beside(self):
+        """Returns the matrix that is read at the places of the results."""
+        return self.times or self.select
+
+
+@dataclass(frozen=True)
+class Update:
+    """The update of a parameter and of its momentum by UPDATE. The sums are the gradient."""
+
+    master: Matrix
+    momentum: Matrix
+
+
+@dataclass
+class Phase:
+    """Products that are added to sums, and the results that are then computed. `update` replaces results."""
+
+    products: tuple
+    results: list = field(default_factory=list)
+    update: Update | None = None
+
+
+class Move:
+    """Work of a step that is no sum, such as an exchange between the cores of a ring. It has the attributes that orders and plans
+    ask of a :class:`MatrixSum`."""
+
+    products = results = ()
+    start = span = table = None
+    early, steps = 0, 1
+    has_samples = is_update = is_image = False
+
+
+@dataclass
+class MatrixSum:
+    """Sums, and all their results.
+
+    Parameters
+    ----------
+    name : str
+    phases : list of Phase
+    shape : Matrix
+        Has the rows and channels of the sums.
+    start : Matrix or None
+        Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
+    span : (int, int) or None
+        First row, and number of rows, of a part of the sums. None: all rows.
+    early : int
+        Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
+    is_image : bool
+        True: the sum makes weights that other sums read. False: sums without samples update a parameter.
+    """
+
+    name: str
+    phases: list
+    shape: Matrix
+    start: Matrix | None = None
+    span: tuple | None = None
+    early: int = 0
+    is_image: bool = False
+
+    @property
+    def rows(self):
+        """Returns the rows as a range."""
+        first, count = self.span or (0, self.shape.rows)
+        return range(first, first + count)
+
+    @property
+    def products(self):
+        return [one for phase in self.phases for one in phase.products]
+
+    @property
+    def results(self):
+        return [one for phase in self.phases for one in phase.results]
+
+    @property
+    def reads(self):
+        """Returns the matrices that the sums read, with repetitions."""
+        operands = [matrix for product in self.products for matrix in (product.source, product.weights)]
+        return [one for one in (*operands, self.start, *(result.beside for result in self.results), *self.updated) if one]
+
+    @property
+    def writes(self):
+        made = [result.matrix for result in self.results]
+        return [*made, *(copy.matrix for matrix in made for copy in matrix.copies), *self.updated]
+
+    @property
+    def updated(self):
+        """Returns the matrices that UPDATE changes."""
+        return [matrix for phase in self.phases if phase.update for matrix in (phase.update.master, phase.update.momentum)]
+
+    @property
+    def table(self):
+        """Returns the key of the function by table of the results, or None."""
+        return next((result.function.key for result in self.results if result.function.is_table), None)
+
+    @property
+    def has_samples(self):
+        """Returns True if the sums have rows of samples."""
+        return self.shape.form == "samples"
+
+    @property
+    def is_update(self):
+        """Returns True if the sums belong to the update of a parameter."""
+        return not (self.has_samples or self.is_image)
+
+    @property
+    def steps(self):
+        """Returns the number of steps of a job. A step ends with results that precede other products."""
+        return 1 + sum(bool(phase.results) for phase in self.phases[:-1])
+
+    def split(self):
+        """Returns sums with the same products, each with at most one function by table. Loading a table takes longer than
+        computing sums again."""
+        keys = list(dict.fromkeys(one.function.key for one in self.results if one.function.is_table))
+        if len(keys) < 2 or len(self.phases) > 1:
+            return [self]
+        (phase,) = self.phases
+        parts = [[one for one in phase.results if one.function.is_table and one.function.key == key] for key in keys]
+        parts[0] += [one for one in phase.results if not one.function.is_table]
+        return [replace(self, phases=[Phase(phase.products, results)]) for results in parts]
+
+    @property
+    def start_rows(self):
+        """Returns `"zeros"`, `"one"`, `"samples"` (the same rows for each sample) or `"rows"`: the kind of the initial sums."""
+        if self.start is None:
+            return "zeros"
+        if self.start.form == self.shape.form:
+            return "rows"
+        return "samples" if self.start.form == "positions" and self.start.rows > 1 else "one"
+
+
+@dataclass
+class Expansion(Move):
+    """Writes a vector of factors as diagonals of tiles."""
+
+    vector: Matrix
+    diagonal: Matrix
+
+    @property
+    def name(self):
+        return self.diagonal.name
+
+    @property
+    def reads(self):
+        return [self.vector]
+
+    @property
+    def writes(self):
+        return [self.diagonal]

@@ -1,0 +1,194 @@
+"""The core's memories, and their division among the data of a program: the phases of `PHASES`."""
+
+from ..program import CompileError, too_small
+
+__all__ = ["PHASES", "Memories", "Ring", "Store"]
+
+#: {phase: (the phases after which it may begin, its division of the memories)}.
+PHASES = {
+    "whole": ((), "a quarter of the unified buffer for results, the others for operands"),
+    "exchange": (("whole",), "half of the unified buffer for results, and for vectors that the cores of a ring exchange"),
+    "steps": (("whole", "exchange"), "the same, for updates of several steps, whose sums have own rows between the steps"),
+    "sides": (("whole", "exchange"), "a part of the rows for updates that begin while a job of samples is not complete"),
+    "beside": (("sides", "beside"), "updates have begun, so jobs of samples leave them their rows for sums"),
+    "updates": (("sides", "beside"), "all rows for operands and for sums are for updates"),
+}
+
+_SHARES = 4  # one of this many parts of the unified buffer holds results
+_UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
+_HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
+_TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
+
+
+class Ring:
+    """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the memory when a
+    range does not fit at the end."""
+
+    def __init__(self, base, size):
+        self.base, self.size, self.next = base, size, 0
+
+    def take(self, count):
+        assert count <= self.size
+        if self.next + count > self.size:
+            self.next = 0
+        place = self.base + self.next
+        self.next += count
+        return place
+
+
+class Store:
+    """A circular buffer that remembers its contents.
+
+    Parameters
+    ----------
+    base, size : int
+    kept : dict
+        `{key: (first row, rows)}` of all buffers in the same memory.
+    """
+
+    def __init__(self, base, size, kept):
+        self.ring, self.size, self.kept = Ring(base, size), size, kept
+
+    def take(self, count):
+        """Allocates `count` rows and returns the first. The previous contents are forgotten."""
+        place = self.ring.take(count)
+        for key in [key for key, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
+            del self.kept[key]
+        return place
+
+    def has(self, key):
+        """Returns True if the vectors are in this buffer, and not in another one."""
+        return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
+
+
+class Memories:
+    """The memories of a core for one program. :meth:`enter` changes their division.
+
+    Parameters
+    ----------
+    config : Config
+    constants : Constants
+    cores : int
+
+    Members
+    -------
+    phase : str
+        Key of `PHASES`.
+    kept : dict
+        Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
+    operands, results, passing : Store
+        `passing` is for operands of one sum. It is one of the others.
+    exchanges : Store
+        Vectors that the cores of a ring exchange.
+    sums, turning : Ring
+        Rows of the accumulators: for sums, and for the transposition of operands.
+    biases : Store
+        Bias rows. `biases.kept` has those that are loaded.
+    upper, updates : Ring
+        Bias rows whose lower halves are zeros, and rows of the update memory.
+    zero_rows : int
+        Number of bias rows, starting at row 0, that are zero.
+    zeros, base : int
+        Rows of zeros at the start of the unified buffer, and the first row after the tiles that always stay there.
+    gathered : frozenset of str
+        Names of the sums for which the cores of a ring gather weights.
+    parts : int
+        A job of samples has at most one of so many parts of the rows for sums that it could have otherwise, if the array is
+        busier with it than the vector port.
+    by_samples : bool
+        True: each job has whole samples, or a part of one sample.
+    lasting_rows : int or None
+        Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
+    """
+
+    def __init__(self, config, constants, cores=1):
+        self.config, self.n, self.cores, self.phase, self.kept = config, config.n, cores, "whole", {}
+        self.zero_rows = max(1, min(16, config.bias_depth // 8, config.weight_fifo_depth)) if constants.needs_zeros else 0
+        left = config.bias_depth - self.zero_rows
+        half = left // 2 if constants.has_upper_rows else left
+        self.biases, self.upper = Store(self.zero_rows, half, {}), Ring(self.zero_rows + half, left - half)
+        self.updates = Ring(0, config.update_depth)
+        beyond = (one.geometry.period - one.geometry.positions for one in constants.lowered.read_beyond())
+        self.zeros = max(beyond, default=1)
+        self.base = self.zeros + self.n * len(constants.resident)
+        depth = config.unified_buffer_depth
+        if self.base + (4 * self.n if constants.resident else 4) > depth:
+            raise CompileError(
+                too_small(config, "unified_buffer_depth", self.base + 4 * self.n, "constants and operands of this step")
+            )
+        self._divide((depth - self.base) // _SHARES)
+        self.passing, self.exchanges = self.operands, Store(depth, 0, self.kept)
+        rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // _TURNING, 2 * self.n)
+        self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
+        self.gathered, self.parts, self.by_samples, self.lasting_rows = frozenset(), 1, False, None
+        self._both, self._needed, self._held = list[tuple](), (0, 1, 0), None
+
+    def enter(self, phase, **needs):
+        """Divides the memories for a phase of `PHASES`. `needs` are the arguments of the phase's method."""
+        before, _ = PHASES[phase]
+        assert self.phase in before, f"{phase} after {self.phase}"
+        self.phase = phase
+        getattr(self, f"_{phase}")(**needs)
+
+    def _divide(self, size, exchanged=0):
+        """Leaves `size` rows of the unified buffer to results and, before these, to `exchanged` rows that cores exchange."""
+        end = self.config.unified_buffer_depth - size
+        self.operands, self.exchanges, self.results = (
+            Store(first, rows, self.kept)
+            for first, rows in ((self.base, end - self.base), (end, exchanged), (end + exchanged, size - exchanged))
+        )
+
+    def _halve(self, needed):
+        """Leaves half of the unified buffer to results and exchanges, or less if operands need `needed` rows."""
+        rows, (least, each, count) = self.config.unified_buffer_depth - self.base, self._needed
+        size = max(rows // _SHARES, min(rows // 2, rows - max(needed, least)))
+        most = 2 * size // 3
+        self._divide(size, min(most, min(count, max(1, most // each)) * each))
+        self.passing = self.results
+
+    def _exchange(self, operands, exchanged, count):
+        """Gives up to `count` times `exchanged` rows to exchanges. The transposed operands of gradients have `operands` rows
+        each, and stay on the chip if they fit."""
+        size = self.config.unified_buffer_depth - self.base
+        self._needed = max((rows for rows in operands if rows <= size - size // _SHARES), default=0), exchanged, count
+        self._halve(0)
+
+    def _steps(self, needed):
+        """Leaves `needed` rows to operands, if possible."""
+        self._halve(needed)
+        self.hold(self.sums.size // (2 if self.gathered else _HELD))
+
+    def _sides(self):
+        base, size, rows = self.base, self.operands.size, self.sums.size // _UPDATES
+        others, self.lasting_rows = size // _UPDATES, self.sums.size - rows
+        stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
+        self._both = [*zip(stores, (self.sums, Ring(self.lasting_rows, rows)), (self.parts, 1))]
+        self.passing = self.results  # results do not stay on the chip while a job is not complete
+        self.choose_side(False)
+
+    def _beside(self):
+        (store, _, parts), _ = self._both
+        self._both[0] = store, Ring(0, self.lasting_rows), parts
+        self.choose_side(False)
+
+    def _updates(self):
+        (store, *_), (other, others, _) = self._both
+        self._both, self.lasting_rows = [], None
+        self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
+        self.sums = Ring(0, others.base + others.size)
+
+    def choose_side(self, updates):
+        """Chooses the memories of updates, or of jobs of samples, if they are divided."""
+        if self._both:
+            self.operands, self.sums, self.parts = self._both[updates]
+
+    def hold(self, rows):
+        """Divides the rows for sums: the first `rows` rows are for sums that are held. :meth:`release` undoes this."""
+        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
+
+    def release(self):
+        self._held, self.sums = None, Ring(0, self.sums.base + self.sums.size)
+
+    def sums_of(self, sums, early=False):
+        """Returns the rows of the accumulators for a :class:`.MatrixSum`."""
+        return self._held if self._held and (early or sums.steps > 1) else self.sums

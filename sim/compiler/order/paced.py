@@ -1,0 +1,289 @@
+"""The order of the jobs of a step of convolutions.
+
+A job can start when the samples that it reads are computed. So a layer works on a sample while the layers before it work on
+later samples. Estimates of array, activation unit and accumulators decide which job is next. Between the jobs of samples, there
+are jobs of windows that only updates read, and jobs of updates.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..codegen.window_jobs import PART
+from ..lowering.ring import AllReduce, ReduceScatter
+from ..tiling.runs import Completed, dependencies_of, runs_of, updates_of, weaves
+from ..timing.estimates import array_cycles, is_array_busier, results_cycles, whole_cycles
+from ..timing.units import turnaround
+from .pipeline import Pipeline
+
+__all__ = ["is_paced", "paced"]
+
+_WORTH = 100  # cycles that the array waits for a job, from which updates precede it
+_LATENCY = 120  # cycles from the last result of a job to a job that reads its results
+_TOLERATED = 32  # cycles that the array waits for a job of an earlier layer
+
+
+def is_paced(sums):
+    """Returns True if sums read windows, so that jobs are ordered by samples."""
+    return any(product.has_lines for one in sums for product in one.products)
+
+
+def paced(sums, writer, config):
+    """Yields `(sum, job)` in the order in which the jobs of a step are emitted, once for each step of the job. The parameters are
+    as in :func:`sim.compiler.order.ordering.woven`."""
+    yield from _Pace(sums, writer, config).items()
+
+
+class _Pace:
+    """The order of one step.
+
+    Members
+    -------
+    late, beside, updates : list of runs
+        Runs that have not begun: windows that only updates read, updates that may begin before the last jobs of samples, and all
+        updates.
+    copies, pipeline : Pipeline
+        Jobs of windows that only updates read, and jobs of updates.
+    rest, later : int
+        Cycles of the array in jobs of samples that are left, and in updates that have not begun.
+    quiet : int
+        Cycles for which the vector port has work.
+    exchanges : bool
+        Cores of a ring exchange gradients.
+    """
+
+    def __init__(self, sums, writer, config):
+        self.writer, self.config, self.completed = writer, config, Completed(sums)
+        runs = runs_of(sums)
+        self.exchanges = any(isinstance(one, (AllReduce, ReduceScatter)) for one in sums)
+        self.late = _late_runs(runs, sums, self.completed.before)
+        self.updates = updates_of(runs)
+        main = [one for run in runs if not (run[0].is_update or run in self.late) for one in run]
+        self.beside = [run for run in self.updates if not self._fills_array(run)]
+        self.weaving = weaves(sums) and writer.divide(self.late + self.beside, main)
+        before = [read | other for read, other in dependencies_of(main)]
+        self.order = _by_samples(main, writer.jobs, before, config, writer.memories.sums.size)
+        self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)
+        self.later = whole_cycles(array_cycles, sum(self.updates, []), config)
+        self.copies, self.pipeline, self.quiet = Pipeline(self.late, config), Pipeline(self.updates, config), 0
+
+    def items(self):
+        for one, job, wait, is_last in self.order:
+            if wait > _WORTH:
+                some = self.copies if self.copies.left else self.pipeline
+                yield from self._advanced(some, some.during(wait))
+            yield one, job
+            left = array_cycles(one, job, self.config)
+            while self.writer.is_open(one, job):
+                self._pass(PART)
+                left, self.quiet = left - PART, self.quiet - PART
+                for some in (self.copies, self.pipeline) if self.quiet <= 0 else ():
+                    yield from self._advanced(some, some.due_steps())
+                yield one, job
+            self._pass(left)
+            self.quiet = max(0, self.quiet - left) + results_cycles(one, job, self.config)
+            if is_last:
+                self.completed.finish([one])
+            if self.weaving:
+                self._begin_ready()
+        self.copies.items += self._jobs(self.late)
+        yield from self._advanced(self.copies, len(self.copies.left))
+        yield from self._last()
+
+    def _jobs(self, runs):
+        return [(run, job) for run in runs for job in self.writer.jobs(run)]
+
+    def _pass(self, cycles):
+        self.pipeline.beside(max(0, cycles), self.rest + self.later)
+        self.copies.beside(max(0, cycles), self.rest)
+        self.rest -= cycles
+
+    def _advanced(self, some, count):
+        """Yields the next steps of a pipeline. Windows are complete before updates that read them are ready."""
+        yield from some.advanced(count)
+        if some is self.copies:
+            left = {id(run) for run, _ in some.left} | {id(run) for run in self.late}
+            for run in {id(run): run for run, _ in some.items if id(run) not in left}.values():
+                self.completed.finish(run[:1])
+
+    def _begin_ready(self):
+        late = [run for run in self.late if self.completed.is_ready(run)]
+        updates = [run for run in self.beside if self.completed.is_ready(run) and self._whole(run) <= self.rest]
+        if (late or updates) and not (self.copies.items or self.pipeline.items):
+            self.writer.memories.enter("beside")
+        self.copies.items[self.copies.begun : self.copies.begun] = self._jobs(late)
+        self.pipeline.add(self._jobs(updates))
+        self.later -= sum(map(self._whole, updates))
+        self.late = [run for run in self.late if run not in late]
+        self.beside, self.updates = ([run for run in some if run not in updates] for some in (self.beside, self.updates))
+
+    def _whole(self, run):
+        return whole_cycles(array_cycles, run, self.config)
+
+    def _fills_array(self, run):
+        """Returns True if the gradient of weights takes the array longer than their update takes the vector port. Beside other
+        jobs, such an update would have less memory, but fill no gap of the array."""
+        return is_array_busier(run, self.config) and any(one.kind == "matrix" for one in run[0].products)
+
+    def _last(self):
+        heavy = [run for run in self.updates if self._fills_array(run) and run[0].shape.rows >= 2 * self.config.n]
+        if self.weaving and heavy and not self.exchanges:
+            yield from self._together(heavy, [run for run in self.updates if run not in heavy])
+            return
+        if self.weaving:
+            self.writer.memories.enter("updates")
+        self.pipeline.add(self._jobs(self.updates))
+        yield from self._pieces(self.pipeline)
+
+    def _together(self, heavy, others):
+        """Yields the jobs of updates that fill the array, piece by piece. Between the pieces, yields the jobs of other updates,
+        which leave the array idle: jobs in the pipeline, and jobs of `others`."""
+        writer, config, main = self.writer, self.config, Pipeline(heavy, self.config)
+        writer.begin_pieces(heavy)
+        main.add(self._jobs(heavy))
+        self.pipeline.add(self._jobs(others))
+        jobs = [(one, job) for run, job in self.pipeline.left for one in run]
+        whole = sum(array_cycles(one, job, config) + results_cycles(one, job, config) for one, job in jobs)
+        total, due, beside = sum(map(self._whole, heavy)), 0, self._pieces(self.pipeline)
+        for item in self._pieces(main):
+            begun = writer.worked
+            yield item
+            due += (writer.worked - begun) * whole / total
+            while due > 0 and (other := next(beside, None)):
+                begun, (one, job) = writer.worked, other
+                yield one, job
+                due -= writer.worked - begun + (0 if writer.is_within(one, job) else results_cycles(one, job, config))
+        yield from beside
+
+    def _pieces(self, pipeline):
+        for one, job in pipeline.rest():
+            yield one, job
+            while self.writer.is_within(one, job):
+                yield one, job
+
+
+def _late_runs(runs, sums, dependencies):
+    readers = {id(one): [] for one in sums}
+    for one, (read, _) in zip(sums, dependencies):
+        for number in read:
+            readers[id(sums[number])].append(one)
+
+    def is_late(one):
+        gathers = any(product.kind == "gather" for product in one.products[:1])
+        return gathers and all(other.is_update for other in readers[id(one)])
+
+    return [run for run in runs if is_late(run[0])]
+
+
+@dataclass
+class _Layer:
+    """The jobs of one sum that are left.
+
+    Members
+    -------
+    ends : list of int
+        Time at which the results of each sample have been stored, for the samples that are complete.
+    read : deque of int
+        Times at which the accumulators of the last two jobs have been read. The next job waits for one, so that other layers find
+        accumulators.
+    """
+
+    sums: Any
+    jobs: deque
+    sources: list
+    ends: list = field(default_factory=list)
+    read: deque = field(default_factory=lambda: deque([0, 0], maxlen=2))
+
+    def samples(self, job):
+        period = self.sums.shape.geometry.period
+        return job[0] // period, -(-(job[0] + job[1]) // period)
+
+    def finish(self, job, time):
+        """Records the results of a job. The job with the last column tiles completes the samples that end in its rows."""
+        geometry, (row, rows, column, columns) = self.sums.shape.geometry, job
+        if column + columns == self.sums.shape.tiles:
+            whole = geometry.batch if row + rows >= geometry.batch * geometry.period else (row + rows) // geometry.period
+            self.ends += [time] * (whole - len(self.ends))
+
+
+class _Clock:
+    """Estimated times at which the units are free."""
+
+    def __init__(self, config, rows):
+        self.config, self.rows = config, rows
+        self.array = self.results = self.held = 0
+        self.flight = deque()  # accumulators' rows of each job, and the time at which its results have been read
+
+    def room(self, needed):
+        held, time = self.held + needed, 0
+        for rows, end in self.flight:
+            if held <= self.rows:
+                break
+            held, time = held - rows, end
+        return time
+
+    def run(self, one, job, start):
+        """Records a job that starts in cycle `start`. Returns the time at which other jobs can read its results."""
+        needed = job[1] * job[3]
+        while self.flight and self.held + needed > self.rows:
+            self.held -= self.flight.popleft()[0]
+        self.array = start + array_cycles(one, job, self.config)
+        self.results = max(self.results, self.array + turnaround(self.config)) + results_cycles(one, job, self.config)
+        self.flight.append((needed, self.results))
+        self.held += needed
+        return self.results + _LATENCY
+
+
+def _by_samples(sums, jobs, dependencies, config, rows):
+    """Returns `(sum, job, cycles that the array waits before it, True for the last job of the sum)`, in an order in which the
+    array waits little. Of the jobs that can start, a job of the earliest sum is next.
+
+    Parameters
+    ----------
+    sums : list of MatrixSum or Move
+        In an order in which they can be computed.
+    jobs : callable
+        Returns the jobs of a list with one sum.
+    dependencies : list of set of int
+        For each sum, the numbers of the sums that must precede.
+    rows : int
+        Rows of the accumulators.
+    """
+    layers = [_Layer(one, deque(jobs([one])), sorted(before)) for one, before in zip(sums, dependencies)]
+    clock, order, left, selected = _Clock(config, rows), [], list(range(len(layers))), None
+
+    def start(layer):
+        """Returns the time at which the next job of a layer can start, or None if a job that it needs is not in the order."""
+        job, time = layer.jobs[0], 0
+        for other in (layers[number] for number in layer.sources):
+            if not layer.sums.has_samples or not other.sums.has_samples:
+                if other.jobs:
+                    return None
+                time = max(time, *other.ends[-1:], 0)
+                continue
+            end = min(layer.samples(job)[1], other.sums.shape.geometry.batch)
+            if len(other.ends) < end:
+                return None
+            time = max(time, other.ends[end - 1])
+        return max(time, layer.read[0], clock.room(job[1] * job[3]) if job else 0)
+
+    def wait(number):
+        """Returns a key that is least for the layer whose job is next. A function table is not loaded for each job."""
+        loads = layers[number].sums.table not in (None, selected)
+        return loads, max(0, times[number] - clock.array - _TOLERATED), number
+
+    while left:
+        times = {number: time for number in left if (time := start(layers[number])) is not None}
+        number = min(times, key=wait)
+        layer = layers[number]
+        selected = layer.sums.table or selected
+        job = layer.jobs.popleft()
+        time = max(clock.array, times[number])
+        order.append((layer.sums, job, time - clock.array, not layer.jobs))
+        if job:
+            end = clock.run(layer.sums, job, time)
+            layer.finish(job, end)
+            layer.read.append(clock.results)
+        if not layer.jobs:
+            left.remove(number)
+    return order

@@ -1,0 +1,98 @@
+"""The pipeline of updates: when the gradient of a job is computed, the next sum takes the job before it."""
+
+from itertools import accumulate, product
+
+from ..lowering.ring import AllReduce, ReduceScatter
+from ..timing.estimates import array_cycles
+
+__all__ = ["Pipeline"]
+
+_IN_FLIGHT = 3  # jobs of updates in flight; one for each step if the cores of a ring exchange gradients between
+
+
+class Pipeline:
+    """Jobs of updates. Several are in flight.
+
+    Parameters
+    ----------
+    runs : list of list of MatrixSum or Move
+        All runs of updates.
+    config : Config
+
+    Members
+    -------
+    items : list of (run, job)
+    begun : int
+        Number of items that have begun.
+    due : float
+        Cycles of items that should have begun beside other jobs, but have not.
+    """
+
+    def __init__(self, runs, config):
+        self.config, self.depth = config, max((len(_steps(run)) for run in runs), default=0)
+        exchanges = any(isinstance(one, ReduceScatter) for run in runs for one in run[1:])
+        self.ways = self.depth if exchanges else min(self.depth, _IN_FLIGHT)
+        self.items, self.begun, self.due = [], 0, 0
+
+    @property
+    def left(self):
+        """Returns the items that have not begun."""
+        return self.items[self.begun :]
+
+    def steps(self, parts):
+        """Returns one of `parts` parts of the steps that are left."""
+        items = self.left
+        count = len(items) // parts
+        while count and count < len(items) and items[count][0] is items[count - 1][0]:
+            count += 1  # jobs of a sum share transposed operands
+        return count
+
+    def during(self, cycles):
+        """Returns the number of steps that keep the array busy for `cycles` cycles."""
+        ends = accumulate(map(self._cycles, self.left), initial=0)
+        return min(sum(end < cycles for end in ends), len(self.left))
+
+    def beside(self, cycles, left):
+        """Adds the share of the items that should begin beside `cycles` of the `left` cycles of other jobs."""
+        total = sum(map(self._cycles, self.left))
+        self.due += max(0, total - self.due) * min(1, cycles / max(1, left))
+
+    def due_steps(self):
+        """Returns the number of steps that are due."""
+        count = self.during(self.due)
+        self.due -= sum(map(self._cycles, self.left[:count]))
+        return count
+
+    def add(self, items):
+        """Adds items between those that have not begun. On a ring, some of these precede others, so they keep their order."""
+        if any(isinstance(run[0], AllReduce) for run, _ in [*self.items, *items]):
+            self.items += items
+            return
+        both = [*self._placed(self.left), *self._placed(items)]
+        self.items[self.begun :] = [item for _, item in sorted(both, key=lambda one: one[0])]
+
+    def advanced(self, steps):
+        """Yields `(sum, job)` of the next steps."""
+        share = -(-self.depth // max(self.ways, 1))
+        for _ in range(steps):
+            for first, place in product(range(share), range(self.ways)):
+                if 0 <= self.begun - place < len(self.items):
+                    run, job = self.items[self.begun - place]
+                    yield from ((one, job) for one in _steps(run)[first + place * share :][:1])
+            self.begun += 1
+
+    def rest(self):
+        """Yields `(sum, job)` of all steps that are left."""
+        yield from self.advanced(len(self.left) + self.depth)
+
+    def _cycles(self, item):
+        run, job = item
+        return sum(array_cycles(one, job, self.config) for one in run)
+
+    def _placed(self, items):
+        ends = [*accumulate(map(self._cycles, items), initial=0)]
+        return [(end / max(1, ends[-1]), item) for end, item in zip(ends, items)]
+
+
+def _steps(run):
+    return [one for one in run for _ in range(one.steps)]

@@ -1,0 +1,231 @@
+"""The search for the fastest program of a training step: divisions of the batch, and orders of the instructions."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from ..codegen.constants import Constants
+from ..codegen.dead_stores import without_dead_stores
+from ..codegen.job_writer import JobWriter
+from ..codegen.matrix_emitter import MatrixEmitter
+from ..codegen.ring_jobs import Gatherer
+from ..codegen.scheduling import completes, ordered
+from ..lowering.forms import NotMatrices
+from ..lowering.lowering import lower, with_products_apart
+from ..lowering.ring import ReduceScatter
+from ..lowering.sums import MatrixSum
+from ..lowering.update_lanes import use_update_lanes
+from ..passes.folding import fold
+from ..passes.stacking import stacked
+from ..program import CompileError, check_ring, check_unit
+from ..step_program import make_step_program
+from ..tiling.chunks import chunked, divisions
+from ..tiling.tiling import can_join, exchanged_rows, operand_rows, plan_sum
+from ..timing.model import simulate
+from .ordering import woven
+from .paced import is_paced, paced
+
+__all__ = ["NotMatrices", "Order", "Schedule", "compile_graph", "emitted_again", "lowered_step", "search"]
+
+_SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
+_MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
+_PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
+_QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
+_ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
+
+
+def compile_graph(step, config, batch, cores=1):
+    """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
+
+    `step` is a :class:`sim.ir.step.StepGraph` of :func:`sim.autodiff.make_step.make_step`. The other parameters and the result
+    are as in :func:`sim.compiler.step.compile_step`.
+
+    Raises
+    ------
+    CompileError
+        If the step does not fit the core. The message is one line.
+    """
+    _check(step, config, cores)
+    program = _compiled(step, config, batch, cores)
+    if config.n <= _QUICK * config.update_lanes or not any(op.opcode is Opcode.UPDATE for op in program.ops):
+        return program
+    other = replace(_compiled(step, replace(config, update_lanes=0), batch, cores), config=config)
+    return min(program, other, key=lambda one: one.predicted_cycles)
+
+
+def _compiled(step, config, batch, cores):
+    lowered = lowered_step(step, config, batch)
+    constants = Constants(lowered)
+    return make_step_program(lowered, constants, config, cores, search(constants, config, cores))
+
+
+def lowered_step(step, config, batch):
+    """Returns the :class:`.Lowered` of a step or a network."""
+    lowered = lower(stacked(fold(with_products_apart(step), config.n)), config.n, batch, step)
+    if config.update_lanes and "momentum" in step.factors:
+        use_update_lanes(lowered)
+    return lowered
+
+
+def search(constants, config, cores=1, fast=False):
+    """Returns the :class:`Schedule` with the fewest cycles. If `fast`, the first one. Raises CompileError."""
+    found = _Search(constants, config, cores, fast)
+    for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
+        found.attempt(Order(starts))
+    if constants.lowered.step.state and found.best and found.best.has_begun:
+        found.attempt(replace(found.best.order, begins_early=False))
+    if not fast and not constants.lowered.step.state:
+        for change in ({"by_samples": True}, {"begins_slowly": True}):
+            found.attempt(replace(found.best.order if found.best else Order(), **change))
+    if found.best is None:
+        raise CompileError("no order of the instructions of this step comes to its end")
+    return found.best
+
+
+@dataclass(frozen=True)
+class Order:
+    """The choices from which the instructions are emitted.
+
+    Parameters
+    ----------
+    starts : tuple of int
+        First row of each chunk of the batch.
+    begins_early : bool
+        Sums of a gradient may begin before the gradients of the last samples are known.
+    by_samples : bool
+        Jobs are ordered by samples, even if no sum reads windows.
+    begins_slowly : bool
+        The first operands are loaded in short parts.
+    """
+
+    starts: tuple = (0,)
+    begins_early: bool = True
+    by_samples: bool = False
+    begins_slowly: bool = False
+
+
+class Schedule(NamedTuple):
+    """Instructions in their final order.
+
+    Parameters
+    ----------
+    sorting : tuple of int or None
+        `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
+    order : Order
+    has_begun : bool
+        True if sums of a gradient begin before the gradients of the last samples are known.
+    image : dict
+        See :class:`.MatrixEmitter`.
+    plans : dict of str to str
+        Description of the jobs of each sum.
+    places : array
+        For each instruction, its place in the order of emission.
+    """
+
+    ops: list
+    cycles: int
+    sorting: tuple | None
+    order: Order
+    has_begun: bool
+    image: dict
+    plans: dict
+    places: np.ndarray
+
+
+class _Search:
+    """The search for the fastest instructions. After `_MOST_SIMULATED` instructions, it makes no more attempts.
+
+    Members
+    -------
+    best : Schedule or None
+    """
+
+    def __init__(self, constants, config, cores, fast):
+        self.constants, self.config, self.cores, self.fast = constants, config, cores, fast
+        self.best, self.emitted = None, 0
+
+    def attempt(self, order):
+        """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
+        if self.best and self.emitted > _MOST_SIMULATED:
+            return
+        emitter, writer = _emitted(self.constants, self.config, self.cores, order)
+        ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
+        self.emitted += len(ops)
+        if not self.best or self.emitted <= _MOST_SIMULATED:
+            self._keep_fastest(ops, order, (writer.has_held, emitter.image, writer.described()))
+
+    def _keep_fastest(self, ops, order, made_with):
+        """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission."""
+        config, cores, best = self.config, self.cores, self.best
+        ideal = simulate(ops, config, ideal=True, cores=cores)
+        again = [] if best is None else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
+        tries = _ORDERS[:1] if self.fast else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
+        for sorting in again or tries:
+            made = ops if sorting is None else ordered(ops, ideal, *sorting)
+            timeline = simulate(made, config, limit=best and best.cycles, cores=cores)
+            if timeline and completes(made, config, cores):
+                numbers = {id(op): number for number, op in enumerate(ops)}
+                places = np.array([numbers[id(op)] for op in made], np.int32)
+                has_begun, image, plans = made_with
+                best = Schedule(made, timeline.cycles, sorting, order, has_begun, image, plans, places)
+        if best is None and self.fast:
+            self.fast = False
+            self._keep_fastest(ops, order, made_with)
+            return
+        self.best = best
+
+
+def emitted_again(constants, config, order, places):
+    """Returns the instructions of a :class:`Schedule` on one core, from its `order` and `places`."""
+    emitter, _ = _emitted(constants, config, 1, order)
+    ops = without_dead_stores(emitter.ops, constants.lowered, config)
+    return [ops[place] for place in places]
+
+
+def _check(step, config, cores):
+    functions = any(stage.function.is_table or stage.times for stage in step.stages)
+    check_unit(config, "training", step.state, "a training step")
+    check_unit(config, "table_lanes", functions, "a training step")
+    check_ring(config, cores)
+
+
+def _emitted(constants, config, cores, order):
+    lowered = constants.lowered
+    emitter = MatrixEmitter(config, constants, cores)
+    _prepare_exchanges(lowered, emitter)
+    parts = [part for one in lowered.sums for part in _split(one, emitter.memories)]
+    split = chunked(parts, config.n, order.starts, order.begins_early)
+    memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
+    memories.by_samples = order.by_samples or is_paced(split)
+    memories.parts = _PARTS if memories.by_samples else 1
+    writer = JobWriter(emitter, split)
+    for one, job in (paced if memories.by_samples else woven)(split, writer, config):
+        writer.write(one, job)
+    assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
+    return emitter, writer
+
+
+def _prepare_exchanges(lowered, emitter):
+    """Divides the memories for the exchange of gradients between cores, and decides which gradients stay on the chip."""
+    exchanges = {one.gradient: one for one in lowered.sums if isinstance(one, ReduceScatter)}
+    if not exchanges:
+        return
+    pairs = [(one, exchanges[one.writes[0]]) for one in lowered.sums if one.results and one.writes[0] in exchanges]
+    memories = emitter.memories
+    largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, memories))
+    exchanged, count = exchanged_rows(largest, memories), max(1, memories.sums.size // largest.gradient.rows)
+    operands = [operand_rows(one) for one, _ in pairs]
+    memories.enter("exchange", operands=operands, exchanged=exchanged, count=min(count, largest.gradient.tiles))
+    emitter.gatherer = Gatherer(emitter, lowered.gathers)
+    memories.gathered = frozenset(one.reader for one in lowered.gathers)
+    for one, exchange in pairs:
+        exchange.joined = 2 * one.shape.rows <= memories.sums.size and can_join(one, exchange, memories)
+
+
+def _split(one, memories):
+    if not isinstance(one, MatrixSum) or len([*plan_sum(one, memories).jobs(one)]) <= 2:
+        return [one]
+    return one.split()

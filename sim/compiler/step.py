@@ -1,0 +1,93 @@
+"""The program of a training step, from a network, an optimizer and a configuration.
+
+The step becomes a graph (:func:`sim.golden.training.step_graph`), which :func:`.compile_graph` compiles.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from ..golden.training import step_graph
+from ..ir.optimizers import Adam
+from .lowering.forms import NotMatrices
+from .order.search import compile_graph
+from .passes.cropping import cropped
+from .program import CompileError, check_unit
+from .step_state import MASTER, StepMemory
+
+__all__ = ["CORE_REFUSALS", "compile_step"]
+
+#: Operators for which no program of a step is compiled: (operators, the cause in the message). `datasheet` writes them into
+#: sim/README.md.
+CORE_REFUSALS = {
+    "sizes": ("a product of results with different numbers of positions, as in cross-attention", "... sizes can't be compiled")
+}
+
+
+def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
+    """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
+
+    Parameters
+    ----------
+    training : sim.ir.training.TrainingGraph
+    optimizer : sim.ir.optimizers.Sgd or Adam
+    config : Config
+        Configuration of the core, with the option `training`.
+    batch : int
+        Number of samples that each core processes.
+    dropout : sim.golden.dropout.Dropout or None
+        Dropout of a step. Masks are inputs of the program.
+    cores : int
+        Number of cores in the ring. More than one core needs the option `ring` of the configuration.
+    sharded : bool
+        True: each core of a ring updates its share of the weights, if the memories are large enough. False: every core updates
+        all weights. The bits are equal.
+
+    Returns
+    -------
+    sim.compiler.program.Program
+        The program, for the functions of :mod:`sim.compiler.step_state`.
+
+    Raises
+    ------
+    CompileError
+        If a step does not fit the core, or has an operator of :data:`CORE_REFUSALS`. The message is one line.
+    """
+    check_unit(config, "training", True, "a training step")
+    check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
+    for stage in training.graph.stages:
+        check_unit(config, "table_lanes", stage.function.is_table, f"stage {stage.name}: its function {stage.function.name}")
+    if sharded and cores > 1:
+        with suppress(CompileError):
+            return _compiled(training, optimizer, config, batch, dropout, cores, True)
+    return _compiled(training, optimizer, config, batch, dropout, cores, False)
+
+
+def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
+    """Returns the program of a step whose updates are shared, or not; see :func:`compile_step`."""
+    masked = tuple(sorted(dropout.stages(training))) if dropout else ()
+    step = step_graph(cropped(training), optimizer, masked, cores, sharded)
+    try:
+        program = compile_graph(step, config, batch, cores)
+    except NotMatrices as error:
+        reason = f"{_explained(training.graph, error)}; train it on the golden model alone, without steps on a core"
+        raise CompileError(reason) from None
+    except CompileError as error:
+        raise CompileError(_explained(training.graph, error)) from None
+    tensors = dict(program.tensors)
+    for number, (name, one) in enumerate(zip(step.parameters, training.parameters)):
+        for slot, tensor in {MASTER: step.masters[name], **step.slots[name]}.items():
+            tensors[number, slot] = _with_shape(tensors[tensor], one.initial.shape)
+    memory = StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor)
+    return replace(program, memory=memory, tensors=tensors)
+
+
+def _explained(graph, error):
+    tensor, colon, cause = str(error).partition(": ")
+    titles = {stage.output: stage.title or f"stage {stage.name}" for stage in graph.stages}
+    titles |= {stage.name: titles[stage.output] for stage in graph.stages}
+    one = tensor.removeprefix("gradient of ").removesuffix(".weights")
+    return f"{titles.get(one, tensor)}{colon}{cause}"
+
+
+def _with_shape(tensor, shape):
+    return replace(tensor, unpack=lambda data: tensor.unpack(data).reshape(shape))

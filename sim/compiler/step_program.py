@@ -1,0 +1,136 @@
+"""The program of a training step."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..golden.arithmetic import bfloat16
+from ..golden.ring import held_by
+from ..golden.steps import segments_of, whole_of_segments
+from .codegen.dead_stores import scratch_vectors
+from .host_tensors import HostTensor, host_tensor
+from .image import encoded, program_of
+from .passes.ungrouping import packed, unpacked
+from .program import cost_of, factor
+
+__all__ = ["make_step_program", "region_sizes", "step_tensors"]
+
+
+def make_step_program(lowered, constants, config, cores, schedule):
+    """Returns the :class:`sim.compiler.program.Program` of a step with the instructions of a :class:`.Schedule`. Its `memory` is
+    `lowered`, and its tensors are from :func:`step_tensors`."""
+    batch, tensors = lowered.geometry.batch, step_tensors(lowered, constants, config, cores)
+    others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(lowered.given), "memory": lowered}
+    others |= {"tensors": tensors, "emit": partial(tuple, schedule.ops)}
+    cost = cost_of(schedule.ops, config, schedule.cycles)
+    words, constants = encoded(schedule.ops, config), constants.pack(schedule.image)
+    sizes = region_sizes(lowered, scratch_vectors(schedule.ops, lowered, config))
+    return program_of(words, cost, constants, sizes, config, **others)
+
+
+def region_sizes(lowered, scratch):
+    """Returns the vectors of each region except MODEL."""
+    return {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL} | {Region.SCRATCH: scratch}
+
+
+def step_tensors(lowered, constants, config, cores):
+    """Returns {name: HostTensor} of a step or a network. Tensors have the names and shapes of :mod:`sim.golden.steps`, (batch or
+    1, height, width, channels). `factor(name)` is a factor of the step."""
+    step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
+    shared = {name: step.masters[name] for name in step.parameters if step.is_shared(name)}
+    exchanged = {stage.start for stage in step.stages if stage.ring == "all_reduce" or stage.ring == "all_reduce_segments"}
+    for name in (step.targets, step.counted, step.output, *step.state, *exchanged, *shared):
+        if name and name not in lowered.divided:
+            tensors[name] = _tensor(lowered, lowered.matrix(name))
+    for name, master in shared.items():
+        for one in (master, *step.slots[name].values()):
+            tensors[one] = _divided(lowered, lowered.matrix(one), name, cores)
+    for name, tensor in step.factors.items():
+        pack = partial(_factor, lowered.matrix(tensor, "number"))
+        tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), config.n, pack)
+    return tensors
+
+
+def _input(lowered, name):
+    """Returns the tensor of an input, which the host may store several times."""
+    matrices = {one: lowered.matrix(one) for one, *_ in lowered.folded.inputs[name]}
+    first = min((one.vector for one in matrices.values()), default=0)
+    size = max((one.vector + one.size for one in matrices.values()), default=0) - first
+    bytes_of_vector = 2 * lowered.geometry.n
+
+    def pack(values):
+        data = bytearray(size * bytes_of_vector)
+        for one, made in lowered.folded.gathered(name, values):
+            start = (matrices[one].vector - first) * bytes_of_vector
+            data[start : start + matrices[one].size * bytes_of_vector] = matrices[one].pack(made)
+        return bytes(data)
+
+    return host_tensor(Region.INPUT, first, size, pack)
+
+
+def _tensor(lowered, matrix):
+    name = matrix.name
+    shape, stored, groups = (
+        lowered.given.tensors[name].shape,
+        lowered.step.tensors[name].shape,
+        lowered.ungrouped.groups.get(name),
+    )
+
+    def pack(values):
+        if groups:
+            values = unpacked(values.reshape(shape), groups)
+        return matrix.pack(values if matrix.form == "samples" else values.reshape(stored))
+
+    def unpack(data):
+        values = matrix.unpack(data, stored)
+        return (packed(values, groups) if groups else values).reshape(-1, *shape)
+
+    return HostTensor(matrix.region, matrix.vectors, pack, unpack)
+
+
+def _divided(lowered, matrix, whole, cores):
+    """Returns a tensor that is divided among the cores: each has a segment of the outputs. The host has the whole tensor, with
+    the shape of the parameter `whole`."""
+    shape, channels = lowered.given.tensors[whole].shape, lowered.step.tensors[whole].shape
+    own = lowered.step.tensors[matrix.name].shape
+
+    def pack(values):
+        parts = segments_of(values.reshape(channels), cores, own[-1])
+        return [matrix.pack(parts[held_by(rank, cores)]) for rank in range(cores)]
+
+    def unpack(data):
+        return whole_of_segments([matrix.unpack(one, own) for one in data], channels[-1]).reshape(-1, *shape)
+
+    return replace(host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack), divided=True)
+
+
+def _factor(matrix, value):
+    return matrix.pack(np.full((1, 1, 1), value, bfloat16))
+
+
+def _useful_macs(step):
+    """Returns the multiplications that a :class:`sim.ir.step.StepGraph` needs for one sample: products with parameters, products
+    of two results, and gradients. Positions around a tensor count, as is usual. Factors, constants and sums of biases do not."""
+    terms = {(stage.sums, place): (stage, term) for stage in step.stages for place, term in enumerate(stage.terms)}
+    return sum(_of_term(step, stage, term) for stage, term in terms.values())
+
+
+def _of_term(step, stage, term):
+    source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
+    if {term.source, term.weights} & step.constants.keys() or step.is_diagonal(term, (*stage.size, output.channels)):
+        return 0
+    positions = source.height * source.width
+    if not output.samples:
+        return _positions(weights) * _positions(output) * output.channels if weights.samples else 0
+    if weights.samples:
+        sums = positions if term.transposed else stage.size[0] * stage.size[1]
+        return sums * source.channels * output.channels
+    # The gradient of a convolution's source has more positions than the gradient that it reads, where it reads zeros.
+    return min(positions, stage.size[0] * stage.size[1]) * _positions(weights) * weights.channels
+
+
+def _positions(tensor):
+    return tensor.height * tensor.width

@@ -1,0 +1,44 @@
+"""Chunks of the batch, in steps of dense networks. The last chunk is usually small, because nothing overlaps with its Softmax:
+other jobs of the last chunk precede it, and no gradient of a parameter is complete before it."""
+
+from dataclasses import replace
+
+from ..lowering.sums import Expansion, MatrixSum
+
+__all__ = ["chunked", "divisions"]
+
+_LEAST = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
+_FEW = 48  # samples, up to which the last chunk may be smaller
+_SIZES = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # of the chunks, and of the last chunk, in units of n or `_LEAST`
+
+
+def divisions(sums, n):
+    """Returns several divisions of the samples into chunks, each as a list of the first rows. Returns one chunk if samples have
+    several positions, or if there are few samples."""
+    plain = [one for one in sums if isinstance(one, MatrixSum)]
+    if any(one.shape.geometry.period > 1 for one in plain) or any(isinstance(one, Expansion) for one in sums):
+        return [(0,)]
+    rows, unit, found = sums[0].shape.geometry.rows, max(n, _LEAST), []
+    for size, end in _SIZES:
+        last = end * unit
+        found.append((*range(0, rows - last, size * unit), rows - last) if 0 < last < rows else (0,))
+    if n < _LEAST and n < rows <= _FEW:
+        found.append((0, rows - n))
+    return [*dict.fromkeys(found)]
+
+
+def chunked(sums, n, starts, begins_early=True):
+    """Returns the sums in which each sum of samples is divided into parts that begin at the rows `starts`. Gradients of
+    parameters may begin before the sums of the last part if `begins_early`."""
+    if len(starts) == 1:
+        return sums
+    parts = []
+    for one in sums:
+        if not isinstance(one, MatrixSum):
+            parts.append(one)
+        elif one.has_samples:
+            ends = [*starts[1:], one.shape.rows]
+            parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)]
+        else:
+            parts.append(replace(one, early=starts[-1] // n if begins_early else 0))
+    return parts

@@ -1,0 +1,105 @@
+"""Tests that training steps of dense layers match the golden model bit for bit on the instruction-level model."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.step import compile_step
+from amaranth_tpu.sim.compiler.step_state import MASTER, with_rate
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from suites import slow
+from trainable_graphs import random_trainable_graph
+from training_steps import chain, run_steps
+
+#: Array size n, batch, optimizer, dropout rate.
+FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("n, batch", [(4, 1), (4, 7), (4, 8), (8, 13), (16, 5)])
+def test_small_chains(rng, n, batch):
+    config = Config(n=n, training=True)
+    sizes = rng.integers(1, 3 * n, int(rng.integers(3, 6)))
+    training, optimizer = differentiate(chain(rng, (*sizes, int(rng.integers(2, n + 3))))), Sgd(0.75)
+    run_steps(compile_step(training, optimizer, config, batch), training, optimizer, rng)
+
+
+def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
+    """Sums of a gradient begin early and stay in the accumulators. The sums of W', of as many rows, find room beside them."""
+    training, optimizer = differentiate(chain(rng, (100, 40, 10))), Sgd(0.75)
+    run_steps(compile_step(training, optimizer, Config(n=8, training=True), 16), training, optimizer, rng)
+
+
+def test_weight_decay(rng):
+    training, optimizer = differentiate(chain(rng, (9, 11, 5))), Sgd(0.9, 0.01)
+    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+def test_without_biases(rng):
+    training, optimizer = differentiate(chain(rng, (9, 11, 5), biased=False)), Sgd()
+    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+@pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
+def test_steps_with_table_functions(rng, n, batch, optimizer, share):
+    """A step of layers with table functions matches the golden model's step, with batches of several chunks, with Adam, and with
+    dropout."""
+    graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
+    training, dropout = differentiate(graph), Dropout(share)
+    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    run_steps(program, training, optimizer, rng, dropout=dropout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, batch", [(4, 64), (8, 64), (16, 64), (16, 100), (16, 128)])
+def test_the_shipped_network(rng, n, batch):
+    training, optimizer = differentiate(chain(rng, (784, 128, 10))), Sgd()
+    run_steps(compile_step(training, optimizer, Config(n=n, training=True), batch), training, optimizer, rng, steps=1)
+
+
+@pytest.mark.parametrize("batch, most", [(64, 73_000), *slow((128, 126_000))])
+def test_cycles_of_a_dense_step(rng, batch, most):
+    """A step of 784-128-10 with n = 16 and a memory latency of 32 takes at most 73,000 cycles at batch 64 and 126,000 at batch
+    128 (70 and 81 % utilisation)."""
+    program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
+    assert program.predicted_cycles <= most
+    assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)
+
+
+def test_learning_rate_is_a_constant_tile(rng):
+    """A new learning rate changes only four bfloat16 constants of the program's image."""
+    training = differentiate(chain(rng, (9, 11, 5)))
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
+    one, other = (np.frombuffer(with_rate(program, rate), np.uint16) for rate in (0.1, 0.05))
+    assert len(one) == len(other) == len(program.model) // 2
+    assert (one != other).sum() == 4
+
+
+def test_refusals(rng):
+    training = differentiate(chain(rng, (9, 11, 5)))
+    with pytest.raises(CompileError, match="needs a core with training"):
+        compile_step(training, Sgd(), Config(n=4), 6)
+    training = differentiate(random_trainable_graph(rng, kinds=(), tables=1))
+    with pytest.raises(CompileError, match="^stage dense0: its function [a-z_]* needs a core with table_lanes; [^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, table_lanes=0), 6)
+
+
+def test_weights_are_read_before_they_change(rng):
+    """Each LOAD_WEIGHTS of a parameter for a data gradient precedes the STORE of the updated parameter."""
+    training = differentiate(chain(rng, (9, 11, 12, 5)))
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
+    stored, read = set(), set()
+    masters = [program.tensors[number, MASTER].rows for number in range(len(training.parameters))]
+    for op in program.ops:
+        if op.opcode is Opcode.STORE:
+            stored.add(op.fields["offset"])
+        elif op.opcode is Opcode.LOAD_WEIGHTS and op.fields["region"].name == "SCRATCH":
+            first = op.fields["offset"] // program.config.vector_bytes
+            if any(rows.start <= first < rows.stop for rows in masters):
+                assert op.fields["offset"] not in stored
+                read.add(op.fields["offset"])
+    assert read & stored, "the program reads no parameter that it updates"

@@ -1,0 +1,208 @@
+"""Tests that training steps of networks with convolutions, pooling, averages and residual sums match the golden model bit for
+bit on the instruction-level model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.compiler.order import search
+from amaranth_tpu.sim.compiler.passes.cropping import cropped
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.step import compile_step
+from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from graphs import random_values
+from suites import slow
+from trainable_graphs import random_trainable_graph
+from training_steps import convolutions, run_steps, selections, with_function
+
+CONFIG = Config(n=4, training=True, unified_buffer_depth=2048)
+
+
+def check(graph, rng, config=CONFIG, batch=3, steps=2):
+    training, optimizer = differentiate(graph), Sgd(0.75)
+    program = compile_step(training, optimizer, config, batch)
+    run_steps(program, training, optimizer, rng, steps)
+    return program
+
+
+@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
+def test_each_kind_of_stage(rng, kind):
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind))
+    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 7)))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_overlapping_averages(rng, padding):
+    """AveragePool with windows of 3 x 3 and stride 2, so that a position is in up to four windows."""
+    tensors = {one.name: one for one in (Tensor("x", 3, 7, 5), Tensor("c", 5, 7, 5), Tensor("a", 5, 3 + padding, 2 + padding))}
+    tensors["y"] = Tensor("y", 4)
+    ninth = np.full((3, 3, 1, 5), 1 / 9, np.float32).astype(bfloat16)
+    average = Term("c", ninth, (2, 2), padding=(padding, padding), groups=5, fixed=True)
+    last = Term("a", random_values(rng, (3 + padding, 2 + padding, 5, 4)))
+    stages = (
+        Stage("c", "c", (Term("x", random_values(rng, (3, 3, 3, 5)), padding=(1, 1)),), (7, 5), function=RELU),
+        Stage("a", "a", (average,), (3 + padding, 2 + padding)),
+        Stage("y", "y", (last,), (1, 1)),
+    )
+    check(Graph("averages", tensors, "x", "y", stages), rng)
+
+
+def test_results_named_as_their_stage(rng):
+    """A training step matches the golden model if stages have the same names as their outputs. In the network, a dense layer
+    reads values scaled by a depthwise stage."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
+    first, second, dense, *rest = graph.stages
+    weights = random_values(rng, (1, 1, 1, second.channels))
+    scale = Stage("scale", "scale", (Term("t1", weights, groups=second.channels, fixed=True),), second.size)
+    dense = replace(dense, terms=(replace(dense.terms[0], source="scale"),))
+    tensors = graph.tensors | {"scale": replace(graph.tensors["t1"], name="scale")}
+    check(replace(graph, stages=(first, second, scale, dense, *rest), tensors=tensors), rng)
+
+
+@pytest.mark.parametrize("kind", ["plain", "pool", *slow("average"), "residual", *slow("shortcut")])
+def test_steps_with_table_functions(rng, kind):
+    """A training step matches the golden model with a table function after each kind of stage. The gradients, multiplied by the
+    derivative, are operands of windows and of tensors with inserted zeros."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind), tables=1)
+    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
+
+
+def test_a_function_of_averages(rng):
+    """With a function after a 2 x 2 average of stride 2, the gradient is multiplied by the derivative before zeros are inserted.
+    The step matches the golden model's step."""
+    weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
+    share = np.full((2, 2, 1, 5), 0.25, bfloat16)
+    stages = (
+        Stage("conv", "c", (Term("x", weights),), (4, 4)),
+        Stage("mean", "m", (Term("c", share, (2, 2), groups=5, fixed=True),), (2, 2), function=Function("tanh")),
+        Stage("dense", "y", (Term("m", outer),)),
+    )
+    tensors = Tensor("x", 2, 6, 6), Tensor("c", 5, 4, 4), Tensor("m", 5, 2, 2), Tensor("y", 3)
+    check(Graph("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
+
+
+def test_convolutions_share_table_loads(rng):
+    """Convolutions with the same function select its table once and its derivative's table once, and so does the dense layer."""
+    program = check(with_function(convolutions(rng, (5, 9), 12, 3, 1), Function("tanh")), rng, steps=1)
+    assert len(selections(program.ops)) == 2 + 2
+
+
+def test_jobs_that_take_turns_share_table_loads(rng):
+    """Layers of several jobs with the same function take turns, but not with layers of other functions."""
+    program = check(
+        with_function(convolutions(rng, (8, 16), 14, 10, 16), Function("tanh")), rng, Config(n=8, training=True), 4, 1
+    )
+    assert len(selections(program.ops)) <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(40))
+def test_random_graphs(rng, number):
+    graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)), tables=0.3)
+    check(
+        graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 12))
+    )
+
+
+@pytest.mark.smoke
+def test_weight_gradients_of_several_passes(rng):
+    """A training step matches the golden model if weight gradients take several passes over the batch, and if a plane of results
+    takes several jobs."""
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Config(n=4, training=True, accumulator_depth=64), steps=1)
+
+
+@pytest.mark.parametrize("side", [1, 3])
+def test_dense_stage_with_three_windows(rng, side):
+    """A dense stage with three terms gives the golden model's step: one reads the whole tensor, one a padded corner, one the
+    first position."""
+    kernels = [(side, (0, 0)), (3, (1, 1)), (1, (0, 0))]
+    terms = tuple(Term("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
+    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)
+    stages = first, Stage("sum", "s", terms, function=RELU), Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 7, 4))),))
+    tensors = {"x": Tensor("x", 3, side + 1, side + 1), "a": Tensor("a", 5, side, side), "s": Tensor("s", 7), "y": Tensor("y", 4)}
+    check(Graph("corner", tensors, "x", "y", stages, softmax=True), rng)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_dropout_masks_ignore_cropping(rng, dense):
+    """Dropout applies to the stages that the full network defines, even if cropping makes another stage dense. Without another
+    dense layer, the last stage's operands are masked."""
+    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
+    middle = Stage("dense", "b", (Term("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
+    last = Stage("last", "y", (Term("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
+    stages = (first, middle, last) if dense else (first, last)
+    tensors = {"x": Tensor("x", 3, 3, 3), "a": Tensor("a", 5, 2, 2), "b": Tensor("b", 4), "y": Tensor("y", 3)}
+    training, dropout = differentiate(Graph("masks", tensors, "x", "y", stages, softmax=True)), Dropout(0.5)
+    assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(cropped(training))) == 1 + dense
+    program = compile_step(training, Sgd(0.75), CONFIG, 3, dropout)
+    run_steps(program, training, Sgd(0.75), rng, dropout=dropout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, batch", [(4, 2), (8, 3), (16, 5)])
+def test_network_a(rng, n, batch):
+    check(convolutions(rng, (32, 64)), rng, Config(n=n, training=True), batch, steps=1)
+
+
+@pytest.mark.slow
+def test_cycles_of_network_a(rng):
+    """A step of network `a` with n = 16, batch 64 and latency 32 takes at most 2,500,000 cycles (65 % utilisation)."""
+    program = compile_step(differentiate(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)
+    assert program.predicted_cycles <= 2_500_000
+
+
+def test_unread_results_are_cropped(rng):
+    """Cropping removes the sums that no window reads: the second convolution needs 12 x 12 of 13 x 13 results."""
+    training = cropped(differentiate(convolutions(rng, (32, 64))))
+    first, second = training.graph.stages[:2]
+    assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))
+
+
+def test_refusal_in_one_line(rng):
+    training = differentiate(convolutions(rng, (32, 64)))
+    with pytest.raises(CompileError, match="^stage [^\n]*: unified_buffer_depth = 128[^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=128), 4)
+
+
+def test_unfinished_jobs_are_noticed(rng, monkeypatch):
+    """An order of jobs that leaves windows unfinished does not become a program."""
+    monkeypatch.setattr(search, "is_paced", lambda sums: False)
+    with pytest.raises(AssertionError, match="jobs are left unfinished"):
+        compile_step(differentiate(convolutions(rng, (5, 9), 12, 3, 7)), Sgd(), CONFIG, 3)
+
+
+def test_useful_multiplications(rng):
+    """A step of convolutions multiplies weights by their sources, and the gradient of sums by sources and, but for the input, by
+    weights. Pooling leaves 8 x 8 sums of the first convolution, and 2 x 2 of the second."""
+    training = differentiate(convolutions(rng, (5, 9), 12, 3, 7))
+    program = compile_step(training, Sgd(), CONFIG, 3)
+    first, second, dense, last = (term.weights.size for stage in training.graph.stages for term in stage.terms)
+    assert program.useful_macs == 3 * (2 * 64 * first + 3 * 4 * second + 3 * dense + 3 * last)
+
+
+def test_one_line_of_windows_with_a_longer_stride(rng):
+    """A stride has no meaning for one line of windows."""
+    pool, term = Pool((2, 2), (1, 4), (3, 2)), Term("x", random_values(rng, (1, 1, 3, 9)))
+    stages = (Stage("conv", "c", (term,), (4, 9), pool=pool), Stage("dense", "y", (Term("c", random_values(rng, (1, 4, 9, 3))),)))
+    tensors = Tensor("x", 3, 4, 9), Tensor("c", 9, 1, 4), Tensor("y", 3)
+    check(Graph("line", {one.name: one for one in tensors}, "x", "y", stages), rng)
+
+
+@pytest.mark.parametrize("function", [RELU, NONE])
+def test_pooling_of_one_position_before_a_gate(rng, function):
+    """The places of maxima in windows of one position are 0, or with ReLU nowhere. The gate keeps all positions."""
+    first = Term("x", random_values(rng, (3, 3, 3, 5)))
+    stages = (
+        Stage("conv", "c", (first,), (4, 4), pool=Pool((1, 1), (4, 4)), function=function),
+        Stage("gate", "g", (Term("c", random_values(rng, (1, 1, 5, 5))),), (4, 4), times="c"),
+        Stage("dense", "y", (Term("g", random_values(rng, (4, 4, 5, 3))),)),
+    )
+    tensors = Tensor("x", 3, 6, 6), Tensor("c", 5, 4, 4), Tensor("g", 5, 4, 4), Tensor("y", 3)
+    check(Graph("gated", {one.name: one for one in tensors}, "x", "y", stages), rng)

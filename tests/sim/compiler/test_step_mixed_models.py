@@ -1,0 +1,54 @@
+"""Tests that steps of ONNX models which mix convolutions with attention, norms and gates run on the instruction-level model with
+the reference model's bits."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.reshapes import reshapes_in
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.step import compile_step
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.golden.training import initial_state, step
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from mixed_models import MODELS, tokens, vision_transformer
+from onnx_models import Builder, check_graph, weights
+from training_steps import batch_of, run_steps
+
+
+@pytest.mark.parametrize("name, n", [*((name, 4) for name in MODELS), ("patches", 8)])
+def test_steps(rng, tmp_path, name, n):
+    """With n = 8, no order is chosen in which the Softmax of the patches' scores precedes their sums."""
+    training, optimizer = differentiate(load_network(MODELS[name](rng).save(tmp_path))), Sgd(0.75)
+    program = compile_step(training, optimizer, Config(n=n, training=True), 2)
+    run_steps(program, training, optimizer, rng, 1)
+
+
+@pytest.mark.parametrize("size, heads", [(4, 1), (6, 2), (8, 1)])
+def test_tokens_of_a_step_are_patches_of_the_image(rng, tmp_path, size, heads):
+    """The step's tokens have the positions of the image, whatever copies the graph has, and the graph's results."""
+    path = vision_transformer(rng, size, heads=heads).save(tmp_path)
+    graph = check_graph(path, rng.normal(0, 1, (3, 3, size, size)).astype(np.float32))
+    reshapes = reshapes_in(graph)
+    assert {*reshapes.sizes.values()} == {(size // 2, size // 2)} and len(reshapes.names) >= 2 * heads
+    training, optimizer = differentiate(graph), Sgd()
+    x, targets = batch_of(training, 3, rng)
+    found = step(training, initial_state(training, optimizer), optimizer, x, targets, 0.1).logits
+    assert np.array_equal(found, run_graph(graph, x)) and found.any()
+
+
+def test_a_refusal_names_the_operator(rng, tmp_path):
+    """Queries are all positions of an image, keys the positions after pooling."""
+    b = Builder(["n", 2, 4, 4])
+    x = b.node("Conv", ["x", weights(rng, 6, 2, 1, 1), weights(rng, 6)])
+    pooled = b.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    queries, keys = tokens(b, x, 6, 16), b.node("Transpose", [tokens(b, pooled, 6, 4)], perm=[0, 2, 1])
+    shares = b.node("Softmax", [b.node("MatMul", [queries, keys], name="scores")], axis=-1)
+    b.node("ReduceMean", [shares], axes=[1], keepdims=0)
+    b("Gemm", weights(rng, 4, 3), weights(rng, 3))
+    training = differentiate(load_network(b.save(tmp_path)))
+    wanted = "^operator MatMul, node 'scores': [^\n]* 2 sizes can't be compiled; [^\n]*without steps on a core$"
+    with pytest.raises(CompileError, match=wanted):
+        compile_step(training, Sgd(), Config(n=4, training=True), 2)

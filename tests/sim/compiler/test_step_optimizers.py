@@ -1,0 +1,125 @@
+"""Tests that training steps with Adam, weight decay and dropout match the golden model bit for bit on the instruction-level
+model."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.step import compile_step
+from amaranth_tpu.sim.compiler.step_state import with_rate
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from suites import slow
+from trainable_graphs import random_trainable_graph
+from training_steps import batch_of, chain, convolutions, run_steps
+
+#: Layer widths of a network from early TPU demonstrations.
+FIRST = (784, 32, 64, 128, 10)
+
+
+def check(graph, rng, optimizer, n=4, batch=6, dropout=None, steps=2):
+    training = differentiate(graph)
+    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    run_steps(program, training, optimizer, rng, steps, dropout=dropout)
+    return program
+
+
+@pytest.mark.parametrize("n, batch", [(4, 7), (8, 12)])
+@pytest.mark.parametrize("decay", [*slow(0), 0.01])
+def test_adam(rng, n, batch, decay):
+    check(chain(rng, (9, 2 * n + 3, n, 5)), rng, Adam(weight_decay=decay), n, batch)
+
+
+@pytest.mark.slow
+def test_adam_of_convolutions(rng):
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Adam(), steps=1)
+
+
+def test_decay_of_convolutions(rng):
+    """Weight decay applies to weights but not to biases, although the first layer stores both together."""
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
+
+
+@pytest.mark.parametrize("decay, updated", [(0, {"weights", "biases"}), (0.1, {"biases"})], ids=["sgd", "decay"])
+def test_update_lanes(rng, decay, updated):
+    """With update lanes, UPDATE computes momentum and parameters, and the array none of them. Weights with weight decay keep the
+    passes of the array."""
+    sizes, n, batch = (9, 13, 6, 5), 4, 7
+    training, config = differentiate(chain(rng, sizes)), Config(n=n, training=True, update_lanes=2)
+    program = compile_step(training, Sgd(0.75, decay), config, batch)
+    run_steps(program, training, program.memory.optimizer, rng, 2)
+    rows = Counter(op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE)
+    weights = sum(-(-inputs // n) * -(-outputs // n) * n for inputs, outputs in zip(sizes, sizes[1:]))
+    biases = sum(-(-outputs // n) for outputs in sizes[1:])
+    assert sum(count * size for count, size in rows.items()) == weights * ("weights" in updated) + biases
+
+
+def test_few_update_lanes(rng):
+    """If an UPDATE takes longer than the passes of the array, the array computes the update."""
+    training = differentiate(chain(rng, (40, 32, 10)))
+    programs = [compile_step(training, Sgd(), Config(training=True, update_lanes=lanes), 8) for lanes in (0, 1)]
+    assert programs[0].predicted_cycles == programs[1].predicted_cycles
+    assert not any(op.opcode is Opcode.UPDATE for op in programs[1].ops)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])
+def test_dropout(rng, optimizer):
+    check(chain(rng, (9, 7, 6, 5)), rng, optimizer, batch=11, dropout=Dropout(0.5, 3))
+
+
+def test_dropout_behind_convolutions(rng):
+    """Without hidden dense layers, dropout masks the operands of the last layer, and the step matches the golden model's step."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
+    while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
+        graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
+    check(graph, rng, Sgd(), dropout=Dropout(0.25, 5))
+
+
+def test_masks_are_checked(rng):
+    training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5)
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6, dropout)
+    x, targets = batch_of(training, 6, rng)
+    with pytest.raises(ValueError, match="mask of stage dense0 must be"):
+        program.pack_input(x, targets)
+    masks = dropout.masks(training, 0, 6)
+    masks[0] = masks[0] * masks[0].dtype.type(0.5)
+    with pytest.raises(ValueError, match="no numbers but 0 and 2"):
+        program.pack_input(x, targets, masks)
+
+
+@pytest.mark.slow
+def test_cycles_of_adam(rng):
+    """For 784-128-10, an Adam step takes between one and 3.1 times the cycles of an SGD step."""
+    training = differentiate(chain(rng, (784, 128, 10)))
+    sgd, adam = (compile_step(training, one, Config(training=True), 64).predicted_cycles for one in (Sgd(), Adam()))
+    assert sgd < adam < 3.1 * sgd
+
+
+@pytest.mark.slow
+def test_cycles_of_adam_with_dropout(rng):
+    """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and matches
+    the golden model's step."""
+    training, cycles = differentiate(chain(rng, FIRST)), []
+    for optimizer in (Sgd(), Adam()):
+        program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))
+        cycles.append(program.predicted_cycles)
+    assert cycles[1] < 3 * cycles[0]
+    run_steps(program, training, Adam(), rng, 1, dropout=Dropout(0.5))
+
+
+def test_adam_needs_a_table(rng):
+    with pytest.raises(CompileError, match="^Adam needs a core with table_lanes[^\n]*$"):
+        compile_step(differentiate(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
+
+
+def test_adam_factors_are_constant_tiles(rng):
+    """The image of the next Adam update differs only in four bfloat16 factors on the diagonals."""
+    training = differentiate(chain(rng, (9, 7, 5)))
+    program = compile_step(training, Adam(), Config(n=4, training=True), 6)
+    one, other = (np.frombuffer(with_rate(program, 0.001, step), np.uint16) for step in (1, 2))
+    assert (one != other).sum() == 4

@@ -1,0 +1,114 @@
+"""Tests that training steps on the cores of a ring match the golden model bit for bit on every core's instruction-level model."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, RingMode
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.step import compile_step
+from amaranth_tpu.sim.compiler.step_state import with_rate
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from trainable_graphs import random_trainable_graph
+from training_steps import chain, convolutions, run_steps
+
+
+def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, sharded=True, steps=2, **config):
+    training, optimizer = differentiate(graph), optimizer or Sgd(0.75)
+    core = Config(n=n, training=True, ring=True, **config)
+    program = compile_step(training, optimizer, core, batch, dropout, cores, sharded)
+    run_steps(program, training, optimizer, rng, steps, dropout=dropout)
+    return program
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("cores", [1, 2, 3, 4])
+def test_small_chains(rng, cores):
+    """Training steps of random dense networks on 1 to 4 cores match the golden model, even if the number of outputs is not a
+    multiple of the number of cores, or if segments exceed `ring_depth`."""
+    sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
+    graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
+    check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
+
+
+@pytest.mark.parametrize("cores", [5, 8])
+def test_segments_without_outputs(rng, cores):
+    check(chain(rng, (9, cores + 1, 2)), rng, cores)
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+@pytest.mark.parametrize("optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01)], ids=["sgd", "decay", "adam"])
+def test_sharded_and_unsharded_updates(rng, cores, optimizer):
+    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) match the golden model bit for
+    bit."""
+    graph = chain(rng, (9, 11, 5))
+    programs = [check(graph, rng, cores, optimizer=optimizer, sharded=sharded, steps=1) for sharded in (True, False)]
+    modes = [{op.fields["mode"] for op in one.ops if op.opcode is Opcode.RING} for one in programs]
+    assert modes == [{*RingMode}, {RingMode.ALL_REDUCE}]
+
+
+def test_layer_beyond_the_accumulators(rng):
+    """A training step matches the golden model if a layer has more outputs than the accumulators can hold in addition to the
+    sums in flight."""
+    check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
+
+
+def test_dropout(rng):
+    check(chain(rng, (9, 7, 6, 5)), rng, 2, batch=5, dropout=Dropout(0.5, 3))
+
+
+@pytest.mark.smoke
+def test_two_convolutions(rng):
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, 2, batch=1, steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(16))
+def test_random_graphs(rng, number):
+    graph = random_trainable_graph(rng, stages=int(rng.integers(0, 4)), tables=0.3)
+    cores, n = int(rng.integers(2, 9)), int(rng.choice([2, 4, 8]))
+    check(graph, rng, cores, n=n, batch=int(rng.integers(1, 6)), ring_depth=int(rng.choice([4, 16, 64])), steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", [2, 3, 4])
+def test_the_shipped_network(rng, cores):
+    check(chain(rng, (784, 128, 10)), rng, cores, n=8, batch=16, steps=1)
+
+
+def test_cycles_and_words_of_a_ring_step(rng):
+    """A step of 784-128-10 with n = 8, latency 32 and 8 x 16 samples takes at most 115,000 cycles. Each core sends gradients and
+    upper halves once, and biases twice."""
+    program = compile_step(
+        differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True, in_flight=16), 16, cores=8
+    )
+    assert program.predicted_cycles <= 115_000
+    numbers = 784 * 128 + 128 * 16  # outputs of the last layer are a multiple of 8
+    biases = 8 * (128 + 16)  # one segment of eight has them
+    assert program.ring_words == (numbers + numbers // 2 + 2 * biases) * 7 // 8
+
+
+@pytest.mark.slow
+def test_speed_up(rng):
+    """Eight cores with 64 samples each are at least seven times as fast as one core with all 512 samples."""
+    training, config = differentiate(chain(rng, (784, 128, 10))), Config(n=8, training=True, ring=True)
+    eight, one = (compile_step(training, Sgd(), config, 512 // cores, cores=cores).predicted_cycles for cores in (8, 1))
+    assert one >= 7 * eight
+
+
+def test_the_rate_is_that_of_the_whole_batch(rng):
+    training = differentiate(chain(rng, (9, 11, 5)))
+    programs = [
+        compile_step(training, Sgd(), Config(n=4, training=True, ring=True), 12 // cores, cores=cores) for cores in (1, 3)
+    ]
+    tiles = [
+        np.frombuffer(with_rate(one, 0.1), np.uint16)[-4 * 4 :] for one in programs
+    ]  # the optimizer's come last, the rate's behind all others
+    assert np.array_equal(*tiles) and tiles[0].any()
+
+
+def test_refusals(rng):
+    with pytest.raises(CompileError, match="^2 cores need the ring[^\n]*$"):
+        compile_step(differentiate(chain(rng, (9, 11, 5))), Sgd(), Config(n=4, training=True), 6, cores=2)
