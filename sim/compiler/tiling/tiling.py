@@ -165,7 +165,6 @@ class _Needs:
         self.least = memories.config.n if is_banded else 1
         has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], memories.config)
         self.parts = memories.parts if has_parts else 1
-        self.results = max(sum(one.rows(1) for one in phase.results if not one.softmax) for phase in sums.phases)
         if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
             self.parts = 1
 
@@ -177,7 +176,8 @@ class _Needs:
         size = min(memories.sums.size, memories.lasting_rows or memories.sums.size)
         biases = (memories.biases if sums.start and sums.start.wide else memories.upper).size
         yield "accumulator_depth", self.parts * held, min(size, shares * memories.sums_of(sums).size)
-        yield "unified_buffer_depth", max(self.least * self.results * rows, held if whole else 0), memories.results.size
+        results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
+        yield "unified_buffer_depth", max(self.least * results, held if whole else 0), memories.results.size
         yield "unified_buffer_depth", 2 * rows, memories.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, memories.operands.size // 2), memories.operands.size
         if sums.start_rows == "one":
