@@ -168,6 +168,7 @@ def test_same_outputs_in_every_cycle(seed):
     assert memories == 2 and differ == 0 and known > 3000
 
 
+@pytest.mark.slow
 def test_a_wrong_enable_is_noticed(seed, monkeypatch):
     monkeypatch.setattr(output_registers, "_enable", lambda cell: "1")
     assert simulate(seed)[1] > 100

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from amaranth_tpu.hw.config import PRESETS
+from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.scripts.cli.command_line import with_options
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.progress_lines import duration, shows_phases
@@ -66,7 +66,8 @@ def test_bench_tells_cycles_within_a_batch(monkeypatch, texts):
     """A single batch on the RTL is told before it ends, and the text is removed at the end."""
     seen = []
     monkeypatch.setattr(time_left.TimeLeft, "__call__", lambda self, *given: seen.append(given))
-    result = tpu.load("d").run([[0.5] * 784], "icarus", core=PRESETS["tiny"]).result
+    core = Config(n=4, unified_buffer_depth=1024, accumulator_depth=64, **PLAIN)
+    result = tpu.load("d").run([[0.5] * 784], "icarus", core=core).result
     assert len(seen) > 1 and seen[0][0] == 0 and seen[-1][0] == 1
     assert all(0 < cycles <= 2 * result.cycles and seconds > 0 for _, cycles, seconds in seen)
     assert [cycles for _, cycles, _ in seen] == sorted(cycles for _, cycles, _ in seen)
