@@ -17,7 +17,10 @@ def bfloat16s(rng, shape, specials):
 
 
 def random_network(rng, specials, most=40):
-    widths = rng.integers(1, most, rng.integers(2, 5))
+    return make_network(rng, rng.integers(1, most, rng.integers(2, 5)), specials)
+
+
+def make_network(rng, widths, specials):
     layers = []
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         bias = None

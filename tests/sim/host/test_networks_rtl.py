@@ -13,9 +13,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
-from amaranth_tpu.sim.ir.graph import dense_chain
-from amaranth_tpu.sim.rtl.number_classes import numbers
-from core_networks import bfloat16s
+from core_networks import bfloat16s, make_network
 from seeds import seed
 
 SHIPPED = Path(__file__).parents[3] / "sim" / "models" / "mnist_mlp.onnx"
@@ -75,16 +73,6 @@ EDGES = [
     ([17, 15, 16, 33, 31, 1], 299),
     ([785, 127, 11], 65),
 ]
-
-
-def make_network(rng, widths, specials):
-    layers = []
-    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
-        bias = None
-        if rng.random() < 0.7:
-            bias = numbers(rng, outputs, specials).view(np.float32)
-        layers.append((f"layer{index}", bfloat16s(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
-    return dense_chain("random", layers)
 
 
 def draw_sizes(rng, n):
