@@ -208,11 +208,6 @@ class Stage:
         """True if the bias differs from position to position."""
         return self.bias is not None and self.bias.ndim == 3
 
-    @property
-    def is_uniform(self):
-        """Returns True if all output channels read the same inputs: the terms have no groups and no structural zeros."""
-        return not any(term.groups > 1 or term.sparse for term in self.terms)
-
 
 @dataclass(frozen=True, eq=False)
 class Feed:

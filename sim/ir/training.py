@@ -68,8 +68,3 @@ class TrainingGraph:
                 moved.add(stage.output)
                 found.append(number)
         return tuple(found)
-
-    def parameter(self, stage, term):
-        """Returns the :class:`Parameter` for a term of a stage, or for the stage's bias if `term` is None. Returns None if this
-        term or bias is not trained."""
-        return next((one for one in self.parameters if (one.stage, one.term) == (stage, term)), None)

@@ -11,16 +11,11 @@ __all__ = ["first_sums", "run_stage", "run_stages"]
 
 
 def _add_product(sums, values, weights, rows):
-    """Adds products of two tensors to `sums`, and returns the result, (batch, height, width, channels).
-
-    Each sample of `values`, (batch, height, width, inputs), is multiplied by a matrix of its own: `weights[sample, 0]`, or its
-    transpose if `rows` is False. `weights` is (batch, 1, positions, channels of the tensor).
-    """
+    """Adds the product of each sample by a matrix of its own: `weights[sample, 0]`, or its transpose if `rows` is False."""
     result = []
     for start, operands, matrix in zip(sums, values, weights[:, 0]):
-        matrix = np.ascontiguousarray(matrix if rows else matrix.T)
-        flat = np.ascontiguousarray(operands).reshape(-1, operands.shape[-1])
-        result.append(matmul(flat, matrix, np.ascontiguousarray(start).reshape(len(flat), -1)).reshape(start.shape))
+        parts = operands.reshape(-1, operands.shape[-1]), matrix if rows else matrix.T, start.reshape(-1, start.shape[-1])
+        result.append(matmul(*map(np.ascontiguousarray, parts)).reshape(start.shape))
     return np.stack(result) + np.float32(0)
 
 
@@ -30,37 +25,21 @@ def first_sums(stage, batch):
     return np.broadcast_to(start, (batch, *stage.size, stage.channels)).copy()
 
 
-def _sums(stage, tensors):
-    """Computes the sums of a stage, float32 (batch, height, width, channels): the bias, plus the products of all terms in
-    order."""
-    sums = first_sums(stage, len(tensors[stage.terms[0].source]))
-    for term in stage.terms:
-        if term.data:
-            sums = _add_product(sums, tensors[term.source], tensors[term.data], term.rows)
-        else:
-            sums = add_term(sums, tensors[term.source], term)
-    return sums
-
-
 def run_stage(stage, tensors, binary32=False):
-    """Computes the result of a stage, (batch, height, width, channels), as bfloat16, or as float32 with `binary32`.
-
-    Parameters
-    ----------
-    tensors : dict of str to bfloat16 (batch, height, width, channels)
-    """
-    values = _sums(stage, tensors)
-    if stage.pool:
-        values = pool_max(values, stage.pool)
+    """Computes the result of a stage, (batch, height, width, channels), as bfloat16, or as float32 with `binary32`."""
+    values = first_sums(stage, len(tensors[stage.terms[0].source]))
+    for term in stage.terms:
+        source = tensors[term.source]
+        values = _add_product(values, source, tensors[term.data], term.rows) if term.data else add_term(values, source, term)
+    values = pool_max(values, stage.pool) if stage.pool else values
     if stage.softmax:
         bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels))
         values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(values.shape)
     else:
         values = apply(stage.function, values)
     if stage.times:
-        factor = tensors[stage.times].astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = round_bfloat16(values).astype(np.float32) * factor
+            values = round_bfloat16(values).astype(np.float32) * tensors[stage.times].astype(np.float32)
     return values if binary32 else round_bfloat16(values)
 
 
