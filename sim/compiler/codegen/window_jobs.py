@@ -63,8 +63,9 @@ class _WindowCode:
             self._gather(self._loops())
         elif product.kind == "window" and product.weights.form == "turned":
             for first, count, inputs in alike(code.columns, self._inputs_of):
-                tiles = [self._tiles(position, k, range(first, first + count)) for position, k in inputs]
-                yield from self._pass(tiles, inputs, first, begun)
+                for number, some in enumerate(self._fitting(inputs)):
+                    tiles = [self._tiles(position, k, range(first, first + count)) for position, k in some]
+                    yield from self._pass(tiles, some, first, begun or number > 0)
         elif product.kind == "window" and self._loops() and self._is_one_number():
             self._sum(begun)
         else:
@@ -92,6 +93,17 @@ class _WindowCode:
 
     def _tile_of(self, column):
         return (self.code.column + column) % self.product.source.tiles
+
+    def _fitting(self, inputs):
+        """Divides inputs into lists, so that the images of the tiles of each list are on the chip together."""
+        most, some, tiles = max(1, self.emitter.memories.operands.size // self.ends[-1]), [], set()
+        for position, k in inputs:
+            if len(tiles | {k}) > most:
+                yield some
+                some, tiles = [], set()
+            some.append((position, k))
+            tiles.add(k)
+        yield some
 
     def _weights_position(self, position):
         return self.window.positions - 1 - position if self.product.by_rows else position

@@ -177,6 +177,11 @@ class Memories:
         self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
         self.sums = Ring(0, others.base + others.size)
 
+    @property
+    def is_divided(self):
+        """Returns True if jobs of updates have memories of their own."""
+        return bool(self._both)
+
     def choose_side(self, updates):
         """Chooses the memories of updates, or of jobs of samples, if they are divided."""
         if self._both:

@@ -70,13 +70,17 @@ def _unit(sums):
     return geometry.period if by_samples or lines else geometry.unit
 
 
-def _image_rows(sums, rows, most):
+def _image_rows(sums, rows, memories):
     """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
-    layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit `most` rows."""
-    found = 0
+    layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit half of the operands'
+    rows. The images of other tiles are loaded again for each kernel position, if those of the smallest job do not fit."""
+    found, size = 0, memories.operands.size
     for one in (one for one in sums.products if one.window):
         tiles = one.source.tiles
-        if one.kind == "gather" and (one.window.size != (1, 1) or tiles * one.window.most_rows(_unit(sums)) > most):
+        least = tiles * one.window.most_rows(_unit(sums))
+        if one.kind == "gather" and (one.window.size != (1, 1) or least > size // 2):
+            tiles = 1
+        if one.kind == "window" and least > size and not memories.is_divided:
             tiles = 1
         if one.kind == "bands":
             tiles = one.source.geometry.n
@@ -179,7 +183,7 @@ class _Needs:
         results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
         yield "unified_buffer_depth", max(self.least * results, held if whole else 0), memories.results.size
         yield "unified_buffer_depth", 2 * rows, memories.operands.size // 2
-        yield "unified_buffer_depth", _image_rows(sums, rows, memories.operands.size // 2), memories.operands.size
+        yield "unified_buffer_depth", _image_rows(sums, rows, memories), memories.operands.size
         if sums.start_rows == "one":
             yield "bias_depth", tiles if whole else columns, biases
         if sums.start_rows in ("samples", "rows"):

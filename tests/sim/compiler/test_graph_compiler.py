@@ -128,6 +128,17 @@ def test_convolutions_of_the_same_tensor():
     check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
 
 
+def test_images_of_many_channels_do_not_fit_together(rng):
+    """The images of 6 tiles of channels have 180 rows for one line of sums. They are loaded again for each kernel position."""
+    sizes = {"x": 3, "a": 24, "y": 5}
+    tensors = {name: Tensor(name, channels, 6, 8) for name, channels in sizes.items()}
+    stages = [
+        Stage(to, to, (Term(source, random_values(rng, (3, 3, sizes[source], sizes[to]), 0.3), padding=(1, 1)),), (6, 8))
+        for source, to in (("x", "a"), ("a", "y"))
+    ]
+    check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4, unified_buffer_depth=64), 2, rng)
+
+
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
 def test_softmax(width, channels, rng):
     """Softmax over the channels, in one tile or several, of one position or several, matches the golden model bit for bit on the
