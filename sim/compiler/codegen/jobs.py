@@ -6,7 +6,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..timing.units import MATMUL, turnaround
 from .band_jobs import positions_of, write_band_job
-from .results import key_of, write_results, write_update
+from .results import SHORT, is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .weight_tiles import Tile, alike, steps_of
 from .window_jobs import add_windows
@@ -16,6 +16,8 @@ __all__ = ["PIECE", "SumCode", "expand"]
 PIECE = "piece"  # of a step
 _FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
 _SLOWLY = (0, 1, 3, 6, 10)  # the same, if all loads are short
+_ENDS = (7, 3, 1)  # tiles of inputs from each of the last loads on, in a step of one column tile: few passes follow the last load
+_LAST = 2  # column tiles, or tiles of inputs, of the last part of a job, with which no other work overlaps
 
 
 class SumCode:
@@ -45,6 +47,8 @@ class SumCode:
             self.biases = self._biases()
             yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
             return
+        self.is_only = self._is_only()
+        self.parts = self._parts()
         self.acc = self.emitter.memories.sums_of(self.sums, self.early).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
         if last is None:
@@ -81,6 +85,24 @@ class SumCode:
         diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
         if shape.form == "turned" and self.rows == shape.rows and full and not diagonal:
             self.rows, self.columns = self.rows * self.columns, 1
+            self.parts = [(0, 1, 0, self.rows)]
+
+    def _parts(self):
+        """Returns the parts `(first column tile, column tiles, first row, rows)` in which the last inputs are added and results
+        are written. The results of a part are written beside the passes of the next."""
+        rows, columns, results = self.rows, self.columns, self.sums.results
+        if self.is_only and columns > _LAST:
+            return [(0, columns - _LAST, 0, rows), (columns - _LAST, _LAST, 0, rows)]
+        if self.is_only and rows >= 2 * SHORT and is_plain(results) and results[0].matrix.wide:
+            half = rows // 2
+            return [(0, columns, 0, half), (0, columns, half, rows - half)]
+        return [(0, columns, 0, rows)]
+
+    def _is_only(self):
+        """Returns True for the only job of a product with constant weights: no other job of the sums overlaps with its end."""
+        products = self.sums.products
+        is_constant = len(products) == 1 and products[0].is_constant(self.emitter.constants.lowered)
+        return is_constant and self.rows == len(self.sums.rows) and self.columns == self.sums.shape.tiles
 
     # Initial sums
 
@@ -192,17 +214,25 @@ class SumCode:
                         self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, column + c)
                         yield PIECE
                 else:
-                    self.add(places, loops, tiles, first_row, column)
+                    in_parts = self.is_only and end == len(chosen) and columns == self.columns
+                    for c, count, at, height in self.parts if in_parts else [(0, columns, 0, size)]:
+                        some = [each[c : c + count] for each in tiles]
+                        part = loops if height == size else [(1, 0), (height, 1)]
+                        self.add([place + at for place in places], part, some, first_row + at, column + c)
                     yield PIECE
         self.started = True
 
     def _starts(self, product, inputs, early):
         step = max(1, self.plan.piece // self.plan.rows)
+        if self.is_only and self.emitter.issued[MATMUL] and inputs > _LAST:
+            return [*range(0, inputs - _LAST, step), inputs - _LAST]  # they wait for the last results
         if self.emitter.issued[MATMUL] or early or product.turned:
             return [*range(0, early, step), *range(early, inputs, step)]
         step = min(step, _SLOWLY[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
         some = _SLOWLY if self.emitter.begins_slowly else _FIRST
-        return [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
+        starts = [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
+        ends = [inputs - count for count in _ENDS if count < inputs and self.columns == 1 < self.rows]
+        return [one for one in starts if one < min(ends, default=inputs)] + ends
 
     def _ends_with_zeros(self, product):
         """Returns True if +0 must be added to a product of two results. It is not needed if the last tile has padding anyway, or

@@ -7,9 +7,9 @@ from ..memory.windows import segments_of
 from .instructions import function_code
 from .pool_windows import runs_of_windows
 
-_SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
+__all__ = ["SHORT", "is_plain", "key_of", "write_results", "write_update"]
 
-__all__ = ["key_of", "write_results", "write_update"]
+SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
 
 
 def key_of(matrix, tile, row, rows, turned=False):
@@ -29,9 +29,11 @@ def write_results(code, results):
         some = [one for one in group if not one.has_own_size]
         sizes = [result.rows(rows) for result in some]
         together = _together(code, some)
-        for c in range(0, code.columns if together > 1 else 0, together):
-            _write_short(code, some[0], c, min(together, code.columns - c))
-        for c in range(code.columns if some and together == 1 else 0):
+        in_parts = together > 1 or some and code.parts[0][3] < rows
+        for column, count, row, height in code.parts if in_parts else ():
+            for c in range(column, column + count, together):
+                _write_part(code, some[0], c, min(together, column + count - c), row, height)
+        for c in range(code.columns if some and not in_parts else 0):
             emitter.load_table(some[0].function)
             place = code.take(sum(sizes))
             written = {}
@@ -50,21 +52,31 @@ def write_results(code, results):
 
 
 def _together(code, results):
-    result, *others = results or [None]
-    if result is None or others or result.beside or result.matrix.wide or result.function.is_table:
+    if not is_plain(results) or results[0].matrix.wide:
         return 1
+    result = results[0]
     lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
-    return max(1, min(_SHORT, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
+    return max(1, min(SHORT, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
 
 
-def _write_short(code, result, column, count):
-    place, rows = code.take(count * code.rows), code.rows
-    fields = {"function": function_code(result.function), "format": Format.BFLOAT16, "acc": code.acc + column * rows}
-    fields |= {"rows": count * rows, "lanes": result.matrix.lanes(code.column + column), "buffer": place}
+def is_plain(results):
+    """Returns True if there is one result, without a table and without another operand, of the size of its sums."""
+    result, *others = results or [None]
+    special = others or result is None or result.softmax or result.has_own_size or result.beside or result.function.is_table
+    return not special
+
+
+def _write_part(code, result, column, count, row, rows):
+    """Writes the results of `rows` rows of `count` column tiles by one ACTIVATE, and stores them."""
+    matrix, place = result.matrix, code.take(count * rows * result.matrix.halves)
+    fields = {"function": function_code(result.function), "format": _format_of(matrix), "rows": count * rows}
+    fields |= {"lanes": matrix.lanes(code.column + column), "buffer": place, "acc": code.acc + column * code.rows + row}
     code.emitter.emit(Opcode.ACTIVATE, fields)
-    for c in range(count):
-        _keep(code, result, column + c, place + c * rows)
-        _store(code, result, column + c, place + c * rows)
+    for c in range(column, column + count):
+        if rows == code.rows:
+            _keep(code, result, c, place)
+        code.emitter.store(matrix, code.column + c, code.row + row, rows, place)
+        place += rows * matrix.halves
 
 
 def write_update(code, update):
@@ -118,11 +130,14 @@ def _write_tile(code, result, column, place, operand):
     elif result.select:
         _select(code, acc, operand, place)
     else:
-        wide = Format.BINARY32 if matrix.has_numbers else Format.PLANES
-        form = wide if matrix.wide else Format.BFLOAT16
-        fields = {"function": function_code(result.function), "format": form, "rows": rows, "lanes": lanes}
+        fields = {"function": function_code(result.function), "format": _format_of(matrix), "rows": rows, "lanes": lanes}
         emitter.emit(Opcode.ACTIVATE, fields | {"buffer": place, "acc": acc})
     _keep(code, result, column, place)
+
+
+def _format_of(matrix):
+    wide = Format.BINARY32 if matrix.has_numbers else Format.PLANES
+    return wide if matrix.wide else Format.BFLOAT16
 
 
 def _select(code, acc, operand, place):

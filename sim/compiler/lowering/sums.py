@@ -59,6 +59,10 @@ class Product:
         """Returns True if jobs must have whole lines of positions."""
         return self.window is not None or self.kind == "scatter" or self.lanes > 0
 
+    def is_constant(self, lowered):
+        """Returns True if rows are multiplied by tiles of constant weights, in the order of their inputs."""
+        return self.kind == "matrix" and not (self.turned or self.own or self.by_rows) and lowered.is_weights(self.weights)
+
     @property
     def inputs(self):
         """Tiles of inputs that each of the sums adds."""

@@ -97,6 +97,10 @@ class Memories:
         busier with it than the vector port.
     by_samples : bool
         True: each job has whole samples, or a part of one sample.
+    most_rows : int
+        Largest number of rows of a job of sums that read no windows. 0: any.
+    is_step : bool
+        False: the program is of a network, a step without state.
     lasting_rows : int or None
         Rows for sums that jobs of samples have once updates have begun, if the memories are divided.
     """
@@ -121,6 +125,7 @@ class Memories:
         rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // _TURNING, 2 * self.n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
         self.gathered, self.parts, self.by_samples, self.lasting_rows = frozenset(), 1, False, None
+        self.most_rows, self.is_step = 0, bool(constants.lowered.step.state)
         self._both, self._needed, self._held = list[tuple](), (0, 1, 0), None
 
     def enter(self, phase, **needs):

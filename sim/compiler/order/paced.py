@@ -60,7 +60,7 @@ class _Pace:
         self.updates = updates_of(runs)
         main = [one for run in runs if not (run[0].is_update or run in self.late) for one in run]
         self.beside = [run for run in self.updates if not self._fills_array(run)]
-        self.weaving = weaves(sums) and writer.divide(self.late + self.beside, main)
+        self.weaving = bool(self.updates) and weaves(sums) and writer.divide(self.late + self.beside, main)
         before = [read | other for read, other in dependencies_of(main)]
         self.order = _by_samples(main, writer.jobs, before, config, writer.memories.sums.size)
         self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)

@@ -33,8 +33,10 @@ __all__ = ["NotMatrices", "Order", "Schedule", "compile_graph", "emitted_again",
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 _PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
+_SHORT = 300  # instructions of a network's program, up to which all its orders are compared
+_ROWS = 48  # of the jobs of networks, tried beside the most rows: the first job then waits for few operands
 _QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
-_ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250))  # `eager` and `late` of :func:`ordered`
+_ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250), (3, 0))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):
@@ -73,12 +75,15 @@ def lowered_step(step, config, batch):
 def search(constants, config, cores=1, fast=False):
     """Returns the :class:`Schedule` with the fewest cycles. If `fast`, the first one. Raises CompileError."""
     found = _Search(constants, config, cores, fast)
-    for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
-        found.attempt(Order(starts))
-    if constants.lowered.step.state and found.best and found.best.has_begun:
-        found.attempt(replace(found.best.order, begins_early=False))
-    if not fast and not constants.lowered.step.state:
-        for change in ({"by_samples": True}, {"begins_slowly": True}):
+    if constants.lowered.step.state:
+        for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
+            found.attempt(Order(starts))
+        if found.best and found.best.has_begun:
+            found.attempt(replace(found.best.order, begins_early=False))
+    elif is_paced(constants.lowered.sums):
+        found.attempt(Order())
+    else:
+        for change in ({}, {"begins_slowly": True}, {"most_rows": _ROWS}, {"by_samples": True})[: 1 if fast else None]:
             found.attempt(replace(found.best.order if found.best else Order(), **change))
     if found.best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
@@ -99,12 +104,15 @@ class Order:
         Jobs are ordered by samples, even if no sum reads windows.
     begins_slowly : bool
         The first operands are loaded in short parts.
+    most_rows : int
+        Largest number of rows of a job of sums that read no windows. 0: any.
     """
 
     starts: tuple = (0,)
     begins_early: bool = True
     by_samples: bool = False
     begins_slowly: bool = False
+    most_rows: int = 0
 
 
 class Schedule(NamedTuple):
@@ -161,7 +169,8 @@ class _Search:
         """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission."""
         config, cores, best = self.config, self.cores, self.best
         ideal = simulate(ops, config, ideal=True, cores=cores)
-        again = [] if best is None else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
+        is_short = len(ops) <= _SHORT and not self.constants.lowered.step.state
+        again = [] if best is None or is_short else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
         tries = _ORDERS[:1] if self.fast else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
         for sorting in again or tries:
             made = ops if sorting is None else ordered(ops, ideal, *sorting)
@@ -201,6 +210,7 @@ def _emitted(constants, config, cores, order):
     memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
     memories.by_samples = order.by_samples or is_paced(split)
     memories.parts = _PARTS if memories.by_samples else 1
+    memories.most_rows = order.most_rows
     writer = JobWriter(emitter, split)
     for one, job in (paced if memories.by_samples else woven)(split, writer, config):
         writer.write(one, job)

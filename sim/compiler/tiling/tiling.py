@@ -14,6 +14,7 @@ TOGETHER = 4  # channels of a product of kind "bands" whose sums are in the accu
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
 _MOST_COLUMNS = 16
 _PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
+_POOLED = 1.5  # networks: a job has one of so many parts of the sums it could have, if pooling takes longer than the sums
 _DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
 
@@ -167,8 +168,12 @@ class _Needs:
         self.whole = any(one.softmax for one in sums.results)
         is_banded = any(one.kind == "bands" for one in sums.products)
         self.least = memories.config.n if is_banded else 1
-        has_parts = any(one.has_lines for one in sums.products) and not is_banded and is_array_busier([sums], memories.config)
-        self.parts = memories.parts if has_parts else 1
+        self.has_lines = any(one.has_lines for one in sums.products)
+        is_busier, self.parts = is_array_busier([sums], memories.config), 1.0
+        if self.has_lines and not is_banded and is_busier:
+            self.parts = memories.parts
+        elif any(one.pool for one in sums.results) and not is_busier and not memories.is_step:
+            self.parts = _POOLED
         if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
             self.parts = 1
 
@@ -193,6 +198,16 @@ class _Needs:
     def fits(self, rows, columns, shares):
         return all(count <= size // shares for _, count, size in self.of(rows, columns, shares))
 
+    def shares(self, unit):
+        """Returns the number of jobs that the memories hold at once, 2 if possible, or 0. Returns 1 for a network's sum whose
+        only job then has all rows and column tiles, or whose jobs would have fewer than n rows."""
+        found = next((shares for shares in ((2, 1) if self.least == 1 else (1,)) if self.fits(unit, 1, shares)), 0)
+        if self.memories.is_step or found < 2:
+            return found
+        rows = len(self.sums.rows)
+        is_only = not self.has_lines and self.fits(rows, self.sums.shape.tiles, 1)
+        return 1 if is_only or not self.fits(min(rows, self.memories.config.n), 1, 2) else 2
+
     def lacking(self, unit):
         lacks = [(name, count / size if size else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
         name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
@@ -206,10 +221,11 @@ def plan_sum(sums, memories, most_rows=None):
     shape, unit, config, needs = sums.shape, _unit(sums), memories.config, _Needs(sums, memories)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     fits, whole, least = needs.fits, needs.whole, needs.least
-    shares = next((shares for shares in ((2, 1) if least == 1 else (1,)) if fits(unit, 1, shares)), None)
-    if shares is None:
+    if not (shares := needs.shares(unit)):
         raise needs.lacking(unit)
     whole_rows = len(sums.rows)
+    if memories.most_rows and not needs.has_lines:
+        most_rows = min(memories.most_rows, most_rows or whole_rows)
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
     turned = max((one.inputs for one in sums.products if one.turned and not one.own), default=0)
@@ -220,11 +236,12 @@ def plan_sum(sums, memories, most_rows=None):
         """Returns True if jobs of all column tiles share transposed operands."""
         return 0 < turned * rows <= _resident(memories)
 
-    while not is_shared() and inputs * rows > memories.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
+    is_kept = not is_shared() and not fits(rows, shape.tiles, shares)  # jobs of other column tiles read the same operands
+    while is_kept and inputs * rows > memories.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period, each = shape.geometry.period, 0
     by_samples = memories.by_samples and period > 1 and unit == 1
-    if by_samples or any(one.has_own_size for one in sums.results) or any(one.has_lines for one in sums.products):
+    if by_samples or any(one.has_own_size for one in sums.results) or needs.has_lines:
         if any(one.lanes and not one.window and one.source.geometry.positions * one.lanes != period for one in sums.products):
             rows = min(rows, period)  # positions of several samples do not follow each other
         if rows >= period:
