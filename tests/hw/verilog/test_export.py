@@ -102,10 +102,30 @@ def test_text_grows_with_n(n):
 
 @pytest.mark.parametrize("n", [4, *slow(16, 128)])
 def test_yosys_accepts_the_verilog(n, request):
-    """Yosys reads the file as plain Verilog, every instance matches its module, and every net has exactly one driver."""
+    """Yosys reads the file as plain Verilog, every instance matches its module, and every net has exactly one driver. There
+    are no latches. In the core with every feature, there are no loops of gates through several modules either."""
     text = request.getfixturevalue({4: "everything", 16: "verilog", 128: "largest"}[n])
-    script = "read_verilog design.v\nhierarchy -check -top tpu\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
+    check_netlist(text, flat=n == 4)
+
+
+def check_netlist(text, flat):
+    script = "read_verilog design.v\nhierarchy -check -top tpu\nproc\nselect -assert-none t:$*dlatch*\n"
+    script += f"{'flatten' * flat}\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
     run_yosys(script, {"design.v": text}, "done", timeout=300)
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        ("always @(latched or en) if (en) out = in;\n", "dlatch"),
+        ("assign out = en & ~across;\nother other (.in(out), .out(across));\n", "check -assert"),
+    ],
+    ids=["latch", "loop"],
+)
+def test_latches_and_loops_are_noticed(fault, message):
+    head = f"module tpu(input in, input en, output {'reg ' * ('always' in fault)}out);\nwire across, latched = in;\n"
+    with pytest.raises(ToolError, match=message):
+        check_netlist(f"{head}{fault}endmodule\nmodule other(input in, output out);\nassign out = in;\nendmodule\n", flat=True)
 
 
 def test_all_processes_are_clocked(everything):
