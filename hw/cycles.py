@@ -3,7 +3,7 @@
 from amaranth.utils import exact_log2
 
 from .activation.function_table import FunctionTable
-from .activation.function_unit import product_cycles
+from .activation.function_unit import product_cycles, table_latency
 from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
 from .activation.update_unit import update_cycles, update_times
@@ -109,7 +109,7 @@ def result_cycles(config, opcode, fields):
         return cycles + _OPERAND_START, cycles
     if opcode is Opcode.MULTIPLY:
         cycles = fields["rows"] * row_cycles(config, opcode)
-        return cycles + FunctionTable.latency + 1 + _OPERAND_START, 2 * fields["rows"]
+        return cycles + table_latency(config.n, config.table_lanes) + 1 + _OPERAND_START, 2 * fields["rows"]
     if opcode is Opcode.UPDATE:
         return fields["rows"] * row_cycles(config, opcode), 0
     if opcode is Opcode.SOFTMAX:
@@ -119,7 +119,7 @@ def result_cycles(config, opcode, fields):
     if opcode is Opcode.POOL:
         rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
     cycles = rows * row_cycles(config, opcode, table=table, wide=height == 2, window=window)
-    return cycles + (FunctionTable.latency + 1 if table else 0), rows * height
+    return cycles + (table_latency(config.n, config.table_lanes) + 1 if table else 0), rows * height
 
 
 def _softmax_cycles(config, rows, tiles, last_lanes, height):
@@ -164,6 +164,7 @@ def cycle_texts(config):
     The time of results is counted from the last cycle in which the row occupies the unit. `b` is the number of bus beats of a
     vector.
     """
+    one_group = ", 1 more if `table_lanes` is n"
     return {
         Opcode.HALT: ("-", "when all earlier instructions have ended"),
         Opcode.SYNC: ("-", "when all earlier instructions have ended"),
@@ -186,14 +187,14 @@ def cycle_texts(config):
         ),
         Opcode.ACTIVATE: (
             "1 a row, 2 as BINARY32 or PLANES; n / `table_lanes` times that with TABLE",
-            f"3 cycles later, 4 without windows and operands; {3 + FunctionTable.latency + 1} with TABLE",
+            f"3 cycles later, 4 without windows and operands; {3 + FunctionTable.latency + 1} with TABLE{one_group}",
         ),
         Opcode.POOL: (
             (
                 "1 a row of a window, and 1 more as BINARY32; with TABLE, at least n / `table_lanes` a window, and "
                 "n / `table_lanes` more as BINARY32"
             ),
-            f"4 cycles later; {4 + FunctionTable.latency} + n / `table_lanes` with TABLE",
+            f"4 cycles later; {4 + FunctionTable.latency} + n / `table_lanes` with TABLE{one_group}",
         ),
         Opcode.SOFTMAX: (
             f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, or less on several lanes: see [Softmax](#softmax)",
@@ -201,10 +202,10 @@ def cycle_texts(config):
         ),
         Opcode.MULTIPLY: (
             (
-                f"n / `table_lanes` a row, or {product_cycles(1, 1)} if `table_lanes` is n; n / `table_lanes` + "
-                f"{FunctionTable.latency + 5} if its operand is the result of one of the previous {UNDER_WAY} rows"
+                "n / `table_lanes` a row, at least 2; n / `table_lanes` + "
+                f"{FunctionTable.latency + 5} if its operand is the result of one of the previous {UNDER_WAY} rows{one_group}"
             ),
-            f"{4 + FunctionTable.latency + 1} cycles later; 3 more after another instruction of its unit",
+            f"{4 + FunctionTable.latency + 1} cycles later{one_group}; 3 more after another instruction of its unit",
         ),
         Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
         Opcode.UPDATE: (

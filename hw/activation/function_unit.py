@@ -1,7 +1,5 @@
 """The function unit: serialises vectors into groups of lanes for the function table, and loads the table."""
 
-from itertools import count
-
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,26 +8,31 @@ from amaranth.utils import exact_log2
 from ..spec.isa import TABLE_SETTINGS, TABLE_WORDS, Task
 from .function_table import FunctionTable
 
-__all__ = ["FunctionUnit", "product_cycles"]
+__all__ = ["FunctionUnit", "product_cycles", "table_latency"]
+
+
+def table_latency(n, lanes):
+    """Returns the cycles from a group's entry into the table to its exit from the unit: one more for vectors of one group."""
+    return FunctionTable.latency + (lanes == n)
 
 
 def product_cycles(n, lanes):
     """Returns the cycles from one row of MULTIPLY to the next: one for each group of lanes, and at least two.
 
-    A row accesses the unified buffer twice, to read an operand and to write a product. The number is raised until the two
-    accesses of different rows never fall in the same cycle.
+    A row accesses the unified buffer twice, to read an operand and to write a product. :func:`table_latency` makes the distance
+    between them odd, so that the two accesses of different rows never fall in the same cycle.
     """
-    groups = n // lanes
-    until_product = 2 + FunctionTable.latency + groups  # from the cycle that requests the operand
-    return next(cycles for cycles in count(max(groups, 2)) if until_product % cycles)
+    groups, cycles = n // lanes, max(n // lanes, 2)
+    assert (2 + table_latency(n, lanes) + groups) % cycles, "an operand and a product need the vector port in the same cycle"
+    return cycles
 
 
 class FunctionUnit(wiring.Component):
     """The unit that applies the table's function to vectors, or multiplies them by an operand, in order.
 
     A vector is taken in a cycle with `ready`, `i_valid` and `advance`. Throughput is `lanes` lanes a cycle, one vector every
-    n / lanes cycles. The groups of a vector leave in `group`, lowest lanes first, while `valid` is 1; the first leaves eight
-    cycles after the vector is taken. The unit stalls while `advance` is 0.
+    n / lanes cycles. The groups of a vector leave in `group`, lowest lanes first, while `valid` is 1; the first leaves
+    :func:`table_latency` + 1 cycles after the vector is taken. The unit stalls while `advance` is 0.
 
     A vector with the task LOAD_TABLE is ignored. Instead, the lanes of the operand are written into the table, one entry of two
     lanes a cycle.
@@ -172,13 +175,17 @@ class FunctionUnit(wiring.Component):
             table.data.eq(operand.word_select(pair, 32)),
             *(getattr(table, name).eq(settings[name]) for name in TABLE_SETTINGS if name != "spare"),
             table.last.eq(~settings["spare"]),
-            self.group.eq(table.o),
         ]
+        if groups == 1:
+            with m.If(self.advance):
+                m.d.sync += self.group.eq(table.o)
+        else:
+            m.d.comb += self.group.eq(table.o)
 
         # The pipeline of valid bits and tags beside the table.
         layout = data.StructLayout({"valid": 1, "last": 1, "tag": tag.shape()})
         under_way = Signal()
-        stages = [Signal(layout, name=f"stage_{index}") for index in range(table.latency + 1)]
+        stages = [Signal(layout, name=f"stage_{index}") for index in range(table_latency(self.n, lanes) + 1)]
         m.d.comb += [
             stages[0].valid.eq(there & ~loading),
             stages[0].last.eq(last),

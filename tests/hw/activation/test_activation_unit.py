@@ -118,11 +118,11 @@ def test_amaranth_with(n, features):
 @pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
 def test_cycles_per_vector_of_functions(table_lanes, pooling):
     """The activation unit takes n / table_lanes cycles per vector with a function table, and one cycle per vector without. The
-    table adds eight cycles of latency."""
+    table adds eight cycles of latency, and nine with n lanes."""
     config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
     table, none = simulate(result_units(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19
-    assert table == 11 + 20 * (4 // table_lanes) - 1
+    assert table == 11 + 20 * (4 // table_lanes) - (table_lanes < 4)
 
 
 def select(rows, rows1=1, **changes):
@@ -178,11 +178,11 @@ def multiply(rows, **changes):
     ids=str,
 )
 def test_cycles_per_row_of_multiply(features, table_lanes, grants):
-    """MULTIPLY takes max(n / table_lanes, 2) cycles per row, or 3 with n lanes. If an operand is the result of one of the
-    preceding eight rows, each row waits for that result."""
+    """MULTIPLY takes max(n / table_lanes, 2) cycles per row. If an operand is the result of one of the preceding eight
+    rows, each row waits for that result. With n lanes, a result comes one cycle later."""
     config = sizes(8) | {**features, "table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     vector = 8 // table_lanes
-    pace, first = max(vector, 2) if table_lanes < 8 else 3, 11 + vector
+    pace, first = max(vector, 2), 11 + vector + (table_lanes == 8)
     fields = set(dict(activate_layout(Config(**config))))
     alone = first + 1
     cases = [
