@@ -13,26 +13,29 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
 from suites import all_but
 
-LAYOUT = transfer_layout(Config(n=4), Unit.STORE)
+LAYOUT, PARTS = (transfer_layout(Config(n=4, training=lanes > 0, update_lanes=lanes), Unit.STORE) for lanes in (0, 2))
 
 
-async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers):
+async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers, layout=LAYOUT):
+    """Stores rows of the unified buffer and, if the layout has parts, of the update memory, which are always granted."""
+
     def entry(number):
         return {
             "tag": {"slot": number % Config().in_flight},
             "address": rng.randrange(1 << 16) * 8,
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
-            "row": rng.randrange((1 << LAYOUT["row"].width) - 40),
+            "row": rng.randrange((1 << layout["row"].width) - 40),
+            **({"part": rng.choice((0, 1, 2, 3))} if layout is PARTS else {}),
         }
 
     todo = [entry(number) for number in range(count)]
-    contents = {row: rng.getrandbits(64 * ratio) for e in todo for row in range(e["row"], e["row"] + e["vectors"])}
-    rows = [row for e in todo for row in range(e["row"], e["row"] + e["vectors"])]
+    rows = [(e.get("part", 0), row) for e in todo for row in range(e["row"], e["row"] + e["vectors"])]
+    contents = {row: rng.getrandbits(64 * ratio) for row in rows}
     beats = [contents[row] >> 64 * i & (1 << 64) - 1 for row in rows for i in range(ratio)]
     addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
     owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
     bursts = []  # [owner, ends its transfer, beats that still lack data, cycle in which it was taken]
-    given, vector = 0, 0
+    given, vectors = 0, [0, 0]  # of the unified buffer, and of the update memory
     coming = [None] * latency  # the rows that were granted in the last cycles
     early = 0  # beats that were sent before the address of their burst
     while rows or beats or addresses or bursts:
@@ -41,12 +44,14 @@ async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers):
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
         arrives = coming.pop(0)
-        vector = contents[arrives] if arrives is not None else vector  # the vector stays valid until the next read
+        if arrives is not None:
+            vectors[bool(arrives[0])] = contents[arrives]  # the vector stays valid until the next read
         ports.set(
             port__op__valid=given < count,
-            port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+            port__op__payload=pack(layout, **todo[given]) if given < count else 0,
             buffer__grant=grant,
-            buffer__operand=vector,
+            buffer__operand=vectors[0],
+            **({"updates__vector": vectors[1]} if layout is PARTS else {}),
             host__burst__ready=accepts,
             host__data__ready=ready,
             host__answered=answer,
@@ -54,10 +59,13 @@ async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers):
         )
         await ports.settle()
         coming.append(None)
-        if ports.get("buffer__read"):
+        reads = [ports.get("buffer__read"), layout is PARTS and ports.get("updates__read")]
+        assert sum(reads) < 2, f"cycle {ports.cycle}: two reads"
+        if any(reads):
             assert rows, "a read too many"
-            assert ports.get("buffer__row") == rows[0], f"cycle {ports.cycle}: row {ports.get('buffer__row')}, not {rows[0]}"
-            if grant:
+            found = (ports.get("updates__part"), ports.get("updates__row")) if reads[1] else (0, ports.get("buffer__row"))
+            assert found == rows[0], f"cycle {ports.cycle}: row {found}, not {rows[0]}"
+            if grant or reads[1]:
                 coming[-1] = rows.pop(0)
         assert ports.get("port__done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"
         assert ports.get("fault__valid") == fails
@@ -90,8 +98,8 @@ PAUSED = dict(grants=0.3, takes=0.8, answers=0.5)
 SLUGGISH = dict(grants=0.9, takes=0.2, answers=0.1)
 
 
-def store_unit(ratio, latency):
-    return StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4, latency=latency)
+def store_unit(ratio, latency, layout=LAYOUT):
+    return StoreUnit(transfer=layout, bus_width=64, vector_width=64 * ratio, outstanding=4, latency=latency)
 
 
 @pytest.mark.parametrize("latency", [1, 2])
@@ -99,7 +107,9 @@ def store_unit(ratio, latency):
     "ratio, rates", all_but([(1, BRISK), (1, PAUSED), (2, SLUGGISH), (8, PAUSED)], (1, 2, 8), (BRISK, PAUSED, SLUGGISH)), ids=str
 )
 def test_random(ratio, rates, latency):
-    simulate(store_unit(ratio, latency), traffic, seed=seed(), ratio=ratio, latency=latency, count=25, **rates)
+    layout = PARTS if rates is PAUSED and latency == 1 else LAYOUT
+    rates = {"layout": layout, **rates}
+    simulate(store_unit(ratio, latency, layout), traffic, seed=seed(), ratio=ratio, latency=latency, count=25, **rates)
 
 
 async def one_store(ports, rng, vectors):
