@@ -104,6 +104,10 @@ class MatrixEmitter(Emitter):
         """Loads rows of a tile. If `turned`, each group of n rows is transposed: by LOAD, or by passes whose operands are the
         rows of the identity. The groups are then stored, and later loads read them, if the matrix has a place for them."""
         vector, kept = self.offset(matrix, tile, row), self.constants.lowered.transposed.get(matrix.name)
+        if not (turned or matrix.stride or matrix.has_numbers):
+            for number in range(count):
+                self.transfer(Opcode.LOAD, matrix.region, self.offset(matrix, tile, row + number), 1, buffer=buffer + number)
+            return
         if self.config.transpose or not turned:
             fields = {"transpose": 1} if turned else {}
             self.transfer(Opcode.LOAD, matrix.region, vector, count, buffer=buffer, **fields)

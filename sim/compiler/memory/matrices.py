@@ -187,8 +187,8 @@ class Matrix:
 
     @property
     def stride(self):
-        """Vectors from a tile of a plane to the next."""
-        return self.strides["tile"] // self.geometry.n
+        """Vectors from a tile of a plane to the next; 0 if the rows of a tile do not follow each other."""
+        return 0 if self.strides["row"] > self.geometry.n else self.strides["tile"] // self.geometry.n
 
     @property
     def has_numbers(self):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.lowering.lowering import Lowered
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
@@ -126,6 +127,16 @@ def test_convolutions_of_the_same_tensor():
     ]
     stages.append(Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))
     check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
+
+
+def test_rows_of_results_that_do_not_follow_each_other(monkeypatch, rng):
+    """A layout of `LAYOUTS` in which the vectors of a row of several tiles follow each other needs no other code."""
+    plain = Lowered._layout
+    monkeypatch.setattr(
+        Lowered, "_layout", lambda self, name, wide: "sets" if self._region(name) is Region.SCRATCH else plain(self, name, wide)
+    )
+    for _ in range(2):
+        check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=512, **PLAIN), 2, rng)
 
 
 def test_images_of_many_channels_do_not_fit_together(rng):
