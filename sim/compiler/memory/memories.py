@@ -7,6 +7,7 @@ __all__ = ["PHASES", "Memories", "Ring", "Store"]
 #: {phase: (the phases after which it may begin, its division of the memories)}.
 PHASES = {
     "whole": ((), "a quarter of the unified buffer for results, the others for operands"),
+    "samples": (("whole",), "half of the unified buffer for results, which the next jobs of the same samples read"),
     "exchange": (("whole",), "half of the unified buffer for results, and for vectors that the cores of a ring exchange"),
     "steps": (("whole", "exchange"), "the same, for updates of several steps, whose sums have own rows between the steps"),
     "sides": (("whole", "exchange"), "a part of the rows for updates that begin while a job of samples is not complete"),
@@ -149,6 +150,10 @@ class Memories:
         size = max(rows // _SHARES, min(rows // 2, rows - max(needed, least)))
         most = 2 * size // 3
         self._divide(size, min(most, min(count, max(1, most // each)) * each))
+        self.passing = self.results
+
+    def _samples(self):
+        self._divide((self.config.unified_buffer_depth - self.base) // 2)
         self.passing = self.results
 
     def _exchange(self, operands, exchanged, count):

@@ -62,7 +62,7 @@ class _Pace:
         self.beside = [run for run in self.updates if not self._fills_array(run)]
         self.weaving = bool(self.updates) and weaves(sums) and writer.divide(self.late + self.beside, main)
         before = [read | other for read, other in dependencies_of(main)]
-        self.order = _by_samples(main, writer.jobs, before, config, writer.memories.sums.size)
+        self.order = _by_samples(main, writer.jobs, before, config, writer.memories)
         self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)
         self.later = whole_cycles(array_cycles, sum(self.updates, []), config)
         self.copies, self.pipeline, self.quiet = Pipeline(self.late, config), Pipeline(self.updates, config), 0
@@ -234,9 +234,10 @@ class _Clock:
         return self.results + _LATENCY
 
 
-def _by_samples(sums, jobs, dependencies, config, rows):
+def _by_samples(sums, jobs, dependencies, config, memories):
     """Returns `(sum, job, cycles that the array waits before it, True for the last job of the sum)`, in an order in which the
-    array waits little. Of the jobs that can start, a job of the earliest sum is next.
+    array waits little. Of the jobs that can start, a job of the earliest sum is next, or, in the phase "samples" of the memories,
+    of the earliest samples.
 
     Parameters
     ----------
@@ -246,11 +247,10 @@ def _by_samples(sums, jobs, dependencies, config, rows):
         Returns the jobs of a list with one sum.
     dependencies : list of set of int
         For each sum, the numbers of the sums that must precede.
-    rows : int
-        Rows of the accumulators.
+    memories : Memories
     """
     layers = [_Layer(one, deque(jobs([one])), sorted(before)) for one, before in zip(sums, dependencies)]
-    clock, order, left, selected = _Clock(config, rows), [], list(range(len(layers))), None
+    clock, order, left, selected = _Clock(config, memories.sums.size), [], list(range(len(layers))), None
 
     def start(layer):
         """Returns the time at which the next job of a layer can start, or None if a job that it needs is not in the order."""
@@ -270,7 +270,10 @@ def _by_samples(sums, jobs, dependencies, config, rows):
     def wait(number):
         """Returns a key that is least for the layer whose job is next. A function table is not loaded for each job."""
         loads = layers[number].sums.table not in (None, selected)
-        return loads, max(0, times[number] - clock.array - _TOLERATED), number
+        time = max(0, times[number] - clock.array - _TOLERATED)
+        if memories.phase == "samples":
+            return time, (layers[number].jobs[0] or [0])[0], number
+        return loads, time, number
 
     while left:
         times = {number: time for number in left if (time := start(layers[number])) is not None}

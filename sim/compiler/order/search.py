@@ -1,5 +1,6 @@
 """The search for the fastest program of a training step: divisions of the batch, and orders of the instructions."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -83,8 +84,9 @@ def search(constants, config, cores=1, fast=False):
     elif is_paced(constants.lowered.sums):
         found.attempt(Order())
     else:
-        for change in ({}, {"begins_slowly": True}, {"most_rows": _ROWS}, {"by_samples": True})[: 1 if fast else None]:
-            found.attempt(replace(found.best.order if found.best else Order(), **change))
+        for change in ({}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": _ROWS})[: 1 if fast else None]:
+            with suppress(*[CompileError] * bool(found.best)):  # an order by samples needs more memory
+                found.attempt(replace(found.best.order if found.best else Order(), **change))
     if found.best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
     return found.best
@@ -101,7 +103,8 @@ class Order:
     begins_early : bool
         Sums of a gradient may begin before the gradients of the last samples are known.
     by_samples : bool
-        Jobs are ordered by samples, even if no sum reads windows.
+        Jobs have one sample, or few if samples are short. Those of the earliest samples are next: their operands are still on
+        the chip, and other heads of an attention keep the array busy during a head's SOFTMAX.
     begins_slowly : bool
         The first operands are loaded in short parts.
     most_rows : int
@@ -209,6 +212,8 @@ def _emitted(constants, config, cores, order):
     split = chunked(parts, config.n, order.starts, order.begins_early)
     memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
     memories.by_samples = order.by_samples or is_paced(split)
+    if order.by_samples:
+        memories.enter("samples")
     memories.parts = _PARTS if memories.by_samples else 1
     memories.most_rows = order.most_rows
     writer = JobWriter(emitter, split)

@@ -15,6 +15,7 @@ LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructi
 _MOST_COLUMNS = 16
 _PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
 _POOLED = 1.5  # networks: a job has one of so many parts of the sums it could have, if pooling takes longer than the sums
+_IN_FLIGHT = 3  # jobs in the accumulators, if samples follow each other: encoder block at batch 8 4.9 % faster than with 2
 _DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
 
@@ -240,6 +241,8 @@ def plan_sum(sums, memories, most_rows=None):
     while is_kept and inputs * rows > memories.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
     period, each = shape.geometry.period, 0
+    if memories.phase == "samples" and period > 1:
+        rows = min(rows, -(-LEAST_ROWS // period) * period)
     by_samples = memories.by_samples and period > 1 and unit == 1
     if by_samples or any(one.has_own_size for one in sums.results) or needs.has_lines:
         if any(one.lanes and not one.window and one.source.geometry.positions * one.lanes != period for one in sums.products):
@@ -252,7 +255,7 @@ def plan_sum(sums, memories, most_rows=None):
     most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, max(1, config.weight_fifo_depth // 2))
     most = most if whole or sums.start else min(most, memories.zero_rows)
     gathers = sums.rows.start == 0 and sums.name in memories.gathered
-    shares = 1 if gathers else shares  # all outputs read a tile shortly after it is gathered
+    shares = _IN_FLIGHT if memories.phase == "samples" else 1 if gathers else shares  # outputs read a gathered tile soon
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
     if sums.span and not whole and shape.tiles >= _DIVIDED and not gathers:
         columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two

@@ -2,9 +2,11 @@
 below a limit, lower the limit."""
 
 import numpy as np
+import onnx
 import pytest
 
-from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.config import Config, from_preset
+from amaranth_tpu.scripts.benchmark.encoder_block import encoder_block
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -56,3 +58,10 @@ def test_dense_layers(rng, name, n, batch, limit):
 )
 def test_shipped_networks(name, limit):
     assert compile_network(load_network(SHIPPED[name]), Config(), 32).predicted_cycles <= limit
+
+
+def test_heads_of_attention_side_by_side(tmp_path):
+    """One head's SOFTMAX takes place while the array works on other heads, and results are read before they leave the chip."""
+    onnx.save(encoder_block(64, 64, 4, 256), tmp_path / "block.onnx")
+    program = compile_network(load_network(tmp_path / "block.onnx"), from_preset("transformer", n=16), 8)
+    assert program.predicted_cycles <= 187_000
