@@ -149,7 +149,8 @@ def _run_here(model, samples, options):
             model.compile(config, batch, advance)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first run builds the simulator)" if simulator.has_time else "computing"
-    with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text) as advance:
+    faster = None if simulator.has_time else "fewer --images"
+    with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text, faster) as advance:
         waves = options.waves.suffix[1:] if options.waves else False
         probes = core_probes(config) if options.trace else ()
         place = tpu.Simulator(simulator.value, memory, waves, probes, options.checkpoint, spread, cells=options.cells.value)

@@ -114,7 +114,8 @@ def sweep(
         tpu.load(name, shapes=parse_shapes(shape))  # report a model that cannot be read before the work
     identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
-    with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
+    faster = "fewer points; more --workers, or a cluster with --scheduler"
+    with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)", faster) as advance:
         found = run_sweep(
             points,
             simulator=rtl,

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.data.progress_lines import ProgressLine, shows_phases
+from amaranth_tpu.sim.data.time_left import TimeLeft
 
 from .terminal_tables import figure_table, print_table
 
@@ -91,15 +92,18 @@ def _bar(console):
 
 
 @contextlib.contextmanager
-def progress_bar(console, text):
+def progress_bar(console, text, faster=None):
     """Shows a progress bar during the `with` block, or lines without a terminal. Yields a function to call with
-    `(done, total)`."""
+    `(done, total)`. Both tell the remaining time. `faster` is as in :class:`.TimeLeft`."""
+    left = TimeLeft(faster)
     with _bar(console) as progress, lines(console, text) as line:
         task = progress.add_task(text, total=None)
 
         def advance(done, total):
-            progress.update(task, completed=done, total=total)
-            line(f"{text}: {done:,} of {total:,}")
+            rest = left(done / max(1, total))
+            rest = rest and f", {rest}"
+            progress.update(task, completed=done, total=total, description=f"{text}{rest}")
+            line(f"{text}: {done:,} of {total:,}{rest}")
 
         with _phases(progress, line):
             yield advance

@@ -2,6 +2,8 @@
 
 from contextlib import ExitStack
 
+from amaranth_tpu.sim.data.time_left import TimeLeft
+
 from .terminal import lines, plain, show_cycles
 from .terminal_tables import figure_table, print_table
 
@@ -28,7 +30,7 @@ class TrainingBar:
         )
         self._steps = self._bar.add_task("training", total=None, figures="")
         self._core = self._bar.add_task("", total=None, figures="", visible=False)
-        self._lines, self._core_text = ExitStack(), ""
+        self._lines, self._core_text, self._left = ExitStack(), "", TimeLeft("fewer epochs, or larger batches")
 
     def __enter__(self):
         self._bar.start()
@@ -45,7 +47,8 @@ class TrainingBar:
         figures = f"loss {score.loss:.4f}" + ("" if score.accuracy is None else f", accuracy {score.accuracy:.2%}")
         self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
         self._bar.update(self._core, visible=False)
-        self._line(f"epoch {epoch} of {epochs}, step {step:,} of {steps:,}: {figures}")
+        rest = self._left(((epoch - 1) * steps + step) / (epochs * steps))
+        self._line(f"epoch {epoch} of {epochs}, step {step:,} of {steps:,}: {figures}" + (rest and f", {rest}"))
 
     def core(self, first, last):
         """Shows that steps `first` to `last`, counted from 1, have started on the core."""

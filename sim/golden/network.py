@@ -3,13 +3,16 @@
 import numpy as np
 
 from ..autodiff.network import network_of
+from ..data.progress_lines import show
 from ..data.samples import as_rows
+from ..data.time_left import TimeLeft
 from .arithmetic import bfloat16, round_bfloat16
 from .steps import run_step
 
 __all__ = ["core_input", "run_network", "run_graph", "samples_for"]
 
 _BLOCK = 1 << 23  # operands copied together at a time
+_TOLD = 1 << 31  # multiplications after which the remaining time is told
 
 
 def core_input(graph, x):
@@ -30,12 +33,15 @@ def run_graph(graph, x, keep=False, sums=None):
     largest = max(
         np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms) for stage in graph.stages
     )
-    step, results, kept = max(1, int(_BLOCK // largest)), [], {stage.output: [] for stage in graph.stages if keep}
+    step = max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(map(graph.macs, graph.stages))))))
+    results, kept, left = [], {stage.output: [] for stage in graph.stages if keep}, TimeLeft("fewer samples")
     for first in range(0, len(x), step):
         values, _ = run_step(network, graph.arrange_inputs(x[first : first + step]), sums)
         results.append(graph.arrange_output(values[graph.output].astype(np.float32)))
         for name, parts in kept.items():
             parts.append(values[name])
+        if text := left(min(1, (first + step) / len(x))):
+            show(f"the golden model: {text}" if first + step < len(x) else None)
     whole = np.concatenate(results)
     return (whole, {name: np.concatenate(parts) for name, parts in kept.items()}) if keep else whole
 

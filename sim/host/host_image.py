@@ -12,7 +12,7 @@ from ..rtl.verilog_cache import verilog_of
 from ..rtl.wave_view import WaveView
 from .batches import run_batches
 from .driver import fault_of
-from .time_left import TimeLeft
+from .time_left import cycles_left
 
 __all__ = ["HostImage", "core_simulation", "cycle_limit"]
 
@@ -133,7 +133,7 @@ class HostImage:
                 outputs=self.outputs,
                 timeout=timeout,
                 progress=progress,
-                on_cycles=TimeLeft(program.predicted_cycles, len(self.batches), _faster(**options)),
+                on_cycles=cycles_left(program.predicted_cycles, len(self.batches), _faster(**options)),
                 memory={"latency": HOST_LATENCY, **(memory or {})},
                 cycle_limit=cycle_limit(program),
                 probes=probes,

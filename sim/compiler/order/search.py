@@ -8,6 +8,8 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
+from ...data.progress_lines import show
+from ...data.time_left import TimeLeft
 from ..codegen.constants import Constants
 from ..codegen.dead_stores import without_dead_stores
 from ..codegen.job_writer import JobWriter
@@ -25,6 +27,7 @@ from ..program import CompileError, check_ring, check_unit
 from ..step_program import make_step_program
 from ..tiling.chunks import chunked, divisions
 from ..tiling.tiling import can_join, exchanged_rows, operand_rows, plan_sum
+from ..timing.estimates import array_cycles
 from ..timing.model import simulate
 from .ordering import woven
 from .paced import is_paced, paced
@@ -33,6 +36,9 @@ __all__ = ["NotMatrices", "Order", "Schedule", "compile_graph", "emitted_again",
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
+_MOST_ORDERED = 60_000  # instructions of which several orders are compared
+_EMISSION = 0.6  # the time of emitting instructions, in simulations of their cycles
+_FASTER = "a larger array (`n`), which has fewer tiles, or a smaller batch"
 _PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
 _SHORT = 300  # instructions of a network's program, up to which all its orders are compared
 _ROWS = 48  # of the jobs of networks, tried beside the most rows: the first job then waits for few operands
@@ -156,26 +162,38 @@ class _Search:
 
     def __init__(self, constants, config, cores, fast):
         self.constants, self.config, self.cores, self.fast = constants, config, cores, fast
-        self.best, self.emitted = None, 0
+        self.best, self.emitted, self._left, self._shown = None, 0, TimeLeft(_FASTER), False
 
     def attempt(self, order):
         """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
         if self.best and self.emitted > _MOST_SIMULATED:
             return
-        emitter, writer = _emitted(self.constants, self.config, self.cores, order)
+        emitter, writer = _emitted(self.constants, self.config, self.cores, order, self._tell)
         ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
         self.emitted += len(ops)
         if not self.best or self.emitted <= _MOST_SIMULATED:
             self._keep_fastest(ops, order, (writer.has_held, emitter.image, writer.described()))
+        if self._shown:
+            show(None)
+
+    def _tell(self, part, simulated=0):
+        """Shows the remaining time of the first attempt. `part` of the instructions are emitted, and `simulated` times."""
+        if not self.best and (text := self._left((_EMISSION * min(1, part) + simulated) / (_EMISSION + 2))):
+            show(f"the first order of instructions: {text}")
+            self._shown = True
 
     def _keep_fastest(self, ops, order, made_with):
-        """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission."""
-        config, cores, best = self.config, self.cores, self.best
+        """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission. Of
+        very many instructions, times only the first order that completes."""
+        config, cores, best, is_one = self.config, self.cores, self.best, self.fast or len(ops) > _MOST_ORDERED
         ideal = simulate(ops, config, ideal=True, cores=cores)
         is_short = len(ops) <= _SHORT and not self.constants.lowered.step.state
+        self._tell(1, 1)
         again = [] if best is None or is_short else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
-        tries = _ORDERS[:1] if self.fast else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
+        tries = [_ORDERS[0], None, *_ORDERS[1:]] if is_one else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
         for sorting in again or tries:
+            if is_one and best is not self.best:
+                break
             made = ops if sorting is None else ordered(ops, ideal, *sorting)
             timeline = simulate(made, config, limit=best and best.cycles, cores=cores)
             if timeline and completes(made, config, cores):
@@ -183,10 +201,6 @@ class _Search:
                 places = np.array([numbers[id(op)] for op in made], np.int32)
                 has_begun, image, plans = made_with
                 best = Schedule(made, timeline.cycles, sorting, order, has_begun, image, plans, places)
-        if best is None and self.fast:
-            self.fast = False
-            self._keep_fastest(ops, order, made_with)
-            return
         self.best = best
 
 
@@ -204,7 +218,7 @@ def _check(step, config, cores):
     check_ring(config, cores)
 
 
-def _emitted(constants, config, cores, order):
+def _emitted(constants, config, cores, order, tell=None):
     lowered = constants.lowered
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
@@ -216,9 +230,12 @@ def _emitted(constants, config, cores, order):
         memories.enter("samples")
     memories.parts = _PARTS if memories.by_samples else 1
     memories.most_rows = order.most_rows
-    writer = JobWriter(emitter, split)
+    writer, sums = JobWriter(emitter, split), [one for one in split if one.products]
+    whole = sum(array_cycles(one, (0, len(one.rows), 0, one.shape.tiles), config) for one in sums)
     for one, job in (paced if memories.by_samples else woven)(split, writer, config):
         writer.write(one, job)
+        if tell:
+            tell(writer.worked / max(1, whole))
     assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
     return emitter, writer
 
