@@ -187,7 +187,8 @@ class _Needs:
         biases = (memories.biases if sums.start and sums.start.wide else memories.upper).size
         yield "accumulator_depth", self.parts * held, min(size, shares * memories.sums_of(sums).size)
         results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
-        yield "unified_buffer_depth", max(self.least * results, held if whole else 0), memories.results.size
+        halves = max((one.matrix.halves for one in sums.results if one.softmax), default=0)
+        yield "unified_buffer_depth", max(self.least * results, halves * held), memories.results.size
         yield "unified_buffer_depth", 2 * rows, memories.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, memories), memories.operands.size
         if sums.start_rows == "one":
