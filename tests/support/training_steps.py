@@ -16,12 +16,12 @@ from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_ch
 __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps", "selections"]
 
 
-def chain(rng, sizes, biased=True):
+def chain(rng, sizes, biased=True, end="none"):
     layers = []
     for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
         weights = round_bfloat16(rng.normal(0, (2 / inputs) ** 0.5, (inputs, outputs)).astype(np.float32))
         bias = rng.normal(0, 0.1, outputs).astype(np.float32) if biased else None
-        layers.append((f"dense{number}", weights, bias, "none" if number == len(sizes) - 2 else "relu"))
+        layers.append((f"dense{number}", weights, bias, end if number == len(sizes) - 2 else "relu"))
     return dense_chain("chain", layers)
 
 

@@ -40,6 +40,6 @@ def scratch_vectors(ops, lowered, config):
 
 def _scratch(op, config):
     for memory, first, count, _ in accesses(op.opcode, op.fields, config.vector_bytes):
-        if memory == "scratch":
+        if memory is Region.SCRATCH:
             return slice(first, first + count)
     return slice(0)

@@ -23,8 +23,8 @@ class Emitter:
     Parameters
     ----------
     config : Config
-    scratch : int
-        Size of region SCRATCH, in vectors.
+    sizes : dict of Region to int
+        Sizes of the regions OUTPUT and SCRATCH, in vectors.
 
     Members
     -------
@@ -38,13 +38,13 @@ class Emitter:
 
     cores = 1
 
-    def __init__(self, config, scratch):
+    def __init__(self, config, sizes):
         self.config, self.n = config, config.n
         self.ops, self.issued = [], [0] * UNITS
         self.stage: int | str = 0
         # The function table is not tracked: one unit loads and reads it, in program order.
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
-        self.places["scratch"] = LastUse(max(1, scratch))
+        self.places |= {region: LastUse(max(1, sizes.get(region, 0))) for region in (Region.OUTPUT, Region.SCRATCH)}
         self.worked = Counter()
         self.slots, self.table_settings = TableSlots(), {}
 

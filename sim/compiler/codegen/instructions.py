@@ -71,7 +71,7 @@ class LastUse:
 
 
 def accesses(opcode, fields, vector_bytes, cores=1):
-    """Yields `(memory, first row, rows, write)` for each memory that an instruction accesses, on the chip and in region SCRATCH.
+    """Yields `(memory, first row, rows, write)` for each memory that an instruction accesses, on the chip and in the regions that programs write.
 
     Each memory has one range, from the first to the last row that is read or written, as in the hardware's interlocks. `cores` is
     the number of cores in the ring.
@@ -84,9 +84,9 @@ def accesses(opcode, fields, vector_bytes, cores=1):
             spans[span.space] = min(low, first), max(high, first + span.length(fields, cores)), write or span.use == "w"
     for space, (low, high, write) in spans.items():
         yield space, low, high - low, write
-    if record.transfer and fields.get("region") is Region.SCRATCH:
+    if record.transfer and fields.get("region") in (Region.OUTPUT, Region.SCRATCH):
         vectors = fields["rows"] * record.vectors(vector_bytes // 2, fields)
-        yield "scratch", fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
+        yield fields["region"], fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
 
 
 def function_code(function):

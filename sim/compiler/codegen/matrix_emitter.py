@@ -38,7 +38,7 @@ class MatrixEmitter(Emitter):
     """
 
     def __init__(self, config, constants, cores=1):
-        super().__init__(config, constants.lowered.sizes[Region.SCRATCH])
+        super().__init__(config, constants.lowered.sizes)
         self.constants, self.cores, self._rows, self.gatherer = constants, cores, {}, None
         self.memories = Memories(config, constants, cores)
         self.kept, self._bringing, self._loads, self.image = self.memories.kept, None, 0, {}
@@ -209,9 +209,9 @@ class MatrixEmitter(Emitter):
         end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
         if (op.fields["region"], end) != (tile.region, tile.vector):
             return False
-        if tile.region is Region.SCRATCH:
+        if tile.region in self.places:
             number = self.issued[op.unit]
-            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
+            needs = self.places[tile.region].access(op.unit, number, tile.vector, size * self.n, False)
             if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs)):
                 return False
         op.rows += size

@@ -30,9 +30,10 @@ def test_accesses_are_the_spans_of_the_record():
     product = {"rows": 3, "lanes": 4, "buffer": 10, "acc": 5, "operand": 40}
     assert set(accesses(Opcode.MULTIPLY, product, 8)) == {("buffer", 10, 33, True), ("acc", 5, 3, False)}  # and rows between
     store = {"region": Region.SCRATCH, "offset": 48, "rows": 2, "buffer": 7}
-    assert set(accesses(Opcode.STORE, store, 8)) == {("buffer", 7, 2, False), ("scratch", 6, 2, True)}
-    assert set(accesses(Opcode.LOAD, store, 8)) == {("buffer", 7, 2, True), ("scratch", 6, 2, False)}
-    assert set(accesses(Opcode.STORE, store | {"region": Region.OUTPUT}, 8)) == {("buffer", 7, 2, False)}
+    assert set(accesses(Opcode.STORE, store, 8)) == {("buffer", 7, 2, False), (Region.SCRATCH, 6, 2, True)}
+    assert set(accesses(Opcode.LOAD, store, 8)) == {("buffer", 7, 2, True), (Region.SCRATCH, 6, 2, False)}
+    assert set(accesses(Opcode.STORE, store | {"region": Region.OUTPUT}, 8)) == {("buffer", 7, 2, False), (Region.OUTPUT, 6, 2, True)}
+    assert set(accesses(Opcode.LOAD, store | {"region": Region.INPUT}, 8)) == {("buffer", 7, 2, True)}
 
 
 def test_weights_are_at_the_loaded_offsets(rng):

@@ -13,7 +13,7 @@ CONFIG = Config(n=8, training=True, ring=True)
 
 
 def cycles(mode, segment, rounds, cores, count=1):
-    emitter = Emitter(CONFIG, 1)
+    emitter = Emitter(CONFIG, {})
     emitter.cores = cores
     fields = {"mode": mode, "segment": segment, "stride": segment * rounds, "rounds": rounds, "buffer": 0, "result": 2048}
     for _ in range(count):

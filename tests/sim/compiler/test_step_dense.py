@@ -10,6 +10,7 @@ from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import MASTER, with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from suites import slow
 from trainable_graphs import random_trainable_graph
@@ -37,6 +38,12 @@ def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
 def test_weight_decay(rng):
     training, optimizer = differentiate(chain(rng, (9, 11, 5))), Sgd(0.9, 0.01)
     run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+@pytest.mark.parametrize("end", ["none", "relu", "sigmoid"])
+def test_results_of_squared_error_are_read_after_they_are_stored(rng, end):
+    training, optimizer = differentiate(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()
+    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 4), training, optimizer, rng)
 
 
 def test_without_biases(rng):

@@ -30,7 +30,7 @@ def loads(sequence, sums):
     tables = [table_of(function) for function in FUNCTIONS]
     firsts = np.cumsum([0, *(len(table.packed()) // CONFIG.vector_bytes for table in tables)])
     model = b"".join(table.packed() for table in tables)
-    machine, emitter, loaded = Machine(CONFIG), Emitter(CONFIG, 0), []
+    machine, emitter, loaded = Machine(CONFIG), Emitter(CONFIG, {}), []
     for number in sequence:
         begin = len(emitter.ops)
         emitter.put_table(number, tables[number], int(firsts[number]), Ring(0, 48))

@@ -50,7 +50,7 @@ def test_networks(name):
 
 
 def _table_loads(config, loads):
-    emitter = Emitter(config, 1)
+    emitter = Emitter(config, {})
     for _ in range(3):
         emitter.emit(Opcode.LOAD_TABLE, dict(rows=64, buffer=0, word=0, first=1, linear_low=1, linear_high=1))
         for _ in range(loads):
@@ -75,7 +75,7 @@ def test_loads_stall_table_loads(n, rng):
 
 def _softmax(config, rows, tiles, wide):
     """Sums of zero, then four instructions SOFTMAX of `rows` rows of `tiles` tiles, so that sums of exponentials are large."""
-    emitter, format_ = Emitter(config, 1), Format(wide)
+    emitter, format_ = Emitter(config, {}), Format(wide)
     emitter.transfer(Opcode.LOAD, Region.INPUT, 0, rows, buffer=0)
     emitter.transfer(Opcode.LOAD_WEIGHTS, Region.INPUT, 0, tiles)
     emitter.transfer(Opcode.LOAD_BIAS, Region.INPUT, 0, tiles, bias=0)
@@ -105,7 +105,7 @@ def test_softmax_cycles_of_the_core(lanes, rng):
 
 def _short(config, opcode, count):
     """Returns a MATMUL of one row, and `count` instructions that take longer to decode, or to read, than to execute."""
-    emitter = Emitter(config, 1)
+    emitter = Emitter(config, {})
     emitter.transfer(Opcode.LOAD, Region.INPUT, 0, 1, buffer=0)
     emitter.transfer(Opcode.LOAD_WEIGHTS, Region.INPUT, 0, 1)
     emitter.transfer(Opcode.LOAD_BIAS, Region.INPUT, 0, 1, bias=0)

@@ -22,7 +22,7 @@ _ROWS = {"rows1": 1, "rows1_stride": 0, "rows0_stride": 1}
 
 
 def emitter_of(config):
-    return Emitter(config, 4096)
+    return Emitter(config, {Region.SCRATCH: 4096})
 
 
 def add_pass(emitter, stage, rows, buffer, acc=0, **fields):
