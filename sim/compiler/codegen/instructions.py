@@ -71,7 +71,7 @@ class LastUse:
 
 
 def accesses(opcode, fields, vector_bytes, cores=1):
-    """Yields `(memory, first row, rows, write)` for each memory that an instruction accesses, on the chip and in OUTPUT and SCRATCH.
+    """Yields `(memory, first row, rows, write)` for each memory that an instruction accesses: the chip's, OUTPUT, SCRATCH.
 
     Each memory has one range, from the first to the last row that is read or written, as in the hardware's interlocks. `cores` is
     the number of cores in the ring.
