@@ -21,18 +21,13 @@ class JobWriter:
     ----------
     emitter : MatrixEmitter
     sums : list of MatrixSum or Move
-
-    Members
-    -------
-    has_held : bool
-        True if jobs have begun early.
     """
 
     def __init__(self, emitter, sums):
         self.emitter, self.memories, self.sums, self.divides = emitter, emitter.memories, sums, not weaves(sums)
         tiles = max((product.inputs for one in sums if one.is_update for product in one.products), default=0)
         self.rows = LEAST_ROWS * tiles  # of the operands of a gradient
-        self.plans, self.begun, self.early, self.has_held = {}, {}, set(), False
+        self.plans, self.begun = {}, {}
         self.in_pieces, self.within = False, set()
         self.exchanges, self.buckets = _exchanges(sums), {}
         self.updates = {id(one) for run in runs_of(sums) if run[0].is_update for one in run}
@@ -51,19 +46,6 @@ class JobWriter:
             plan = plan_run(run, self.memories)
             self.plans.update({id(one): plan for one in run})
         return [*self.plans[id(run[0])].jobs(run[0])]
-
-    def hold(self, run, cycles, left):
-        """Returns the jobs of an update that begin before the gradients of the last samples are known, while the array would
-        wait for `cycles` cycles. Their sums stay in accumulators. The jobs that are `left`, `(sum, job)`, need other ones."""
-        (one, *_), jobs = run, self.jobs(run)
-        size = max(rows * columns for _, rows, _, columns in jobs)
-        later = size if len(run) > 1 else 0  # the sums of the run that read its gradient
-        needed = max(2 * self.emitter.n, later, *(rows * columns for _, (_, rows, _, columns) in left))
-        count = min(len(jobs) - 1, (self.memories.sums.size - needed) // size, -(-cycles // (one.early * size)))
-        if count > 0:
-            self.memories.hold(count * size)
-            self.has_held, self.early = True, {(id(one), job) for job in jobs[:count]}
-        return jobs[: max(count, 0)]
 
     def described(self):
         """Returns {name of a sum: description of its jobs}."""
@@ -130,21 +112,17 @@ class JobWriter:
         if made is not None:
             self.begun[key] = steps
             self.within |= {key} if made == (PIECE,) else set()
-        elif key in self.early:
-            self.early.remove(key)
-            if not self.early:
-                self.memories.release()
 
     def _steps(self, one, job):
         """Returns the generator of the steps of a job. A gradient that is exchanged between cores is computed in parts."""
-        early, plan, take = (id(one), job) in self.early, self.plans[id(one)], None
+        plan, take = self.plans[id(one)], None
         row, rows, column, columns = _own(one, job)
         part, end = columns, column + columns
         if exchange := self.exchanges.get(id(one)):
             bucket = self.buckets[id(exchange), job] = Bucket(self.emitter, exchange, job)
             take, part = bucket.take, plan.part
         jobs = [(row, rows, first, min(part, end - first)) for first in range(column, end, part)]
-        steps = (SumCode(self.emitter, one, plan, early, take).steps(*some) for some in jobs)
+        steps = (SumCode(self.emitter, one, plan, take).steps(*some) for some in jobs)
         return zip_longest(*(steps if self.in_pieces else (filter(lambda made: made is not PIECE, some) for some in steps)))
 
 

@@ -28,16 +28,14 @@ class SumCode:
     emitter : MatrixEmitter
     sums : MatrixSum
     plan : SumPlan
-    early : bool
-        True: the first step ends before the gradients of the last samples are read.
     take : callable or None
         Allocates rows of the unified buffer for results, except results of Softmax and pooling. Default: the emitter's.
     """
 
-    def __init__(self, emitter, sums, plan, early=False, take=None):
+    def __init__(self, emitter, sums, plan, take=None):
         self.take = take or emitter.memories.results.take
         self.emitter, self.sums, self.plan, self.n = emitter, sums, plan, emitter.n
-        self.geometry, self.early = sums.shape.geometry, early
+        self.geometry = sums.shape.geometry
 
     def steps(self, row, rows, column, columns):
         """Emits the instructions of one job, which computes these rows and column tiles. Yields None between its steps, and
@@ -49,7 +47,7 @@ class SumCode:
             return
         self.is_only = self._is_only()
         self.parts = self._parts()
-        self.acc = self.emitter.memories.sums_of(self.sums, self.early).take(rows * columns)
+        self.acc = self.emitter.memories.sums_of(self.sums).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
         if last is None:
             self._join()
@@ -169,8 +167,6 @@ class SumCode:
             places, tiles = places[together:], tiles[together:]
 
     def _matrix(self, product):
-        """Adds a product of matrices. If the job is early, yields after the first operands, and before the inputs of the last
-        samples."""
         begun = self.started
         for first, count, inputs in alike(self.columns, partial(self._inputs_of, product)):
             self.started = begun
@@ -186,19 +182,14 @@ class SumCode:
         return [k for k in inputs if not lowered.is_nothing(product.weights, k, row)] or inputs[:1]
 
     def _add_inputs(self, product, chosen, column, columns):
-        """Adds the products of some tiles of inputs to column tiles; see :meth:`_matrix`."""
+        """Adds the products of some tiles of inputs to column tiles."""
         emitter, period = self.emitter, self.geometry.period
         samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
         size = period if product.own else self.rows
-        begun, early = self.started, self.sums.early if product.turned and not product.own else 0
-        starts = self._starts(product, len(chosen), early)
+        begun, starts = self.started, self._starts(product, len(chosen))
         for first, end in zip(starts, [*starts[1:], len(chosen)]):
-            if self.early and first == early:
-                yield
             inputs = chosen[first:end]
             operands = self._operands(product, inputs)
-            if self.early and not first:
-                yield
             for row in samples:
                 self.started = begun or first > 0
                 places, loops = self._places(product, operands, row, size, inputs)
@@ -222,12 +213,12 @@ class SumCode:
                     yield PIECE
         self.started = True
 
-    def _starts(self, product, inputs, early):
+    def _starts(self, product, inputs):
         step = max(1, self.plan.piece // self.plan.rows)
         if self.is_only and self.emitter.issued[MATMUL] and inputs > _LAST:
             return [*range(0, inputs - _LAST, step), inputs - _LAST]  # they wait for the last results
-        if self.emitter.issued[MATMUL] or early or product.turned:
-            return [*range(0, early, step), *range(early, inputs, step)]
+        if self.emitter.issued[MATMUL] or product.turned:
+            return [*range(0, inputs, step)]
         step = min(step, _SLOWLY[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
         some = _SLOWLY if self.emitter.begins_slowly else _FIRST
         starts = [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]

@@ -164,7 +164,7 @@ class Move:
 
     products = results = ()
     start = span = table = None
-    early, steps = 0, 1
+    steps = 1
     has_samples = is_update = is_image = False
 
 
@@ -182,8 +182,6 @@ class MatrixSum:
         Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
     span : (int, int) or None
         First row, and number of rows, of a part of the sums. None: all rows.
-    early : int
-        Tiles of samples before the last chunk of the batch, in a sum over all samples. 0: the batch is not divided.
     is_image : bool
         True: the sum makes weights that other sums read. False: sums without samples update a parameter.
     """
@@ -193,7 +191,6 @@ class MatrixSum:
     shape: Matrix
     start: Matrix | None = None
     span: tuple | None = None
-    early: int = 0
     is_image: bool = False
 
     @property

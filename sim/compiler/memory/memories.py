@@ -166,7 +166,8 @@ class Memories:
     def _steps(self, needed):
         """Leaves `needed` rows to operands, if possible."""
         self._halve(needed)
-        self.hold(self.sums.size // (2 if self.gathered else _HELD))
+        rows = self.sums.size // (2 if self.gathered else _HELD)
+        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
 
     def _sides(self):
         base, size, rows = self.base, self.operands.size, self.sums.size // _UPDATES
@@ -197,13 +198,6 @@ class Memories:
         if self._both:
             self.operands, self.sums, self.parts = self._both[updates]
 
-    def hold(self, rows):
-        """Divides the rows for sums: the first `rows` rows are for sums that are held. :meth:`release` undoes this."""
-        self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
-
-    def release(self):
-        self._held, self.sums = None, Ring(0, self.sums.base + self.sums.size)
-
-    def sums_of(self, sums, early=False):
+    def sums_of(self, sums):
         """Returns the rows of the accumulators for a :class:`.MatrixSum`."""
-        return self._held if self._held and (early or sums.steps > 1) else self.sums
+        return self._held if self._held and sums.steps > 1 else self.sums

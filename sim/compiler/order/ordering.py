@@ -12,7 +12,6 @@ from .pipeline import Pipeline
 __all__ = ["woven"]
 
 _WINDOW = 32  # sums among which the next one is chosen
-_WORTH = 300  # cycles that the array waits, from which updates begin early
 _LAG = 4  # sums from a sum to its reader, if possible
 _WAIT = 160  # cycles that the array waits for a job of earlier samples
 _LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
@@ -31,15 +30,8 @@ def woven(sums, writer, config):
     runs = runs_of(sums)
     updates, weaving, completed = updates_of(runs), weaves(sums), Completed(sums)
     main = _main([one for run in runs if not run[0].is_update for one in run], writer.jobs, config)
-    left, pipeline, held = Counter(id(one) for one, *_ in main), Pipeline(updates, config), []
-    before, gap = _longest_wait(main) if weaving else (None, None)
-    for number, (one, job, _) in enumerate(main):
-        if number == before and not pipeline.items and (run := _early(updates, main, completed)):
-            held = [(run[0], job) for job in writer.hold(run, main[gap][2], [(one, job) for one, job, _ in main[number:]])]
-            yield from held[:1]
-        if number == gap:
-            yield from held[:1]
-            yield from (item for item in held[1:] for _ in range(2))
+    left, pipeline = Counter(id(one) for one, _ in main), Pipeline(updates, config)
+    for one, job in main:
         yield from repeat((one, job), one.steps)
         left[id(one)] -= 1
         if left[id(one)]:
@@ -58,40 +50,16 @@ def woven(sums, writer, config):
     yield from pipeline.rest()
 
 
-def _early(updates, main, completed):
-    """Returns the largest update whose operands are computed, except the last samples' gradients. Else returns None."""
-    last = max(one.span[0] for one, *_ in main if one.span)
-    missing = [one for one, *_ in main if one.span and one.span[0] == last]
-    ready = [run for run in updates if _may_begin(run) and completed.is_ready(run[:1], missing)]
-    return max(ready, key=lambda run: run[0].shape.size, default=None)
-
-
-def _may_begin(run):
-    one = run[0]
-    first = next(iter(one.products), None)
-    return bool(first and one.early and not one.start and first.kind == "matrix" and first.turned and not first.own)
-
-
-def _longest_wait(main):
-    """Returns the place of the Softmax for which the array waits longest, and the place of the job that waits. Returns (None,
-    None) if the wait is short."""
-    gap = max(range(len(main)), key=lambda number: main[number][2], default=None)
-    if gap is None or main[gap][2] < _WORTH:
-        return None, None
-    found = [number for number in range(gap) if any(result.softmax for result in main[number][0].results)]
-    return (found[-1], gap) if found else (None, None)
-
-
 def _main(sums, jobs, config):
-    """Returns the jobs of the sums of samples, `(sum, job, cycles that the array waits before it)`, in order."""
+    """Returns the jobs of the sums of samples, `(sum, job)`, in order."""
     if any(one.span for one in sums):
         return _in_time([(one, jobs([one])) for one in sums], config)
-    return [(one, job, 0) for one in _in_turns(sums) for job in jobs([one])]
+    return [(one, job) for one in _in_turns(sums) for job in jobs([one])]
 
 
 def _in_time(items, config):
-    """Returns `(sum, job, cycles that the array waits before it)` in an order in which the array waits little. The
-    next job is always the one that can start first. Of several such jobs, the first samples come first.
+    """Returns `(sum, job)` in an order in which the array waits little. The next job is always the one that can start first. Of
+    several such jobs, the first samples come first.
 
     `items` are sums with their jobs, in an order in which they can be computed.
     """
@@ -106,7 +74,7 @@ def _in_time(items, config):
         number = min((one for one in left if before[one] <= ends.keys()), key=key)
         job, (one, _) = left[number].pop(0), items[number]
         start = max([clock, *(ends[other] for other in before[number])])
-        order.append((one, job, start - clock))
+        order.append((one, job))
         clock = start + array_cycles(one, job, config)
         if not left[number]:
             del left[number]

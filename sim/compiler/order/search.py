@@ -85,8 +85,6 @@ def search(constants, config, cores=1, fast=False):
     if constants.lowered.step.state:
         for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
             found.attempt(Order(starts))
-        if found.best and found.best.has_begun:
-            found.attempt(replace(found.best.order, begins_early=False))
     elif is_paced(constants.lowered.sums):
         found.attempt(Order())
     else:
@@ -106,8 +104,6 @@ class Order:
     ----------
     starts : tuple of int
         First row of each chunk of the batch.
-    begins_early : bool
-        Sums of a gradient may begin before the gradients of the last samples are known.
     by_samples : bool
         Jobs have one sample, or few if samples are short. Those of the earliest samples are next: their operands are still on
         the chip, and other heads of an attention keep the array busy during a head's SOFTMAX.
@@ -118,7 +114,6 @@ class Order:
     """
 
     starts: tuple = (0,)
-    begins_early: bool = True
     by_samples: bool = False
     begins_slowly: bool = False
     most_rows: int = 0
@@ -132,8 +127,6 @@ class Schedule(NamedTuple):
     sorting : tuple of int or None
         `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
     order : Order
-    has_begun : bool
-        True if sums of a gradient begin before the gradients of the last samples are known.
     image : dict
         See :class:`.MatrixEmitter`.
     plans : dict of str to str
@@ -146,7 +139,6 @@ class Schedule(NamedTuple):
     cycles: int
     sorting: tuple | None
     order: Order
-    has_begun: bool
     image: dict
     plans: dict
     places: np.ndarray
@@ -172,7 +164,7 @@ class _Search:
         ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
         self.emitted += len(ops)
         if not self.best or self.emitted <= _MOST_SIMULATED:
-            self._keep_fastest(ops, order, (writer.has_held, emitter.image, writer.described()))
+            self._keep_fastest(ops, order, (emitter.image, writer.described()))
         if self._shown:
             show(None)
 
@@ -199,8 +191,8 @@ class _Search:
             if timeline and completes(made, config, cores):
                 numbers = {id(op): number for number, op in enumerate(ops)}
                 places = np.array([numbers[id(op)] for op in made], np.int32)
-                has_begun, image, plans = made_with
-                best = Schedule(made, timeline.cycles, sorting, order, has_begun, image, plans, places)
+                image, plans = made_with
+                best = Schedule(made, timeline.cycles, sorting, order, image, plans, places)
         self.best = best
 
 
@@ -223,7 +215,7 @@ def _emitted(constants, config, cores, order, tell=None):
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
     parts = [part for one in lowered.sums for part in _split(one, emitter.memories)]
-    split = chunked(parts, config.n, order.starts, order.begins_early)
+    split = chunked(parts, order.starts)
     memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
     memories.by_samples = order.by_samples or is_paced(split)
     if order.by_samples:

@@ -27,18 +27,15 @@ def divisions(sums, n):
     return [*dict.fromkeys(found)]
 
 
-def chunked(sums, n, starts, begins_early=True):
-    """Returns the sums in which each sum of samples is divided into parts that begin at the rows `starts`. Gradients of
-    parameters may begin before the sums of the last part if `begins_early`."""
+def chunked(sums, starts):
+    """Returns the sums in which each sum of samples is divided into parts that begin at the rows `starts`."""
     if len(starts) == 1:
         return sums
     parts = []
     for one in sums:
-        if not isinstance(one, MatrixSum):
-            parts.append(one)
-        elif one.has_samples:
+        if isinstance(one, MatrixSum) and one.has_samples:
             ends = [*starts[1:], one.shape.rows]
             parts += [replace(one, span=(first, end - first)) for first, end in zip(starts, ends)]
         else:
-            parts.append(replace(one, early=starts[-1] // n if begins_early else 0))
+            parts.append(one)
     return parts

@@ -7,11 +7,10 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen import job_writer
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
-from amaranth_tpu.sim.compiler.order import ordering, pipeline
+from amaranth_tpu.sim.compiler.order import pipeline
 from amaranth_tpu.sim.compiler.order import search as compile_module
 from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.compiler.tiling import chunks
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.units import STORE
 from amaranth_tpu.sim.functions.functions import RELU, Function
@@ -204,19 +203,6 @@ def test_updates_of_several_steps_overlap(rng, monkeypatch):
     apart = compile_graph(step, Config(n=8, training=True), 8)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     run_on_model(together, Adam(), rng, steps=2)
-
-
-def test_gradients_of_early_samples_are_summed_during_the_last_softmax(rng, monkeypatch):
-    """Sums of a gradient begin with the samples before the last chunk, and stay in the accumulators until its gradients are
-    known."""
-    step = make_step(dense_network(rng, (200, 32, 10)), Sgd())
-    monkeypatch.setattr(chunks, "_SIZES", chunks._SIZES[:1])
-    early = compile_graph(step, Config(n=8, training=True), 40)
-    run_on_model(early, Sgd(), rng, steps=2)
-    monkeypatch.setattr(ordering, "_WORTH", 10**6)
-    late = compile_graph(step, Config(n=8, training=True), 40)
-    assert early.predicted_cycles < late.predicted_cycles
-    assert sum(op.unit == STORE for op in early.ops) == sum(op.unit == STORE for op in late.ops)
 
 
 def test_operands_of_a_gradient_are_transposed_once(rng):
