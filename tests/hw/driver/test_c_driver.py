@@ -217,7 +217,7 @@ def test_image(host):
         ({}, "OK"),
         ({"input": 4}, "ADDRESS"),
         ({"output": "input"}, "ADDRESS"),
-        ({"scratch": 1}, "ADDRESS"),
+        ({"output": 1}, "ADDRESS"),
         ({"model": (1 << 64) - BASE - 8}, "ADDRESS"),
     ],
 )
