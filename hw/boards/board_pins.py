@@ -15,23 +15,12 @@ _RESOURCE = re.compile(r"(\w+)#(\d+)(?:\.(\w+))?")
 
 @dataclass(frozen=True)
 class Pin:
-    """A pin of the FPGA that belongs to a port of `top`.
-
-    Parameters
-    ----------
-    port : str
-    site : str
-        Ball on the package; for a differential pair, the positive ball.
-    attributes : dict of str to str
-        I/O attributes, such as `IO_TYPE`.
-    inverted : bool
-        True if the pin is active low.
-    """
+    """A pin of the FPGA that belongs to a port of `top`."""
 
     port: str
-    site: str
-    attributes: dict
-    inverted: bool
+    site: str  # ball on the package; for a differential pair, the positive ball
+    attributes: dict  # Dict of str to str. I/O attributes, such as `IO_TYPE`.
+    inverted: bool  # True if the pin is active low
 
     def read(self):
         """Returns the Verilog expression for the value of an input, active high."""

@@ -16,36 +16,20 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True)
 class Family:
-    """A family of parts that are synthesized with the same Yosys command.
-
-    Parameters
-    ----------
-    synthesis : str
-        Yosys command, without the option that keeps or flattens the hierarchy.
-    flat, hierarchical : str
-        Options of that command that flatten or keep the hierarchy.
-    cells : dict
-        {cell: (resource, count)}: the resources of each type of cell. Carry cells and memories in LUTs count as the LUTs that
-        they occupy.
-    before : str
-        Yosys command before all others.
-    pads : str
-        Yosys command that adds pads to the top, if nextpnr does not.
-    place_and_route : str or None
-        Family name in nextpnr's program; None if PyPI has no open tool for it.
-    effort : tuple of str
-        nextpnr's options that are used for all parts of the family.
-    """
+    """A family of parts that are synthesized with the same Yosys command."""
 
     name: str
-    synthesis: str
+    synthesis: str  # yosys command, without the option that keeps or flattens the hierarchy
+    #: {cell: (resource, count)}: the resources of each type of cell. Carry cells and memories in LUTs count as the LUTs that they
+    #: occupy.
     cells: dict
+    #: flat, hierarchical: Options of that command that flatten or keep the hierarchy.
     flat: str = ""
     hierarchical: str = "-noflatten"
-    before: str = ""
-    pads: str = ""
-    place_and_route: str | None = None
-    effort: tuple = ()
+    before: str = ""  # yosys command before all others
+    pads: str = ""  # yosys command that adds pads to the top, if nextpnr does not
+    place_and_route: str | None = None  # family name in nextpnr's program; None if PyPI has no open tool for it
+    effort: tuple = ()  # Tuple of str. nextpnr's options that are used for all parts of the family.
 
 
 def _cells(resource, *names, count=1):

@@ -26,34 +26,21 @@ class Unit(enum.Enum, shape=3):
 
 @dataclass(frozen=True)
 class Field:
-    """A field: bits `first` to `first + width - 1` of an instruction word.
-
-    Attributes
-    ----------
-    meaning : str
-        Description, without a full stop.
-    count : bool
-        True if the field is a count: the value 0 is refused with fault LENGTH.
-    codes : tuple of enum members
-        Accepted values, as far as the core supports them. All other values are refused with fault ILLEGAL. Empty: all values are
-        accepted.
-    needs : str or None
-        Field of :class:`hw.config.Config` that is a feature of the core. Without the feature, only the lowest `plain` bits exist,
-        and the others are reserved.
-    plain : int
-        Number of bits that exist without the feature `needs`.
-    most : str or None
-        Field of :class:`hw.config.Config` with the largest accepted value. Larger values are refused with fault LENGTH.
-    """
+    """A field: bits `first` to `first + width - 1` of an instruction word."""
 
     name: str
     first: int
     width: int
-    meaning: str
-    count: bool = False
+    meaning: str  # description, without a full stop
+    count: bool = False  # True if the field is a count: the value 0 is refused with fault LENGTH
+    #: Tuple of enum members. Accepted values, as far as the core supports them. All other values are refused with fault ILLEGAL.
+    #: Empty: all values are accepted.
     codes: tuple = ()
+    #: Field of :class:`hw.config.Config` that is a feature of the core. Without the feature, only the lowest `plain` bits exist,
+    #: and the others are reserved.
     needs: str | None = None
-    plain: int = 0
+    plain: int = 0  # number of bits that exist without the feature `needs`
+    #: Field of :class:`hw.config.Config` with the largest accepted value. Larger values are refused with fault LENGTH.
     most: str | None = None
 
     @property
@@ -71,45 +58,22 @@ class Span:
     The first block of rows starts at row `base`. The `loops` add the starts of further blocks. Each block has as many consecutive
     rows as the product of `rows`. The range check and the hazard detection cover all rows from the first to the last. A missing
     field counts as 0.
-
-    Attributes
-    ----------
-    space : str
-        Memory: `buffer`, `acc`, `bias` or `table`.
-    use : str
-        `r` read, `w` written.
-    base : str
-        Field with the first row. In space `table` it counts words, n per row, and must be a multiple of n.
-    rows : tuple of str
-        Fields whose product is the number of rows.
-    loops : tuple of (str, str)
-        Fields with the iterations of a loop, and with its stride in rows.
-    times : int
-        Number of rows for each one that `rows` counts; 1 or 2.
-    tall : bool
-        True if `rows` counts results. The format then defines the number of rows per result.
-    step : str or None
-        Field with the stride of `rows`, which is then a single field. 0: consecutive rows.
-    slide : (str, tuple of str) or None
-        Field, and fields with counts. If the field is 1, the access repeats as often as the product of the counts, each time one
-        row later.
-    only_if : str or None
-        Field that is 0 if the instruction does not access the span.
-    around : (str, tuple of enum members) or None
-        Field with the stride of segments in rows, and the codes of `mode` with one segment per core of the ring. Other modes have
-        one segment.
     """
 
-    space: str
-    use: str
-    base: str
-    rows: tuple = ()
-    loops: tuple = ()
-    times: int = 1
-    tall: bool = False
-    step: str | None = None
+    space: str  # memory: `buffer`, `acc`, `bias` or `table`
+    use: str  # `r` read, `w` written
+    base: str  # Field with the first row. In space `table` it counts words, n per row, and must be a multiple of n.
+    rows: tuple = ()  # Tuple of str. Fields whose product is the number of rows.
+    loops: tuple = ()  # Tuple of (str, str). Fields with the iterations of a loop, and with its stride in rows.
+    times: int = 1  # number of rows for each one that `rows` counts; 1 or 2
+    tall: bool = False  # True if `rows` counts results. The format then defines the number of rows per result.
+    step: str | None = None  # Field with the stride of `rows`, which is then a single field. 0: consecutive rows.
+    #: Field, and fields with counts. If the field is 1, the access repeats as often as the product of the counts, each time one
+    #: row later.
     slide: tuple | None = None
-    only_if: str | None = None
+    only_if: str | None = None  # field that is 0 if the instruction does not access the span
+    #: Field with the stride of segments in rows, and the codes of `mode` with one segment per core of the ring. Other modes have
+    #: one segment.
     around: tuple | None = None
 
     def is_touched(self, values):
@@ -132,54 +96,26 @@ class Span:
 class Transfer:
     """A transfer between host memory and the chip. It moves `vectors` vectors for each of `rows` rows, from byte `offset` of
     `region` on.
-
-    Attributes
-    ----------
-    use : str
-        Access to host memory: `r` read, `w` written.
-    vectors : int or None
-        Vectors per row. None: n, a tile.
-    half : str or None
-        Field. If it is not 0, half of the vectors are transferred.
     """
 
-    use: str
-    vectors: int | None
-    half: str | None = None
+    use: str  # access to host memory: `r` read, `w` written
+    vectors: int | None  # Vectors per row. None: n, a tile.
+    half: str | None = None  # Field. If it is not 0, half of the vectors are transferred.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """The record of an instruction: its word, its effect, and its memory accesses.
-
-    Attributes
-    ----------
-    unit : Unit
-    effect : str
-        Description of the effect.
-    fields : tuple of Field
-        Fields of the word, without the opcode. All remaining bits are reserved, and must be 0.
-    spans : tuple of Span
-    transfer : Transfer or None
-    task : Task or None
-        Work of the activation unit, unless it computes results from sums.
-    excluded : tuple of tuples of (str, enum member)
-        Combinations of fields and codes that are refused (ILLEGAL).
-    tiled : str or None
-        Field. If it is 1, `rows` must be a multiple of n (LENGTH).
-    needs : str or None
-        Field of :class:`hw.config.Config` that the instruction requires.
-    """
+    """The record of an instruction: its word, its effect, and its memory accesses."""
 
     unit: Unit
-    effect: str
-    fields: tuple = ()
-    spans: tuple = ()
+    effect: str  # description of the effect
+    fields: tuple = ()  # Tuple of Field. Fields of the word, without the opcode. All remaining bits are reserved, and must be 0.
+    spans: tuple = ()  # tuple of Span
     transfer: Transfer | None = None
-    task: enum.Enum | None = None
-    excluded: tuple = ()
-    tiled: str | None = None
-    needs: str | None = None
+    task: enum.Enum | None = None  # work of the activation unit, unless it computes results from sums
+    excluded: tuple = ()  # Tuple of tuples of (str, enum member). Combinations of fields and codes that are refused (ILLEGAL).
+    tiled: str | None = None  # Field. If it is 1, `rows` must be a multiple of n (LENGTH).
+    needs: str | None = None  # field of :class:`hw.config.Config` that the instruction requires
 
     @property
     def text(self):

@@ -65,46 +65,26 @@ def _place(axis, value):
 
 @dataclass(frozen=True)
 class Pin:
-    """A pin of a cell.
-
-    Parameters
-    ----------
-    capacitance : float
-        Farads.
-    function : callable or None
-        See :func:`compile_function`. None for inputs, and for outputs that depend on a latch.
-    energy, transition : tuple of Table
-        Tables whose mean counts: joules per edge, and seconds. The energy excludes the load.
-    """
+    """A pin of a cell."""
 
     name: str
     output: bool
-    capacitance: float
-    function: object
+    capacitance: float  # farads
+    function: object  # Callable or None. See :func:`compile_function`. None for inputs, and for outputs that depend on a latch.
+    #: energy, transition: Tuple of Table. Tables whose mean counts: joules per edge, and seconds. The energy excludes the load.
     energy: tuple
     transition: tuple
 
 
 @dataclass(frozen=True)
 class StandardCell:
-    """A cell of the library.
-
-    Parameters
-    ----------
-    area : float
-        Area in the unit of the file, square micrometres by convention.
-    leakage : float
-        Watts.
-    pins : dict
-        {name: Pin}. For a register, the function of an output reads the state variables of `register`.
-    register : tuple or None
-        For an edge-triggered register: `(state variable, inverted state variable, function of the next state, clock pin)`.
-    """
+    """A cell of the library."""
 
     name: str
-    area: float
-    leakage: float
-    pins: dict
+    area: float  # area in the unit of the file, square micrometres by convention
+    leakage: float  # watts
+    pins: dict  # {name: Pin}. For a register, the function of an output reads the state variables of `register`.
+    #: For an edge-triggered register: `(state variable, inverted state variable, function of the next state, clock pin)`.
     register: tuple | None = None
 
     @property

@@ -41,21 +41,11 @@ _DELAY = re.compile(r"ABC: .*Delay = *([\d.]+) ps")
 
 @dataclass(frozen=True)
 class Mapped:
-    """A mapped design.
+    """A mapped design."""
 
-    Parameters
-    ----------
-    modules : dict
-        {module: {type of cell: number}}. Other modules and memories (`$mem_v2`) are types, too.
-    delays : dict
-        {module: ABC's longest path between its registers, ports and memories, in seconds}.
-    netlist : dict
-        Yosys' JSON: {module: {"ports": ..., "cells": ...}}.
-    """
-
-    modules: dict
-    delays: dict
-    netlist: dict
+    modules: dict  # {module: {type of cell: number}}. Other modules and memories (`$mem_v2`) are types, too.
+    delays: dict  # {module: ABC's longest path between its registers, ports and memories, in seconds}
+    netlist: dict  # yosys' JSON: {module: {"ports": ..., "cells": ...}}
 
 
 def map_design(verilog, top, text, library, folder, *, progress=None):

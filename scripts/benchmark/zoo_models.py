@@ -11,22 +11,12 @@ __all__ = ["MODELS", "PACKAGES", "ZooModel", "find_wheel", "model_in"]
 
 @dataclass(frozen=True)
 class ZooModel:
-    """A file of the zoo.
+    """A file of the zoo."""
 
-    Parameters
-    ----------
-    package : str
-        Name of the package on PyPI.
-    file : str
-        End of the file's path in the package.
-    shapes : tuple of str
-        Shapes of its inputs, as for the option `--shape`.
-    """
-
-    package: str
-    file: str
+    package: str  # name of the package on PyPI
+    file: str  # end of the file's path in the package
     task: str
-    shapes: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()  # shapes of its inputs, as for the option `--shape`
 
 
 _STATE = ("input=1,576", "state=2,1,128")

@@ -18,18 +18,10 @@ PANEL = "Core"
 
 @dataclass(frozen=True)
 class CoreChoice:
-    """The configuration of a core as the command line gives it.
+    """The configuration of a core as the command line gives it."""
 
-    Parameters
-    ----------
-    preset : str or None
-        Value of `--preset`; None if the option was not given.
-    changes : dict
-        Values of the core options that were given, by field of :class:`hw.config.Config`.
-    """
-
-    preset: str | None
-    changes: dict
+    preset: str | None  # value of `--preset`; None if the option was not given
+    changes: dict  # values of the core options that were given, by field of :class:`hw.config.Config`
 
     @property
     def given(self):

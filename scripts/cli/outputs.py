@@ -15,23 +15,12 @@ __all__ = ["Output", "check_outputs"]
 
 @dataclass(frozen=True)
 class Output:
-    """An option that names an output file or folder.
+    """An option that names an output file or folder."""
 
-    Parameters
-    ----------
-    option : str
-        Name of the option, such as `--output`.
-    path : Path or None
-        Value of the option; None if it was not given.
-    suffixes : tuple of str
-        Suffixes that the file may have. Default: any.
-    folder, replaced : bool
-        `folder` is True if the output is a folder; `replaced` is True if this folder is replaced as a whole.
-    """
-
-    option: str
-    path: Path | None
-    suffixes: tuple[str, ...] = ()
+    option: str  # name of the option, such as `--output`
+    path: Path | None  # value of the option; None if it was not given
+    suffixes: tuple[str, ...] = ()  # Suffixes that the file may have. Default: any.
+    #: folder, replaced: `folder` is True if the output is a folder; `replaced` is True if this folder is replaced as a whole.
     folder: bool = False
     replaced: bool = False
 

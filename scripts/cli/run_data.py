@@ -14,24 +14,12 @@ _MOST_VALUES = 1 << 28  # limit of random values
 
 @dataclass(frozen=True)
 class RunData:
-    """Samples of a run.
+    """Samples of a run."""
 
-    Parameters
-    ----------
-    rows : float32 (count, values of a sample)
-        Values of the samples.
-    labels : int array (count,) or None
-        Class of each sample, if the classes are known.
-    alone : bool
-        True for a single sample without a batch axis.
-    origin : dict
-        Origin of the samples, for `--json`; the entry `text` is a sentence.
-    """
-
-    rows: np.ndarray
-    labels: np.ndarray | None = None
-    alone: bool = False
-    origin: dict = field(default_factory=dict)
+    rows: np.ndarray  # Float32 (count, values of a sample). Values of the samples.
+    labels: np.ndarray | None = None  # Int array (count,) or None. Class of each sample, if the classes are known.
+    alone: bool = False  # True for a single sample without a batch axis
+    origin: dict = field(default_factory=dict)  # origin of the samples, for `--json`; the entry `text` is a sentence
 
 
 def images_asked(images):

@@ -28,21 +28,13 @@ _LEFT_OUT = 0.05  # largest fraction of a text that is left out without --drop-l
 
 @dataclass(frozen=True)
 class TrainData:
-    """The training, validation and test sets.
-
-    Parameters
-    ----------
-    origin : dict
-        Origin of the samples, for `--json`; the entry `text` is a sentence.
-    note : str or None
-        A line to show before training.
-    """
+    """The training, validation and test sets."""
 
     train: LabelledSamples
     validation: LabelledSamples | None
     test: LabelledSamples | None
-    origin: dict
-    note: str | None = None
+    origin: dict  # origin of the samples, for `--json`; the entry `text` is a sentence
+    note: str | None = None  # a line to show before training
 
     @property
     def measured(self):

@@ -43,30 +43,16 @@ _LETTERS = 300  # of the text that a trained GPT writes
 
 @dataclass(kw_only=True)
 class TrainJob:
-    """A training run with everything that `tpu train` does around it.
-
-    Parameters
-    ----------
-    graph : Graph
-        The network as read from the file.
-    start : str
-        Origin of the initial parameters: `fresh`, `file` or `checkpoint`.
-    writer : ModelWriter or None
-        Writes the trained model.
-    program : sim.compiler.program.Program or None
-        Program of one step on the core, if steps are compared or `--explain` is given.
-    resumed_at : int or None
-        Number of steps in the checkpoint from which the run resumed.
-    """
+    """A training run with everything that `tpu train` does around it."""
 
     options: TrainOptions
-    graph: Graph
-    start: str
+    graph: Graph  # the network as read from the file
+    start: str  # origin of the initial parameters: `fresh`, `file` or `checkpoint`
     data: TrainData
     run: TrainingRun
-    writer: ModelWriter | None
-    program: Program | None = None
-    resumed_at: int | None = None
+    writer: ModelWriter | None  # writes the trained model
+    program: Program | None = None  # program of one step on the core, if steps are compared or `--explain` is given
+    resumed_at: int | None = None  # number of steps in the checkpoint from which the run resumed
 
     @property
     def training(self):

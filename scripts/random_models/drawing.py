@@ -19,25 +19,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Block:
-    """A kind of block.
+    """A kind of block."""
 
-    Parameters
-    ----------
-    make : callable
-        Takes a :class:`Drawing` and the :class:`Value` to read. Appends nodes and returns the result. Returns None, without any
-        node, if the value does not fit.
-    ranks : tuple of int
-        Numbers of axes of a sample that fit.
-    opset : int
-        The first opset that has the operators of the block.
-    share : float
-        Relative frequency.
-    """
-
+    #: Callable. Takes a :class:`Drawing` and the :class:`Value` to read. Appends nodes and returns the result. Returns None,
+    #: without any node, if the value does not fit.
     make: Callable
-    ranks: tuple[int, ...]
-    opset: int
-    share: float
+    ranks: tuple[int, ...]  # numbers of axes of a sample that fit
+    opset: int  # the first opset that has the operators of the block
+    share: float  # relative frequency
 
 
 #: {name: Block}. The file of each kind enters its blocks here.

@@ -23,16 +23,10 @@ OPSETS = (13, 17, 18, 20, 21, 23, 24)
 
 @dataclass(frozen=True)
 class RandomModel:
-    """A random model with samples.
-
-    Parameters
-    ----------
-    feeds : dict
-        Samples {input: array}, exact in bfloat16.
-    """
+    """A random model with samples."""
 
     model: onnx.ModelProto
-    feeds: dict
+    feeds: dict  # samples {input: array}, exact in bfloat16
 
     @property
     def operators(self):

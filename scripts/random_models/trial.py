@@ -29,30 +29,16 @@ RIGHT, REFUSED, WRONG, TRACEBACK = "right", "refused", "wrong", "traceback"
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of one random model.
-
-    Parameters
-    ----------
-    outcome : str
-        One of the four constants above.
-    reason : str
-        One line about the outcome, or the traceback. Empty if everything was right.
-    programs : int
-        Programs that were executed.
-    small : tuple of str
-        Reasons why a core could not execute the model.
-    content : bytes
-        The model as a file.
-    """
+    """The outcome of one random model."""
 
     seed: int
-    outcome: str
-    reason: str
+    outcome: str  # one of the four constants above
+    reason: str  # One line about the outcome, or the traceback. Empty if everything was right.
     operators: tuple[str, ...]
-    programs: int
-    small: tuple[str, ...]
+    programs: int  # programs that were executed
+    small: tuple[str, ...]  # reasons why a core could not execute the model
     seconds: float
-    content: bytes
+    content: bytes  # the model as a file
 
 
 def trial(seed, sizes, most=4, best=0.5):

@@ -12,20 +12,11 @@ __all__ = ["Reshapes", "is_part", "is_repeated", "reshapes_in"]
 
 @dataclass(frozen=True)
 class Reshapes:
-    """The reshapes of a graph.
+    """The reshapes of a graph."""
 
-    Parameters
-    ----------
-    names : dict of str to str
-        {copy: tensor that the copy's readers read}.
-    stages : set of int
-        Numbers of the stages that write copies.
-    sizes : dict of str to (int, int)
-        Height and width of tensors, where a step differs from the graph.
-    """
-
-    names: dict = field(default_factory=dict)
-    stages: frozenset = frozenset()
+    names: dict = field(default_factory=dict)  # Dict of str to str. {copy: tensor that the copy's readers read}.
+    stages: frozenset = frozenset()  # numbers of the stages that write copies
+    #: Dict of str to (int, int). Height and width of tensors, where a step differs from the graph.
     sizes: dict = field(default_factory=dict)
 
     def name(self, tensor):

@@ -24,20 +24,12 @@ _WIDTH = 200
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """The files of a compiled network, and the data of its test vectors.
-
-    Parameters
-    ----------
-    samples : float32 (batch, input size)
-        Input samples of the test vectors.
-    results : float32 (batch, output size)
-        Results of the golden model for these samples.
-    """
+    """The files of a compiled network, and the data of its test vectors."""
 
     model: HostModel
     files: dict
-    samples: np.ndarray
-    results: np.ndarray
+    samples: np.ndarray  # Float32 (batch, input size). Input samples of the test vectors.
+    results: np.ndarray  # Float32 (batch, output size). Results of the golden model for these samples.
 
 
 def output_image(model, results):

@@ -14,15 +14,11 @@ LOOPS = 4
 class Copy:
     """Nested loops that copy values of a sample to elements of a region. With loop counters `l < count`, the value with index
     `value + sum l value_step` is copied to the element with index `place + sum l place_step`.
-
-    Parameters
-    ----------
-    count, value_step, place_step : tuple of `LOOPS` ints
-        Loop counts, and steps per loop; the outermost loop is first.
     """
 
     value: int
     place: int
+    #: count, value_step, place_step: Loop counts, and steps per loop; the outermost loop is first.
     count: tuple[int, ...]
     value_step: tuple[int, ...]
     place_step: tuple[int, ...]

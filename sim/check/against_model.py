@@ -31,54 +31,32 @@ _UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """Statistics of the comparison of results with an ONNX interpreter.
+    """Statistics of the comparison of results with an ONNX interpreter."""
 
-    Parameters
-    ----------
-    samples : int
-        Number of samples compared; 0 if no interpreter could compute the model.
-    interpreter : str or None
-        Name and version of the interpreter.
-    output : str
-        Name of the ONNX tensor that was compared.
-    largest, rms : float or None
-        Largest and root mean square difference between the results and the interpreter's values. The operators that the host
-        computes are included. None if no value is finite in both.
-    scale : float or None
-        Root mean square of the interpreter's values.
-    top_agreement : float or None
-        Fraction of samples whose largest value has the same index in both, among the samples with finite values only. None if
-        there is only one value per sample, or no such sample.
-    not_finite : int
-        Number of values that are not finite in the interpreter or in the results. The other statistics omit them. A NaN only in
-        the results, or an infinity in place of a finite value, is an `error`.
-    reading : float or None
-        Largest difference between interpreter and binary64 network, relative to the bound for binary32. If it exceeds 1, the
-        interpreter of the package `onnx` also computes the samples, in binary32 and in binary64. It is enough if one of them
-        agrees with the binary64 network. None if the ratio is infinite, or if every sample overflows.
-    rounding : float or None
-        Largest difference between a stage and the same stage of the binary64 network, relative to the bound for bfloat16.
-    reason : str or None
-        Reason why no interpreter was used.
-    note : str or None
-        One line about samples that were not checked, because the interpreter overflows where the network does not.
-    error : str or None
-        One line about a difference that exceeds the bounds for binary32 or bfloat16.
-    """
-
-    samples: int
-    interpreter: str | None
-    output: str
+    samples: int  # number of samples compared; 0 if no interpreter could compute the model
+    interpreter: str | None  # name and version of the interpreter
+    output: str  # name of the ONNX tensor that was compared
+    #: largest, rms: Largest and root mean square difference between the results and the interpreter's values. The operators that
+    #: the host computes are included. None if no value is finite in both.
     largest: float | None = None
     rms: float | None = None
-    scale: float | None = None
+    scale: float | None = None  # root mean square of the interpreter's values
+    #: Fraction of samples whose largest value has the same index in both, among the samples with finite values only. None if
+    #: there is only one value per sample, or no such sample.
     top_agreement: float | None = None
+    #: Number of values that are not finite in the interpreter or in the results. The other statistics omit them. A NaN only in
+    #: the results, or an infinity in place of a finite value, is an `error`.
     not_finite: int = 0
+    #: Largest difference between interpreter and binary64 network, relative to the bound for binary32. If it exceeds 1, the
+    #: interpreter of the package `onnx` also computes the samples, in binary32 and in binary64. It is enough if one of them
+    #: agrees with the binary64 network. None if the ratio is infinite, or if every sample overflows.
     reading: float | None = None
+    #: Largest difference between a stage and the same stage of the binary64 network, relative to the bound for bfloat16.
     rounding: float | None = None
-    reason: str | None = None
+    reason: str | None = None  # reason why no interpreter was used
+    #: One line about samples that were not checked, because the interpreter overflows where the network does not.
     note: str | None = None
-    error: str | None = None
+    error: str | None = None  # one line about a difference that exceeds the bounds for binary32 or bfloat16
 
 
 def chosen(count, most=_MOST):

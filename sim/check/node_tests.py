@@ -35,22 +35,12 @@ _NOTHING = "it has no layer"
 
 @dataclass(frozen=True)
 class Reading:
-    """The outcome of a test for one choice of inputs.
-
-    Parameters
-    ----------
-    inputs : tuple of str
-        Inputs of the model. The other inputs of the test are constants.
-    outcome : str
-        `passed`, `refused`, `wrong` or `traceback`.
-    reason : str
-        Reason for the outcome, in one line. Empty if the test passed.
-    """
+    """The outcome of a test for one choice of inputs."""
 
     test: str
-    inputs: tuple[str, ...]
-    outcome: str
-    reason: str = ""
+    inputs: tuple[str, ...]  # Inputs of the model. The other inputs of the test are constants.
+    outcome: str  # `passed`, `refused`, `wrong` or `traceback`
+    reason: str = ""  # Reason for the outcome, in one line. Empty if the test passed.
 
 
 def _is_float(array):

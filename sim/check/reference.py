@@ -25,30 +25,14 @@ _HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum reaches th
 
 @dataclass(frozen=True)
 class Rounding:
-    """The relative rounding errors of one implementation of a network.
+    """The relative rounding errors of one implementation of a network."""
 
-    Parameters
-    ----------
-    weight : float
-        Largest relative error of a weight.
-    term : float
-        Error of a sum, relative to the sum of the magnitudes of its products.
-    point : float
-        Relative error of a function's argument, for functions by lookup table.
-    value : float
-        Relative error of a function's result.
-    curve : float
-        Additional error of a function that is not piecewise linear, relative to 1 + abs(argument).
-    result : float
-        Relative error of a result written to memory.
-    """
-
-    weight: float
-    term: float
-    point: float
-    value: float
-    curve: float
-    result: float
+    weight: float  # largest relative error of a weight
+    term: float  # error of a sum, relative to the sum of the magnitudes of its products
+    point: float  # relative error of a function's argument, for functions by lookup table
+    value: float  # relative error of a function's result
+    curve: float  # additional error of a function that is not piecewise linear, relative to 1 + abs(argument)
+    result: float  # relative error of a result written to memory
 
 
 def BINARY32(unit=2.0**-24):
@@ -243,20 +227,12 @@ def tensors_of(network, samples):
 
 @dataclass(frozen=True)
 class Breakout:
-    """The stage with the largest error relative to its bound.
+    """The stage with the largest error relative to its bound."""
 
-    Parameters
-    ----------
-    title : str
-        Title of the stage's operator.
-    share : float
-        Largest ratio of a difference to its bound. A ratio above 1 is a violation.
-    difference, bound : float
-        The largest violation and its bound. Without a violation: the difference and the bound with the ratio `share`.
-    """
-
-    title: str
-    share: float
+    title: str  # title of the stage's operator
+    share: float  # Largest ratio of a difference to its bound. A ratio above 1 is a violation.
+    #: difference, bound: The largest violation and its bound. Without a violation: the difference and the bound with the ratio
+    #: `share`.
     difference: float
     bound: float
 

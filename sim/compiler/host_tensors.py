@@ -29,25 +29,15 @@ def whole_of(halves):
 
 @dataclass(frozen=True, eq=False)
 class HostTensor:
-    """A tensor that the host writes or reads.
-
-    Parameters
-    ----------
-    region : Region
-    rows : slice or int array
-        Indices of the tensor's vectors in the region. In region MODEL, they are counted from the first constant.
-    pack : callable or None
-        Converts an array to the bytes of the vectors. None: the host only reads the tensor.
-    unpack : callable or None
-        Converts the bytes of the vectors to an array. None: the host only writes the tensor.
-    divided : bool
-        True: each core of a ring has a part of the tensor. `pack` then returns the bytes of each core, and `unpack` takes them.
-    """
+    """A tensor that the host writes or reads."""
 
     region: Region
+    #: Slice or int array. Indices of the tensor's vectors in the region. In region MODEL, they are counted from the first
+    #: constant.
     rows: slice | np.ndarray = field(repr=False)
-    pack: Any = None
-    unpack: Any = None
+    pack: Any = None  # Converts an array to the bytes of the vectors. None: the host only reads the tensor.
+    unpack: Any = None  # Converts the bytes of the vectors to an array. None: the host only writes the tensor.
+    #: True: each core of a ring has a part of the tensor. `pack` then returns the bytes of each core, and `unpack` takes them.
     divided: bool = False
 
     def write(self, image, values, rank=0):

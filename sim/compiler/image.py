@@ -14,32 +14,15 @@ __all__ = ["Code", "encoded", "program_of"]
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """A network's encoded instructions, and the data from which its images are built again.
+    """A network's encoded instructions, and the data from which its images are built again."""
 
-    Parameters
-    ----------
-    words : bytes
-        All instructions, including HALT.
-    image : tuple of int
-        Numbers of the tiles of constant weights, in the order of the image.
-    places : int32 array
-        For each instruction, its place among those that were emitted.
-    order : tuple
-        Fields of :class:`sim.compiler.order.search.Order`.
-    plans : tuple of str
-        Description of the jobs of each stage.
-    cost : Cost
-    scratch : int
-        Vectors of region SCRATCH.
-    """
-
-    words: bytes
-    image: tuple
-    places: np.ndarray
-    order: tuple
-    plans: tuple
+    words: bytes  # all instructions, including HALT
+    image: tuple  # Tuple of int. Numbers of the tiles of constant weights, in the order of the image.
+    places: np.ndarray  # Int32 array. For each instruction, its place among those that were emitted.
+    order: tuple  # fields of :class:`sim.compiler.order.search.Order`
+    plans: tuple  # Tuple of str. Description of the jobs of each stage.
     cost: Cost
-    scratch: int
+    scratch: int  # vectors of region SCRATCH
 
 
 def encoded(ops, config):

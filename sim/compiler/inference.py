@@ -22,16 +22,9 @@ __all__ = ["NetworkMemory", "Network"]
 
 @dataclass(frozen=True, eq=False)
 class NetworkMemory:
-    """The memory map of a network's program, for :class:`sim.compiler.program.Program`.
+    """The memory map of a network's program, for :class:`sim.compiler.program.Program`."""
 
-    Parameters
-    ----------
-    network : Graph
-        The graph before the passes of :data:`sim.compiler.passes.pipeline.MAPPING`.
-    lowered : Lowered
-    """
-
-    network: Any
+    network: Any  # the graph before the passes of :data:`sim.compiler.passes.pipeline.MAPPING`
     lowered: Any
 
     @property

@@ -68,26 +68,17 @@ def host_vectors(ops, use, n):
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a program.
+    """The cost of a program."""
 
-    Parameters
-    ----------
-    cycles : int
-        Cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory.
-    passes, compute_cycles : int
-        Number of passes of the array, and cycles in which the array accepts rows or waits while a tile of weights shifts in.
-    read_beats, write_beats : int
-        Number of beats that one run of the program transfers on the bus, in each direction.
-    least_beats : int
-        Lower bound of the beats read: input, weights and biases, each once. It is 0 for training steps.
-    """
-
-    cycles: int
+    cycles: int  # cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory
+    #: passes, compute_cycles: Number of passes of the array, and cycles in which the array accepts rows or waits while a tile of
+    #: weights shifts in.
     passes: int
     compute_cycles: int
+    #: read_beats, write_beats: Number of beats that one run of the program transfers on the bus, in each direction.
     read_beats: int
     write_beats: int
-    least_beats: int = 0
+    least_beats: int = 0  # Lower bound of the beats read: input, weights and biases, each once. It is 0 for training steps.
 
 
 def cost_of(ops, config, cycles, least_beats=0):
@@ -116,52 +107,27 @@ class Program:
     """A compiled program: a network for a batch, from :func:`sim.compiler.compile.compile_network`, or a training step, from
     :func:`sim.compiler.step.compile_step`.
 
-    Parameters
-    ----------
-    model : bytes
-        Contents of region MODEL. Execution begins at offset 0.
-    instructions : int
-        Number of instructions, HALT included.
-    batch : int
-        Number of samples that a core processes.
-    sizes : dict of Region to int
-        Size of each region in bytes.
-    useful_macs : int
-        Multiplications that a core needs for its batch, excluding padding.
-    cost : Cost
-    tensors : dict of name to HostTensor
-        Tensors that the host writes or reads.
-    memory : object
-        The compiler's memory map. It has `network`, the compiled :class:`.Graph`; `inputs(...)`, which returns {name in
-        `tensors`: array} for the arguments of :meth:`pack_input`; and `output`, the name of the results in `tensors`.
-    emit : callable
-        Called without arguments; returns the value of `ops`.
-    plan : tuple of str
-        Description of the jobs of each stage of a network.
-    cores : int
-        Number of cores in the ring. Each core executes this program with its own host memory.
-    checked : bool
-        True if a model of the core has run this program on random samples, with the golden model's results.
-
     Members
     -------
     ops : tuple of Op
         The instructions without HALT, each with the layer or stage that it belongs to.
     """
 
-    model: bytes
-    instructions: int
-    batch: int
-    sizes: dict
-    useful_macs: int
+    model: bytes  # Contents of region MODEL. Execution begins at offset 0.
+    instructions: int  # number of instructions, HALT included
+    batch: int  # number of samples that a core processes
+    sizes: dict  # Dict of Region to int. Size of each region in bytes.
+    useful_macs: int  # multiplications that a core needs for its batch, excluding padding
     cost: Cost
     config: Config = field(repr=False)
-    tensors: dict = field(repr=False)
+    tensors: dict = field(repr=False)  # Dict of name to HostTensor. Tensors that the host writes or reads.
+    #: The compiler's memory map. It has `network`, the compiled :class:`.Graph`; `inputs(...)`, which returns {name in `tensors`:
+    #: array} for the arguments of :meth:`pack_input`; and `output`, the name of the results in `tensors`.
     memory: Any = field(repr=False)
-    emit: Callable = field(repr=False)
-    plan: tuple = ()
-    cores: int = 1
-    checked: bool = False
+    emit: Callable = field(repr=False)  # Callable. Called without arguments; returns the value of `ops`.
+    plan: tuple = ()  # Tuple of str. Description of the jobs of each stage of a network.
+    cores: int = 1  # Number of cores in the ring. Each core executes this program with its own host memory.
+    checked: bool = False  # True if a model of the core has run this program on random samples, with the golden model's results
 
     @cached_property
     def ops(self):

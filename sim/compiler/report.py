@@ -23,40 +23,22 @@ class LayerCost:
 
     The cycles of a layer are the cycles in which the array accepts its rows, plus its wait cycles. The cycles of all layers add
     up to the cycles of the whole program.
-
-    Parameters
-    ----------
-    name, kind : str
-    shape : (int, int, int)
-        Height, width and channels of the result.
-    tiling : str
-        Description of the tiling, for tables.
-    macs : int
-        Useful multiplications for the batch.
-    compute_cycles : int
-        Cycles of the array's passes.
-    cycles, busy : int
-        Cycles of the layer, and cycles in which the array accepted a row.
-    utilisation : float
-        Useful multiplications / (cycles x cells of the array).
-    read_beats, write_beats : int
-        Bus beats that the layer reads and writes.
-    stalls : dict or None
-        Cycles in which the array accepted no row, by reason. None unless the layer was measured.
     """
 
     name: str
     kind: str
-    shape: tuple
-    tiling: str
-    macs: int
-    compute_cycles: int
+    shape: tuple  # (int, int, int). Height, width and channels of the result.
+    tiling: str  # description of the tiling, for tables
+    macs: int  # useful multiplications for the batch
+    compute_cycles: int  # cycles of the array's passes
+    #: cycles, busy: Cycles of the layer, and cycles in which the array accepted a row.
     cycles: int
     busy: int
-    utilisation: float
+    utilisation: float  # useful multiplications / (cycles x cells of the array)
+    #: read_beats, write_beats: Bus beats that the layer reads and writes.
     read_beats: int
     write_beats: int
-    stalls: dict | None = None
+    stalls: dict | None = None  # Cycles in which the array accepted no row, by reason. None unless the layer was measured.
 
     @property
     def bound(self):

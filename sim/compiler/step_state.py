@@ -27,27 +27,14 @@ MASTER = "master"
 
 @dataclass(frozen=True, eq=False)
 class StepMemory:
-    """The memory map of a training step, for :class:`sim.compiler.program.Program`.
-
-    Parameters
-    ----------
-    step : sim.ir.step.StepGraph
-    training : sim.ir.training.TrainingGraph
-    optimizer : sim.ir.optimizers.Sgd or Adam
-    batch : int
-        Samples of a core.
-    masked : tuple of int
-        Stages whose results have a dropout mask.
-    factor : bfloat16 or None
-        Factor of the numbers that dropout keeps.
-    """
+    """The memory map of a training step, for :class:`sim.compiler.program.Program`."""
 
     step: Any
     training: Any
     optimizer: Any
-    batch: int
-    masked: tuple
-    factor: Any
+    batch: int  # samples of a core
+    masked: tuple  # Tuple of int. Stages whose results have a dropout mask.
+    factor: Any  # factor of the numbers that dropout keeps
 
     @property
     def network(self):

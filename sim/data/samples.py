@@ -25,16 +25,10 @@ _LARGEST = 2.0**128 - 2.0**119  # least magnitude that rounds to infinity in bfl
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples whose shape and values have been checked.
-
-    Parameters
-    ----------
-    alone : bool
-        True if the user gave one sample without a batch axis.
-    """
+    """Samples whose shape and values have been checked."""
 
     rows: np.ndarray
-    alone: bool = False
+    alone: bool = False  # True if the user gave one sample without a batch axis
 
 
 def _sample_shape(network):

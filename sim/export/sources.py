@@ -33,27 +33,17 @@ _NORMS = ("LayerNormalization", "RMSNormalization")
 
 @dataclass(frozen=True, eq=False)
 class FileWeights:
-    """An ONNX file whose initializers contain each value of the parameters exactly once.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the initializers that contain parameters.
-    places : tuple of int array
-        For each parameter, an array of its shape. It has the index of each value in the concatenation of all flattened
-        initializers.
-    factors : tuple of array
-        For each parameter, its values divided by the values in the file.
-    scales : dict or None
-        Factors from values in this file to values for the constant factors of the original file: {initializer: array}, of each
-        initializer that has parameters, or has zeros or ones in place of parameters. The entry of a replaced constant factor is
-        None. `scales` is None if a factor is not known.
-    """
+    """An ONNX file whose initializers contain each value of the parameters exactly once."""
 
     model: onnx.ModelProto
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the initializers that contain parameters
+    #: Tuple of int array. For each parameter, an array of its shape. It has the index of each value in the concatenation of all
+    #: flattened initializers.
     places: tuple[np.ndarray, ...]
-    factors: tuple[np.ndarray, ...]
+    factors: tuple[np.ndarray, ...]  # Tuple of array. For each parameter, its values divided by the values in the file.
+    #: Factors from values in this file to values for the constant factors of the original file: {initializer: array}, of each
+    #: initializer that has parameters, or has zeros or ones in place of parameters. The entry of a replaced constant factor is
+    #: None. `scales` is None if a factor is not known.
     scales: dict | None
 
     def filled(self, values):

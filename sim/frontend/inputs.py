@@ -20,22 +20,13 @@ NO_BATCH = 0
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a model.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one sample; several inputs form a vector.
-    samples : int or None
-        Batch size of the model; None if it is open; NO_BATCH.
-    is_open, is_fixed : bool
-        The batch is declared as open, or as a fixed number above 1.
-    """
+    """The inputs of a model."""
 
     entries: tuple
     values: dict
-    shape: tuple
-    samples: int | None
+    shape: tuple  # Tuple of int. Shape of one sample; several inputs form a vector.
+    samples: int | None  # batch size of the model; None if it is open; NO_BATCH
+    #: is_open, is_fixed: The batch is declared as open, or as a fixed number above 1.
     is_open: bool = False
     is_fixed: bool = False
 

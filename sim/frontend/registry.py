@@ -39,41 +39,23 @@ PARTS = "as part of a function that is written out"
 
 @dataclass(frozen=True)
 class Operator:
-    """A supported operator.
+    """A supported operator."""
 
-    Parameters
-    ----------
-    handler : function or None
-        Function that takes a :class:`sim.frontend.index.values.Step` and the first symbolic tensor of the step. It returns the
-        outputs of the node, as one value or a list. None: the operator is supported only on constants, or as part of a function
-        that is recognised.
-    group : str
-        Group of the operator in lists for users, one of the constants above.
-    domain : str
-        ONNX domain; "" for ONNX' own operators.
-    on_constants : bool
-        True if constant folding supports the operator.
-    joins : bool
-        True if the operator takes more than one symbolic tensor.
-    shaped_by_constants : bool
-        True if all inputs but the first give the shape and must be constant. The first input must then be the symbolic tensor.
-    counts_from_end : bool
-        True if the result is the same after an axis of size 1 is removed from the front of the tensor.
-    keeps_labels : bool
-        True if the operator may follow ArgMax.
-    attributes : tuple of str
-        Attributes that the handler reads, and attributes without effect in supported cases. The reader refuses any other
-        attribute whose value is not ONNX' default.
-    """
-
+    #: Function that takes a :class:`sim.frontend.index.values.Step` and the first symbolic tensor of the step. It returns the
+    #: outputs of the node, as one value or a list. None: the operator is supported only on constants, or as part of a function
+    #: that is recognised.
     handler: Callable | None
-    group: str
-    domain: str = ""
-    on_constants: bool = True
-    joins: bool = False
+    group: str  # group of the operator in lists for users, one of the constants above
+    domain: str = ""  # ONNX domain; "" for ONNX' own operators
+    on_constants: bool = True  # True if constant folding supports the operator
+    joins: bool = False  # True if the operator takes more than one symbolic tensor
+    #: True if all inputs but the first give the shape and must be constant. The first input must then be the symbolic tensor.
     shaped_by_constants: bool = False
+    #: True if the result is the same after an axis of size 1 is removed from the front of the tensor.
     counts_from_end: bool = False
-    keeps_labels: bool = False
+    keeps_labels: bool = False  # True if the operator may follow ArgMax
+    #: Attributes that the handler reads, and attributes without effect in supported cases. The reader refuses any other attribute
+    #: whose value is not ONNX' default.
     attributes: tuple[str, ...] = ()
 
 

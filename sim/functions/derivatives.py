@@ -93,15 +93,9 @@ HELD = {"softsign": 2.0**6}
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of an activation function, with the interface that :func:`sim.golden.function_tables.table_of` needs.
+    """The derivative of an activation function, with the interface that :func:`sim.golden.function_tables.table_of` needs."""
 
-    Parameters
-    ----------
-    function : Function
-        One of the functions in :data:`DERIVATIVES`.
-    """
-
-    function: Function
+    function: Function  # one of the functions in :data:`DERIVATIVES`
     is_table: ClassVar = True
     scale: ClassVar = 0
 

@@ -14,14 +14,10 @@ __all__ = ["Domain", "domain"]
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Facts about the exact value of a formula, for each range of the variable.
+    """Facts about the exact value of a formula, for each range of the variable."""
 
-    Parameters
-    ----------
-    undefined, pole, zero : bool arrays, or bool for all ranges
-        True if the value may be NaN (`undefined`), infinite (`pole`), or 0 (`zero`).
-    """
-
+    #: undefined, pole, zero: Bool arrays, or bool for all ranges. True if the value may be NaN (`undefined`), infinite (`pole`),
+    #: or 0 (`zero`).
     undefined: np.ndarray | bool = False
     pole: np.ndarray | bool = False
     zero: np.ndarray | bool = False

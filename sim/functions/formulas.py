@@ -62,14 +62,6 @@ _TRUTHS = ("greater", "at_least", "not")
 class Formula:
     """An operation and its arguments, which are formulas.
 
-    Parameters
-    ----------
-    operation : str
-        One of `_ELEMENTARY`, or an operation that is not elementwise.
-    parameter
-        The value of a `constant`, or the exponent (int) of a `power`. For other operations, a value that distinguishes different
-        operations of the same name.
-
     Attributes
     ----------
     key : bytes
@@ -82,8 +74,10 @@ class Formula:
         True if the result is a boolean, not a number.
     """
 
-    operation: str
+    operation: str  # one of `_ELEMENTARY`, or an operation that is not elementwise
     arguments: tuple = ()
+    #: The value of a `constant`, or the exponent (int) of a `power`. For other operations, a value that distinguishes different
+    #: operations of the same name.
     parameter: object = None
     key: bytes = field(init=False, repr=False)
     depth: int = field(init=False, repr=False)

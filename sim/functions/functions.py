@@ -21,50 +21,29 @@ _each = functools.partial(np.vectorize, otypes=[float])
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Definition:
-    """The definition of an activation function.
-
-    Parameters
-    ----------
-    exact : callable
-        `exact(x, *parameters)` returns the values at a float64 array. Values at infinity equal the values at 1e300.
-    parameters : tuple of float
-        Default values of the parameters, as in ONNX.
-    are_valid : callable or None
-        `are_valid(*parameters)` returns True if the function exists for these parameters. None: it exists for all numbers.
-    formula : callable or None
-        `formula(x, *parameters)` returns the function of a :class:`sim.functions.formulas.Formula`, used to recognise chains of
-        small operators. None: chains are not recognised.
-    solve : callable or None
-        `solve(probes)` returns the parameters for a formula with these values (:class:`sim.functions.probes.Probes`), assuming it
-        is this function. Recognition needs it if the function has parameters.
-    monotone : bool or callable of the parameters
-        True if the function is monotone, so that it commutes with max pooling.
-    operator : str
-        ONNX operator that computes this function, or "".
-    attributes : tuple of str
-        Attributes of the operator that hold the parameters, in the order of the parameters.
-    choice : dict
-        Attribute values that select this function, for an operator that computes several functions.
-    built_in : bool
-        True if the core computes the function without a table.
-    example : tuple of float
-        Parameters used in the datasheet and in tests.
-    scale : int
-        Field `scale` of LOAD_TABLE whose power of x is the function, or NaN for negative x. 0: the function is not a power.
-    """
+    """The definition of an activation function."""
 
     name: str
+    #: Callable. `exact(x, *parameters)` returns the values at a float64 array. Values at infinity equal the values at 1e300.
     exact: Callable
-    parameters: tuple = ()
+    parameters: tuple = ()  # Tuple of float. Default values of the parameters, as in ONNX.
+    #: `are_valid(*parameters)` returns True if the function exists for these parameters. None: it exists for all numbers.
     are_valid: Callable | None = None
+    #: `formula(x, *parameters)` returns the function of a :class:`sim.functions.formulas.Formula`, used to recognise chains of
+    #: small operators. None: chains are not recognised.
     formula: Callable | None = None
+    #: `solve(probes)` returns the parameters for a formula with these values (:class:`sim.functions.probes.Probes`), assuming it
+    #: is this function. Recognition needs it if the function has parameters.
     solve: Callable | None = None
+    #: Bool or callable of the parameters. True if the function is monotone, so that it commutes with max pooling.
     monotone: object = False
-    operator: str = ""
-    attributes: tuple = ()
+    operator: str = ""  # ONNX operator that computes this function, or ""
+    attributes: tuple = ()  # Tuple of str. Attributes of the operator that hold the parameters, in the order of the parameters.
+    #: Attribute values that select this function, for an operator that computes several functions.
     choice: dict = field(default_factory=dict)
-    built_in: bool = False
-    example: tuple = ()
+    built_in: bool = False  # True if the core computes the function without a table
+    example: tuple = ()  # Tuple of float. Parameters used in the datasheet and in tests.
+    #: Field `scale` of LOAD_TABLE whose power of x is the function, or NaN for negative x. 0: the function is not a power.
     scale: int = 0
 
 

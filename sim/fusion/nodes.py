@@ -16,20 +16,12 @@ __all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear",
 
 @dataclass(frozen=True, eq=False)
 class ValueView:
-    """A tensor of the ONNX model that contains all values of a node, in any shape and order.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int
-        Shape of one sample.
-    index : int array or None
-        For each value of the tensor, the flat index into the node's values (y, x, channel). None: the ONNX order (channel[, y,
-        x]).
-    """
+    """A tensor of the ONNX model that contains all values of a node, in any shape and order."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # shape of one sample
+    #: Int array or None. For each value of the tensor, the flat index into the node's values (y, x, channel). None: the ONNX
+    #: order (channel[, y, x]).
     index: np.ndarray | None = None
 
     def of(self, values):
@@ -42,30 +34,15 @@ class ValueView:
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """The base class of the nodes.
+    """The base class of the nodes."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the model's node, for messages and reports.
-    title : str
-        Description of the node in messages.
-    shape : (int, int, int)
-        (height, width, channels).
-    value : str or None
-        Name of the ONNX tensor (batch, channels[, height, width]) with the node's values.
-    view : ValueView or None
-        ONNX tensor with the node's values in another shape or order.
-    loose : bool
-        True if the memory layout is not fixed yet. Such a node is the input or an elementwise function of the input, and has the
-        input's layout.
-    """
-
-    name: str
-    title: str
-    shape: tuple[int, int, int]
-    value: str | None = None
-    view: ValueView | None = None
+    name: str  # name of the model's node, for messages and reports
+    title: str  # description of the node in messages
+    shape: tuple[int, int, int]  # (height, width, channels)
+    value: str | None = None  # name of the ONNX tensor (batch, channels[, height, width]) with the node's values
+    view: ValueView | None = None  # ONNX tensor with the node's values in another shape or order
+    #: True if the memory layout is not fixed yet. Such a node is the input or an elementwise function of the input, and has the
+    #: input's layout.
     loose: bool = False
 
     sources = ()
@@ -93,20 +70,11 @@ class Joint(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Unknown(Node):
-    """An operation that no stage supports by itself, but that may be part of a supported function.
+    """An operation that no stage supports by itself, but that may be part of a supported function."""
 
-    Parameters
-    ----------
-    truth : bool
-        True if the values are booleans, not numbers.
-    fault : Unknown or None
-        First unsupported node among the operands, or None if this node is the first.
-    why : callable or None
-        `why()` returns the reason why the node is not a supported function, or None if no reason is known.
-    """
-
-    truth: bool = False
-    fault: "Unknown | None" = None
+    truth: bool = False  # True if the values are booleans, not numbers
+    fault: "Unknown | None" = None  # first unsupported node among the operands, or None if this node is the first
+    #: Callable or None. `why()` returns the reason why the node is not a supported function, or None if no reason is known.
     why: object = None
 
 

@@ -18,23 +18,12 @@ _LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: in
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input of the ONNX model.
-
-    Parameters
-    ----------
-    name : str
-    element : int
-        Element type, a constant of `onnx.TensorProto`.
-    shape : tuple of int
-        Shape of one sample.
-    first : int
-        Index of the input's first value in a flattened sample, which concatenates all inputs.
-    """
+    """An input of the ONNX model."""
 
     name: str
-    element: int
-    shape: tuple[int, ...]
-    first: int = 0
+    element: int  # element type, a constant of `onnx.TensorProto`
+    shape: tuple[int, ...]  # shape of one sample
+    first: int = 0  # index of the input's first value in a flattened sample, which concatenates all inputs
 
     @property
     def place(self):
@@ -44,29 +33,14 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the ONNX model.
-
-    Parameters
-    ----------
-    name : str
-    shapes : ResultShape or None
-        Shapes of the output. None for class names: one name per sample.
-    last : str
-        Operator that the host applies to all values of a sample: "" (none), "softmax" or "log" (LogSoftmax).
-    label : bool
-        True if the output contains class numbers or class names.
-    value : str
-        Name of the ONNX tensor with the numbers: the output itself, or the tensor from which a label is computed.
-    place : slice
-        Position of the output's numbers in the results of the network.
-    """
+    """An output of the ONNX model."""
 
     name: str
-    shapes: ResultShape | None
-    last: str
-    label: bool
-    value: str
-    place: slice
+    shapes: ResultShape | None  # Shapes of the output. None for class names: one name per sample.
+    last: str  # operator that the host applies to all values of a sample: "" (none), "softmax" or "log" (LogSoftmax)
+    label: bool  # True if the output contains class numbers or class names
+    value: str  # name of the ONNX tensor with the numbers: the output itself, or the tensor from which a label is computed
+    place: slice  # position of the output's numbers in the results of the network
 
     @property
     def shape(self):
@@ -98,42 +72,23 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The ONNX model of a network, and its nodes in binary64.
+    """The ONNX model of a network, and its nodes in binary64."""
 
-    Parameters
-    ----------
-    path : Path
-        Path of the model file.
-    inputs : tuple of ModelInput
-        Inputs, in the file's order.
-    batch : int or None
-        Batch size of the model. None: any size. 0: the model has no batch axis.
-    outputs : tuple of Output
-    nodes : tuple of Node
-        The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node computes the
-        results.
-    order : int array
-        Flat index (y, x, channel) in the last node for each value of the results.
-    fixed : dict of str to tuple of int
-        Shapes that the user gave to inputs, in place of the open sizes of the file, and the values of scalar inputs.
-    constants : dict of str to array
-        Scalar inputs of the file whose values the user gave.
-    host_part : str
-        A sentence about the nodes that are left to the host, or an empty text. The outputs are then the operands of these nodes.
-    not_computed : tuple of str
-        Outputs of the file that these nodes compute, so that they are not among `outputs`.
-    """
-
-    path: Path
-    inputs: tuple[ModelInput, ...]
-    batch: int | None
+    path: Path  # path of the model file
+    inputs: tuple[ModelInput, ...]  # inputs, in the file's order
+    batch: int | None  # Batch size of the model. None: any size. 0: the model has no batch axis.
     outputs: tuple[Output, ...]
+    #: Tuple of Node. The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node
+    #: computes the results.
     nodes: tuple
-    order: np.ndarray
+    order: np.ndarray  # Int array. Flat index (y, x, channel) in the last node for each value of the results.
+    #: Dict of str to tuple of int. Shapes that the user gave to inputs, in place of the open sizes of the file, and the values of
+    #: scalar inputs.
     fixed: dict
-    constants: dict
+    constants: dict  # Dict of str to array. Scalar inputs of the file whose values the user gave.
+    #: A sentence about the nodes that are left to the host, or an empty text. The outputs are then the operands of these nodes.
     host_part: str = ""
-    not_computed: tuple[str, ...] = ()
+    not_computed: tuple[str, ...] = ()  # outputs of the file that these nodes compute, so that they are not among `outputs`
 
     @property
     def input(self):

@@ -8,24 +8,13 @@ __all__ = ["ResultShape"]
 
 @dataclass(frozen=True)
 class ResultShape:
-    """The shape of an output, as a function of the number of samples.
+    """The shape of an output, as a function of the number of samples."""
 
-    Parameters
-    ----------
-    dims : tuple of int
-        Shape of the output for one sample, including all axes.
-    batch : int or None
-        Axis that grows with the number of samples. All axes before it have size 1. None: the model takes one sample.
-    bare : bool
-        True if the batch axis is missing for one sample.
-    has_batch : bool
-        True if the model's input has a batch axis, possibly of size 1.
-    """
-
-    dims: tuple[int, ...]
+    dims: tuple[int, ...]  # shape of the output for one sample, including all axes
+    #: Axis that grows with the number of samples. All axes before it have size 1. None: the model takes one sample.
     batch: int | None
-    bare: bool = False
-    has_batch: bool = True
+    bare: bool = False  # True if the batch axis is missing for one sample
+    has_batch: bool = True  # True if the model's input has a batch axis, possibly of size 1
 
     def of(self, count):
         """Returns the shape for `count` samples. With None, the batch axis has the size None.

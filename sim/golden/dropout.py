@@ -18,19 +18,13 @@ class Dropout:
     Dropout applies to hidden dense layers: stages that have an activation function and whose result is a vector. If there are
     none, it applies to the operands of the last stage. It does not apply inside a normalization.
 
-    Parameters
-    ----------
-    share : float
-        Dropout rate: the probability that a number is dropped, in [0, 1).
-    seed : int
-
     Raises
     ------
     ValueError
         If the share is not in [0, 1).
     """
 
-    share: float
+    share: float  # dropout rate: the probability that a number is dropped, in [0, 1)
     seed: int = 1
 
     def __post_init__(self):

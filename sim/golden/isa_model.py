@@ -46,19 +46,12 @@ def _effect(opcode):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A RING instruction of one core, waiting for the same instruction on the other cores.
-
-    Attributes
-    ----------
-    mode : RingMode
-    vectors : uint16 arrays
-        Vectors that the instruction reads, in the form that :func:`sim.golden.ring.exchange` takes.
-    segment, rounds : int
-        Vectors per segment, and number of rounds. A correct program has the same numbers in all cores.
-    """
+    """A RING instruction of one core, waiting for the same instruction on the other cores."""
 
     mode: RingMode
+    #: Uint16 arrays. Vectors that the instruction reads, in the form that :func:`sim.golden.ring.exchange` takes.
     vectors: np.ndarray
+    #: segment, rounds: Vectors per segment, and number of rounds. A correct program has the same numbers in all cores.
     segment: int
     rounds: int
 

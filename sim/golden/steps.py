@@ -71,26 +71,13 @@ def run_step(step, values, sums=None, kept=({},), shards=(slice(None),)):
 
 @dataclass(frozen=True)
 class _Planned:
-    """A stage in the order of a step.
+    """A stage in the order of a step."""
 
-    Parameters
-    ----------
-    stage : StepStage
-    reads : tuple of str
-        Tensors that it reads.
-    twin : int
-        Number that is equal for twins.
-    is_last : bool
-        No later stage is a twin.
-    unread : tuple of str
-        Tensors without samples that no later stage reads and that are not results of the step.
-    """
-
-    stage: object
-    reads: tuple
-    twin: int
-    is_last: bool
-    unread: tuple
+    stage: object  # StepStage
+    reads: tuple  # Tuple of str. Tensors that it reads.
+    twin: int  # number that is equal for twins
+    is_last: bool  # no later stage is a twin
+    unread: tuple  # Tuple of str. Tensors without samples that no later stage reads and that are not results of the step.
 
 
 @functools.lru_cache(maxsize=8)

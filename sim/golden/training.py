@@ -44,45 +44,26 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Parameters and optimizer state. Lists are in the order of `TrainingGraph.parameters`.
+    """Parameters and optimizer state. Lists are in the order of `TrainingGraph.parameters`."""
 
-    Parameters
-    ----------
-    masters : list of float32 array
-    slots : list of dict of str to array
-        Optimizer state of each parameter. Names and types are those in the optimizer's `slots`; the shapes equal the masters'
-        shapes.
-    steps : int
-        Number of updates so far.
-    """
-
-    masters: list
+    masters: list  # list of float32 array
+    #: List of dict of str to array. Optimizer state of each parameter. Names and types are those in the optimizer's `slots`; the
+    #: shapes equal the masters' shapes.
     slots: list
-    steps: int = 0
+    steps: int = 0  # number of updates so far
 
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """The results of one training step.
+    """The results of one training step."""
 
-    Parameters
-    ----------
-    state : TrainingState
-        Parameters and optimizer state after the step.
-    logits : float32 (batch, output size)
-        In the order of the model's outputs, computed with the weights before the step.
-    loss : float
-        Mean loss over the counted positions of the batch.
-    gradients : list of float32 array
-        Gradient of each parameter, summed over the batch.
-    tensors : dict of str to array (batch, height, width, channels)
-        By name: the input, and all tensors of samples in :func:`step_graph`.
-    """
-
-    state: TrainingState
+    state: TrainingState  # parameters and optimizer state after the step
+    #: Float32 (batch, output size). In the order of the model's outputs, computed with the weights before the step.
     logits: np.ndarray
-    loss: float
-    gradients: list
+    loss: float  # mean loss over the counted positions of the batch
+    gradients: list  # List of float32 array. Gradient of each parameter, summed over the batch.
+    #: Dict of str to array (batch, height, width, channels). By name: the input, and all tensors of samples in
+    #: :func:`step_graph`.
     tensors: dict = field(repr=False)
 
 

@@ -22,28 +22,18 @@ _FLOATS = {"x": 16, "w": 16, "shadow": 16, "active": 16, "sums": 0, "out": 0}  #
 
 @dataclass(frozen=True)
 class ArrayWave:
-    """The recorded values of all cells in consecutive cycles.
+    """The recorded values of all cells in consecutive cycles."""
 
-    Parameters
-    ----------
-    x, weights, bias, y : float32 (rows, n), (n, n), (n,), (rows, n)
-        Operands and result of the matrix multiplication.
-    cells : dict of array (cycles, n, n)
-        Values of the cells, by name. Inputs of a cell in a cycle: `x`, `w`, `sums` (float32), `mark` and `switch`. Registers of a
-        cell: the next weight, `shadow`, and the active weight, `active`.
-    out : float32 (cycles, n)
-        Sums that leave each column.
-    entered : list of int
-        For each row of `x`, the cycle in which its first value enters the upper left cell.
-    """
-
+    #: x, weights, bias, y: Float32 (rows, n), (n, n), (n,), (rows, n). Operands and result of the matrix multiplication.
     x: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
     y: np.ndarray
+    #: Dict of array (cycles, n, n). Values of the cells, by name. Inputs of a cell in a cycle: `x`, `w`, `sums` (float32), `mark`
+    #: and `switch`. Registers of a cell: the next weight, `shadow`, and the active weight, `active`.
     cells: dict
-    out: np.ndarray
-    entered: list
+    out: np.ndarray  # Float32 (cycles, n). Sums that leave each column.
+    entered: list  # List of int. For each row of `x`, the cycle in which its first value enters the upper left cell.
 
 
 def _values(seed):

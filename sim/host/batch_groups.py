@@ -29,20 +29,14 @@ _CYCLES = 1 << 19  # approximate cycles per group: about ten seconds of simulati
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """A group of whole batches, samples first to last - 1, and the inputs of its simulation.
-
-    Parameters
-    ----------
-    options : dict
-        Options of :func:`sim.host.inference.run_samples`.
-    """
+    """A group of whole batches, samples first to last - 1, and the inputs of its simulation."""
 
     first: int
     last: int
     program: object
     network: object
     rows: np.ndarray
-    options: dict
+    options: dict  # options of :func:`sim.host.inference.run_samples`
 
     def run(self):
         """Simulates the group. Returns its :class:`sim.host.inference.RunResult`."""

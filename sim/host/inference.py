@@ -63,47 +63,26 @@ class InferenceImage(HostImage):
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of executing a network on samples, in batches.
+    """The result of executing a network on samples, in batches."""
 
-    Parameters
-    ----------
-    logits, expected : float32 (samples, outputs)
-        Results of the execution and of the golden model, without a final Softmax that the host computes.
-    mismatched_bits : int or None
-        Number of bits in which they differ. None if only the golden model computed the results.
-    seconds : float
-        Wall time of the execution. For a board, it includes all transfers over the serial line.
-    cycles, busy : int or None
-        Sums over all batches. `stalls` maps each stall reason to cycles; `busy` and all stalls add up to `cycles`. For models
-        without timing, these and the following figures of time are None.
-    utilisation : float or None
-        Useful multiply-accumulates / (cycles x cells), 0 to 1.
-    batches : list of dict
-        Counters of each batch.
-    cycles_per_second : float or None
-        Simulation speed. For a board: its clock frequency.
-    protocol_errors : int or None
-        Number of violations of AXI rules.
-    fault : dict or None
-        `cause`, `pc` and `batch` of the fault that ended the execution early, else None.
-    seen : dict or None
-        Recordings of probes, from :func:`sim.rtl.probes.read_probes`, else None.
-    """
-
+    #: logits, expected: Float32 (samples, outputs). Results of the execution and of the golden model, without a final Softmax
+    #: that the host computes.
     logits: np.ndarray
     expected: np.ndarray
-    mismatched_bits: int | None
-    seconds: float
+    mismatched_bits: int | None  # Number of bits in which they differ. None if only the golden model computed the results.
+    seconds: float  # Wall time of the execution. For a board, it includes all transfers over the serial line.
+    #: cycles, busy: Sums over all batches. `stalls` maps each stall reason to cycles; `busy` and all stalls add up to `cycles`.
+    #: For models without timing, these and the following figures of time are None.
     cycles: int | None = None
     busy: int | None = None
     stalls: dict | None = None
-    utilisation: float | None = None
-    batches: list = field(default_factory=list)
-    cycles_per_second: float | None = None
-    protocol_errors: int | None = None
-    fault: dict | None = None
+    utilisation: float | None = None  # useful multiply-accumulates / (cycles x cells), 0 to 1
+    batches: list = field(default_factory=list)  # List of dict. Counters of each batch.
+    cycles_per_second: float | None = None  # Simulation speed. For a board: its clock frequency.
+    protocol_errors: int | None = None  # number of violations of AXI rules
+    fault: dict | None = None  # `cause`, `pc` and `batch` of the fault that ended the execution early, else None
     waves: str | None = None
-    seen: dict | None = None
+    seen: dict | None = None  # recordings of probes, from :func:`sim.rtl.probes.read_probes`, else None
 
 
 def run_samples(

@@ -16,36 +16,21 @@ __all__ = ["Fetch", "TracedInstruction", "TracedRun", "timeline"]
 
 @dataclass
 class TracedInstruction:
-    """One executed instruction. Times are cycles of the simulation; a time is None if the execution ended before it.
+    """One executed instruction. Times are cycles of the simulation; a time is None if the execution ended before it."""
 
-    Parameters
-    ----------
-    pc : int
-        Offset of the instruction in region MODEL.
-    fields : dict
-        Fields of the instruction, by name.
-    layer : str or None
-        Name of the layer or stage to which the instruction belongs, if known.
-    decoded : int
-        Cycle in which the decoder accepts the instruction.
-    offered, placed : int or None
-        Cycle in which the dispatcher receives the instruction, and cycle in which the instruction gets a slot for instructions in
-        flight. For a SYNC: cycle in which it no longer waits.
-    begun, ended : int or None
-        Cycles in which the unit starts and completes the instruction.
-    passes : list of (int, int)
-        For a MATMUL: the cycles in which the first and the last row of each pass enter the array.
-    """
-
-    pc: int
+    pc: int  # offset of the instruction in region MODEL
     opcode: object
-    fields: dict
-    layer: str | None
-    decoded: int
+    fields: dict  # fields of the instruction, by name
+    layer: str | None  # name of the layer or stage to which the instruction belongs, if known
+    decoded: int  # cycle in which the decoder accepts the instruction
+    #: offered, placed: Cycle in which the dispatcher receives the instruction, and cycle in which the instruction gets a slot for
+    #: instructions in flight. For a SYNC: cycle in which it no longer waits.
     offered: int | None = None
     placed: int | None = None
+    #: begun, ended: Cycles in which the unit starts and completes the instruction.
     begun: int | None = None
     ended: int | None = None
+    #: List of (int, int). For a MATMUL: the cycles in which the first and the last row of each pass enter the array.
     passes: list = field(default_factory=list)
 
     @property
@@ -68,20 +53,15 @@ class Fetch:
 
 @dataclass
 class TracedRun:
-    """The execution of one program, from its first cycle, `begin`, to the cycle after its last, `end`.
-
-    Parameters
-    ----------
-    states : list of (str, int, int)
-        State of the core over time. The state is `busy`, or the reason why no row entered the array, with its first cycle and the
-        cycle after its last.
-    reads, writes : list of (str, int, int)
-        Beats on the bus, one per cycle: the client of the bus, the cycle of the beat, and the next cycle.
-    """
+    """The execution of one program, from its first cycle, `begin`, to the cycle after its last, `end`."""
 
     begin: int
     end: int
+    #: List of (str, int, int). State of the core over time. The state is `busy`, or the reason why no row entered the array, with
+    #: its first cycle and the cycle after its last.
     states: list
+    #: reads, writes: List of (str, int, int). Beats on the bus, one per cycle: the client of the bus, the cycle of the beat, and
+    #: the next cycle.
     reads: list
     writes: list
     fetches: list

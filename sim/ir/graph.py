@@ -25,21 +25,12 @@ def span(count, stride, kernel, dilation):
 
 @dataclass(frozen=True)
 class View:
-    """The transpose of a tensor in host memory: loads transpose each tile of n positions and n channels.
+    """The transpose of a tensor in host memory: loads transpose each tile of n positions and n channels."""
 
-    Parameters
-    ----------
-    of : str
-        Name of the tensor that is transposed.
-    rows : int
-        Number of rows of the tensor that are stored as one row. Zeros follow the last sample row if it is not full.
-    step, before : int
-        If a row has several vectors: the distance between the first positions of two vectors, and the number of positions of the
-        first vector that are before the row. Vectors with a `step` below n overlap.
-    """
-
-    of: str
-    rows: int = 1
+    of: str  # name of the tensor that is transposed
+    rows: int = 1  # Number of rows of the tensor that are stored as one row. Zeros follow the last sample row if it is not full.
+    #: step, before: If a row has several vectors: the distance between the first positions of two vectors, and the number of
+    #: positions of the first vector that are before the row. Vectors with a `step` below n overlap.
     step: int = 0
     before: int = 0
 
@@ -69,40 +60,27 @@ class Tensor:
 class Term:
     """A convolution, whose products are added to the sums of a stage. Position (y, x) of the sums reads the source positions `(y,
     x) * stride + (ky, kx) * dilation - padding`. Positions outside the source are read as +0.
-
-    Parameters
-    ----------
-    source : str
-        Name of the tensor that is read.
-    weights : bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result)
-        Output channels are divided into `groups` equal parts. Each part reads the corresponding part of the source's channels.
-    stride, dilation, padding : (int, int)
-        Distances along y and x, in positions. With stride 0, all results read the same position. Padding is above and to the
-        left; the padding below and to the right follows from the stage's size.
-    groups : int
-    fixed : bool
-        True if the weights define an operation (an average, a scale, a choice of channels), so that training does not change
-        them.
-    data : str or None
-        Name of a tensor (1 x positions) whose values are the weights, separately for each sample. `weights` then only gives the
-        shape, with one kernel position and one group. +0 is added to the final sums.
-    rows : bool
-        Orientation of `data`. True: each position has the weights from one source channel to all channels of the result. False:
-        each position has the weights of one channel of the result.
-    sparse : bool
-        True if weights of -0 are structural zeros, so that a tile with only such weights needs no pass.
     """
 
-    source: str
+    source: str  # name of the tensor that is read
+    #: Bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result). Output channels are
+    #: divided into `groups` equal parts. Each part reads the corresponding part of the source's channels.
     weights: np.ndarray
+    #: stride, dilation, padding: Distances along y and x, in positions. With stride 0, all results read the same position.
+    #: Padding is above and to the left; the padding below and to the right follows from the stage's size.
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
+    #: True if the weights define an operation (an average, a scale, a choice of channels), so that training does not change them.
     fixed: bool = False
+    #: Name of a tensor (1 x positions) whose values are the weights, separately for each sample. `weights` then only gives the
+    #: shape, with one kernel position and one group. +0 is added to the final sums.
     data: str | None = None
+    #: Orientation of `data`. True: each position has the weights from one source channel to all channels of the result. False:
+    #: each position has the weights of one channel of the result.
     rows: bool = False
-    sparse: bool = False
+    sparse: bool = False  # True if weights of -0 are structural zeros, so that a tile with only such weights needs no pass
 
     @property
     def kernel(self):
@@ -133,50 +111,28 @@ class Stage:
 
     Every output channel is `bias + sum over the terms, over ky, over kx, over c`, added in this order for every size of the
     array.
-
-    Parameters
-    ----------
-    name : str
-    output : str
-        Name of the tensor that is written. Several stages may write different parts of one tensor.
-    terms : tuple of Term
-        Terms of the sums, at least one. All have the same output channels.
-    size : (int, int)
-        Height and width of the sums, before pooling.
-    bias : float32 (channels,), float32 (height, width, channels) or None
-        The second form has a bias row for each position of the sums. Such a stage has no pooling and no product.
-    pool : Pool or None
-    function : Function
-        Activation function, applied after pooling.
-    softmax : bool
-        Apply Softmax over the channels, in place of a function.
-    times : str or None
-        Name of a tensor by which the result is multiplied. It has the shape of the result, or one channel that multiplies all
-        channels. Both factors are bfloat16, and the product is rounded again.
-    origin : (int, int)
-        Position in the output tensor of the result's position (0, 0).
-    value : str or None
-        Name of the ONNX tensor, (batch, channels, height, width) or (batch, channels), that this stage completes. It is used for
-        comparison.
-    title : str
-        Name, in messages, of the operator from which the stage was made. Empty: the stage's name.
-    reflow : bool
-        True if the results fill the positions of the output one after the other, although rows of results and rows of the output
-        have different lengths. Results beyond the last position are not written.
     """
 
     name: str
-    output: str
-    terms: tuple[Term, ...]
-    size: tuple[int, int] = (1, 1)
+    output: str  # Name of the tensor that is written. Several stages may write different parts of one tensor.
+    terms: tuple[Term, ...]  # Terms of the sums, at least one. All have the same output channels.
+    size: tuple[int, int] = (1, 1)  # height and width of the sums, before pooling
+    #: Float32 (channels,), float32 (height, width, channels) or None. The second form has a bias row for each position of the
+    #: sums. Such a stage has no pooling and no product.
     bias: np.ndarray | None = None
     pool: Pool | None = None
-    function: Function = NONE
-    softmax: bool = False
+    function: Function = NONE  # activation function, applied after pooling
+    softmax: bool = False  # apply Softmax over the channels, in place of a function
+    #: Name of a tensor by which the result is multiplied. It has the shape of the result, or one channel that multiplies all
+    #: channels. Both factors are bfloat16, and the product is rounded again.
     times: str | None = None
-    origin: tuple[int, int] = (0, 0)
+    origin: tuple[int, int] = (0, 0)  # position in the output tensor of the result's position (0, 0)
+    #: Name of the ONNX tensor, (batch, channels, height, width) or (batch, channels), that this stage completes. It is used for
+    #: comparison.
     value: str | None = None
-    title: str = ""
+    title: str = ""  # Name, in messages, of the operator from which the stage was made. Empty: the stage's name.
+    #: True if the results fill the positions of the output one after the other, although rows of results and rows of the output
+    #: have different lengths. Results beyond the last position are not written.
     reflow: bool = False
 
     @property
@@ -211,20 +167,13 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """An input tensor that the host fills from some values of a sample.
-
-    Parameters
-    ----------
-    tensor : str
-    places : int array
-        Index into the flattened sample for each (y, x, channel) of the tensor; with a table, for each position (y, x).
-    table : float array (rows, channels) or None
-        Each value at `places` is a row number of this table, and the row is stored in place of the value. Negative numbers count
-        from the end.
-    """
+    """An input tensor that the host fills from some values of a sample."""
 
     tensor: str
+    #: Int array. Index into the flattened sample for each (y, x, channel) of the tensor; with a table, for each position (y, x).
     places: np.ndarray
+    #: Float array (rows, channels) or None. Each value at `places` is a row number of this table, and the row is stored in place
+    #: of the value. Negative numbers count from the end.
     table: np.ndarray | None = None
 
     def of(self, samples):
@@ -235,43 +184,27 @@ class Feed:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network of stages, in topological order.
-
-    Parameters
-    ----------
-    name : str
-    tensors : dict of str to Tensor
-        Tensors by name: the input, and the output of every stage.
-    input, output : str
-        Names of tensors. The output is kept in binary32, unless a product is part of it. With `feeds`, the input is the first.
-    stages : tuple of Stage
-    input_order : int array (height * width * channels,), or None
-        For each (y, x, channel) of the input tensor, its index in the flattened ONNX sample. None: the same order.
-    output_order : int array, or None
-        For each value of the flattened ONNX result, its index in the output tensor (y, x, channel). None: the same order.
-    softmax : bool
-        True if the model ended with a Softmax that was removed, so that the results are logits.
-    input_shape : tuple of int
-        Shape of one sample in the ONNX model.
-    preprocess : str or None
-        Entry `preprocess` of the model's metadata.
-    origin : sim.fusion.origin.Origin or None
-        Inputs and outputs of the ONNX model. None if the graph was not read from a file.
-    feeds : tuple of Feed
-        All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
-    """
+    """A network of stages, in topological order."""
 
     name: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # tensors by name: the input, and the output of every stage
+    #: input, output: Names of tensors. The output is kept in binary32, unless a product is part of it. With `feeds`, the input is
+    #: the first.
     input: str
     output: str
     stages: tuple[Stage, ...]
+    #: Int array (height * width * channels,), or None. For each (y, x, channel) of the input tensor, its index in the flattened
+    #: ONNX sample. None: the same order.
     input_order: np.ndarray | None = field(default=None, repr=False)
+    #: Int array, or None. For each value of the flattened ONNX result, its index in the output tensor (y, x, channel). None: the
+    #: same order.
     output_order: np.ndarray | None = field(default=None, repr=False)
-    softmax: bool = False
-    input_shape: tuple[int, ...] = ()
-    preprocess: str | None = None
+    softmax: bool = False  # True if the model ended with a Softmax that was removed, so that the results are logits
+    input_shape: tuple[int, ...] = ()  # shape of one sample in the ONNX model
+    preprocess: str | None = None  # entry `preprocess` of the model's metadata
+    #: Sim.fusion.origin.Origin or None. Inputs and outputs of the ONNX model. None if the graph was not read from a file.
     origin: object = field(default=None, repr=False)
+    #: All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
     feeds: tuple[Feed, ...] = field(default=(), repr=False)
 
     @property

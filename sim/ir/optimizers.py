@@ -127,13 +127,6 @@ class Adam:
     The root of the second moment is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125. The module
     :mod:`sim.ir.optimizers` lists the instructions of an update.
 
-    Parameters
-    ----------
-    first, second : float
-        Decay rates of the moments, also called beta 1 and beta 2.
-    weight_decay : float
-        Decoupled weight decay (AdamW). It does not apply to biases.
-
     Raises
     ------
     ValueError
@@ -141,9 +134,10 @@ class Adam:
         is negative.
     """
 
+    #: first, second: Decay rates of the moments, also called beta 1 and beta 2.
     first: float = 0.9
     second: float = 0.999
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # Decoupled weight decay (AdamW). It does not apply to biases.
 
     slots: ClassVar = {"first": bfloat16, "second": np.float32}
 

@@ -36,41 +36,27 @@ def _given(record, **usual):
 class Select:
     """A mask on sums of gradients. For each window of the output, the sum is written to one position or to
     none.
-
-    Parameters
-    ----------
-    tensor : str
-        Name of the tensor that decides. It has the shape of the sums. It contains the forward results of the stage, and a sum
-        passes if its result is above 0. With `index`, it contains indices of positions in windows.
-    window : (int, int)
-        Height and width of the output window for one sum.
-    index : bool
-        True if the tensor contains indices. An index counts the positions of a window row by row; 255 means no position.
     """
 
+    #: Name of the tensor that decides. It has the shape of the sums. It contains the forward results of the stage, and a sum
+    #: passes if its result is above 0. With `index`, it contains indices of positions in windows.
     tensor: str
-    window: tuple[int, int] = (1, 1)
+    window: tuple[int, int] = (1, 1)  # height and width of the output window for one sum
+    #: True if the tensor contains indices. An index counts the positions of a window row by row; 255 means no position.
     index: bool = False
 
 
 @dataclass(frozen=True)
 class StepTensor:
-    """A tensor of `height` x `width` x `channels` numbers, bfloat16 or binary32.
-
-    Parameters
-    ----------
-    samples : bool
-        Each sample has its own numbers. False: a parameter, its gradient, its optimizer state, or a constant.
-    wide : bool
-        True: binary32. False: bfloat16. A term that reads a binary32 tensor uses only the upper 16 bits of each number
-        (truncation to bfloat16).
-    """
+    """A tensor of `height` x `width` x `channels` numbers, bfloat16 or binary32."""
 
     name: str
     channels: int
     height: int = 1
     width: int = 1
-    samples: bool = True
+    samples: bool = True  # Each sample has its own numbers. False: a parameter, its gradient, its optimizer state, or a constant.
+    #: True: binary32. False: bfloat16. A term that reads a binary32 tensor uses only the upper 16 bits of each number (truncation
+    #: to bfloat16).
     wide: bool = False
 
     @property
@@ -81,41 +67,30 @@ class StepTensor:
 
 @dataclass(frozen=True)
 class StepTerm:
-    """A product of two tensors that adds to a stage's sums. `kernel` to `groups` are as in :class:`sim.ir.graph.Term`.
-
-    Parameters
-    ----------
-    source : str
-    weights : str
-        Name of the tensor of weights. Its height counts kernel positions, its width counts channels of the source, and its
-        channels are the channels of the result. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
-    apart : (int, int)
-        The source is read with `apart - 1` positions of +0 between its positions, for the gradient of a stride.
-    swapped : bool
-        Swaps the source's and the result's channels of the weights and mirrors the kernel, for the gradient of the source.
-    transposed : bool
-        Swaps positions and (kernel position, channel) of the source, for the gradient of weights. `weights` has a vector for each
-        position of the sum.
-    lanes : int
-        The source is loaded transposed, in networks alone. With groups, a line of vectors has so many positions of one channel,
-        and the windows are windows of such lines. Without groups, each vector of the source had so many positions, and has
-        channels again.
-    blocks : tuple of (int, int)
-        The first position in the line, and the number of the weights, of each vector of a line. There are kernel positions for
-        each number of weights.
-    """
+    """A product of two tensors that adds to a stage's sums. `kernel` to `groups` are as in :class:`sim.ir.graph.Term`."""
 
     source: str
+    #: Name of the tensor of weights. Its height counts kernel positions, its width counts channels of the source, and its
+    #: channels are the channels of the result. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
     weights: str
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
+    #: The source is read with `apart - 1` positions of +0 between its positions, for the gradient of a stride.
     apart: tuple[int, int] = (1, 1)
+    #: Swaps the source's and the result's channels of the weights and mirrors the kernel, for the gradient of the source.
     swapped: bool = False
+    #: Swaps positions and (kernel position, channel) of the source, for the gradient of weights. `weights` has a vector for each
+    #: position of the sum.
     transposed: bool = False
+    #: The source is loaded transposed, in networks alone. With groups, a line of vectors has `lanes` positions of one channel,
+    #: and the windows are windows of such lines. Without groups, each vector of the source had `lanes` positions, and has
+    #: channels again.
     lanes: int = 0
+    #: Tuple of (int, int). The first position in the line, and the number of the weights, of each vector of a line. There are
+    #: kernel positions for each number of weights.
     blocks: tuple = ()
 
     def __str__(self):
@@ -137,51 +112,28 @@ class Norm:
 
 @dataclass(frozen=True)
 class StepStage:
-    """A stage: `output = round(select(function(pool(start + terms))) * times)`. A wide output is not rounded.
-
-    Parameters
-    ----------
-    output : str
-    terms : tuple of StepTerm
-    size : (int, int)
-        Height and width of the sums.
-    start : str or None
-        Tensor of initial sums: one row for all positions, or one row per position.
-    pool : sim.ir.graph.Pool or None
-    index : bool
-        True: the output is the place of the first maximum in each window of `pool`, as uint8. With relu, the output is NOWHERE
-        if the maximum is not above 0.
-    function : Function or any function by table
-    softmax : bool
-        Softmax over the channels, in place of a function.
-    norm : Norm or None
-        Normalization of the only term's source. Only in networks: a step has the stages of :mod:`sim.autodiff.norms` instead.
-    select : sim.ir.graph.Select or None
-    times : str or None
-        Tensor that multiplies the rounded result; a tensor of one channel multiplies all channels.
-    name : str
-        Name of the sums in reports. Default: the output.
-    origin : (int, int)
-        Position in the output of the result's position (0, 0), if the result is a part of the output.
-    ring : str or None
-        An operation on `start` between cores, in place of sums. `"all_reduce"`: the sum over the cores, from core 0 on.
-        `"reduce_scatter"`: each core gets the sum of its segment of the channels. `"all_reduce_segments"`: each core gets the
-        sums of all segments. `"all_gather"`: each core gets the upper halves of all segments.
-    """
+    """A stage: `output = round(select(function(pool(start + terms))) * times)`. A wide output is not rounded."""
 
     output: str
     terms: tuple[StepTerm, ...] = ()
-    size: tuple[int, int] = (1, 1)
-    start: str | None = None
+    size: tuple[int, int] = (1, 1)  # height and width of the sums
+    start: str | None = None  # tensor of initial sums: one row for all positions, or one row per position
     pool: Pool | None = None
+    #: True: the output is the place of the first maximum in each window of `pool`, as uint8. With relu, the output is NOWHERE if
+    #: the maximum is not above 0.
     index: bool = False
-    function: object = NONE
-    softmax: bool = False
+    function: object = NONE  # function or any function by table
+    softmax: bool = False  # softmax over the channels, in place of a function
+    #: Normalization of the only term's source. Only in networks: a step has the stages of :mod:`sim.autodiff.norms` instead.
     norm: Norm | None = None
     select: Select | None = None
-    times: str | None = None
-    name: str = ""
+    times: str | None = None  # tensor that multiplies the rounded result; a tensor of one channel multiplies all channels
+    name: str = ""  # Name of the sums in reports. Default: the output.
+    #: Position in the output of the result's position (0, 0), if the result is a part of the output.
     origin: tuple[int, int] = (0, 0)
+    #: An operation on `start` between cores, in place of sums. `"all_reduce"`: the sum over the cores, from core 0 on.
+    #: `"reduce_scatter"`: each core gets the sum of its segment of the channels. `"all_reduce_segments"`: each core gets the sums
+    #: of all segments. `"all_gather"`: each core gets the upper halves of all segments.
     ring: str | None = None
 
     @property
@@ -213,68 +165,39 @@ class StepStage:
 
 @dataclass(frozen=True, eq=False)
 class StepParameter:
-    """A trained tensor.
+    """A trained tensor."""
 
-    Parameters
-    ----------
-    initial : float32 (height, width, channels)
-    decays : bool
-        Weight decay applies. This is True for weights and False for biases.
-    """
-
-    initial: np.ndarray = field(repr=False)
-    decays: bool = True
+    initial: np.ndarray = field(repr=False)  # float32 (height, width, channels)
+    decays: bool = True  # Weight decay applies. This is True for weights and False for biases.
 
 
 @dataclass(eq=False)
 class StepGraph:
-    """A training step, or a network. Arrays have the shapes of their tensors, (height, width, channels).
+    """A training step, or a network. Arrays have the shapes of their tensors, (height, width, channels)."""
 
-    Parameters
-    ----------
-    tensors : dict of str to StepTensor
-    stages : list of StepStage
-        In a topological order.
-    constants : dict of str to array
-        bfloat16; float32 if the tensor is wide.
-    parameters : dict of str to StepParameter
-    inputs : tuple of str
-        Tensors of samples that the host writes before each step. Targets, token mask and factors are not among them.
-    masks : tuple of str
-        The inputs whose numbers are never negative, such as masks of dropout.
-    output : str
-        The logits.
-    targets, counted : str or None
-        Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the factor of the
-        loss of each position.
-    factors : dict of str to str
-        Single numbers that the host writes before each step: {name in `optimizer.factors`: tensor}.
-    gradients : dict of str to str
-        {input or parameter: its gradient}. Gradients of parameters are wide, and sums over all samples of all cores.
-    sums_gradients : dict of str to str
-        {output of a stage: gradient of its sums}.
-    masters : dict of str to str
-        {parameter: wide tensor that is kept from step to step}. On a ring it may be a core's own share.
-    slots : dict of str to dict of str to str
-        {parameter: {optimizer slot: tensor that is kept}}.
-    state : dict of str to str
-        {tensor that is kept: the tensor that it becomes at the end of a step}.
-    """
-
-    tensors: dict = field(default_factory=dict)
-    stages: list = field(default_factory=list)
-    constants: dict = field(default_factory=dict)
-    parameters: dict = field(default_factory=dict)
+    tensors: dict = field(default_factory=dict)  # dict of str to StepTensor
+    stages: list = field(default_factory=list)  # List of StepStage. In a topological order.
+    constants: dict = field(default_factory=dict)  # Dict of str to array. bfloat16; float32 if the tensor is wide.
+    parameters: dict = field(default_factory=dict)  # dict of str to StepParameter
+    #: Tuple of str. Tensors of samples that the host writes before each step. Targets, token mask and factors are not among them.
     inputs: tuple = ()
-    masks: tuple = ()
-    output: str = ""
+    masks: tuple = ()  # Tuple of str. The inputs whose numbers are never negative, such as masks of dropout.
+    output: str = ""  # the logits
+    #: targets, counted: Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the
+    #: factor of the loss of each position.
     targets: str | None = None
     counted: str | None = None
+    #: Dict of str to str. Single numbers that the host writes before each step: {name in `optimizer.factors`: tensor}.
     factors: dict = field(default_factory=dict)
+    #: Dict of str to str. {input or parameter: its gradient}. Gradients of parameters are wide, and sums over all samples of all
+    #: cores.
     gradients: dict = field(default_factory=dict)
-    sums_gradients: dict = field(default_factory=dict)
+    sums_gradients: dict = field(default_factory=dict)  # Dict of str to str. {output of a stage: gradient of its sums}.
+    #: Dict of str to str. {parameter: wide tensor that is kept from step to step}. On a ring it may be a core's own share.
     masters: dict = field(default_factory=dict)
+    #: Dict of str to dict of str to str. {parameter: {optimizer slot: tensor that is kept}}.
     slots: dict = field(default_factory=dict)
+    #: Dict of str to str. {tensor that is kept: the tensor that it becomes at the end of a step}.
     state: dict = field(default_factory=dict)
 
     def copied(self):

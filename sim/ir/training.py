@@ -15,46 +15,25 @@ NOWHERE = 255
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A trained parameter: the weights of a term of a stage, or the bias of a stage.
-
-    Parameters
-    ----------
-    name : str
-    stage : int
-        Index of the stage in the graph.
-    term : int or None
-        Index of the term in the stage. None: the parameter is the stage's bias.
-    initial : float32 array
-        Initial values: weights (kernel height, kernel width, channels of the source, channels of the result), or bias (channels
-        of the result,) or (height, width, channels of the result).
-    tied : tuple of (int, int)
-        Further terms, as (stage, term), whose weights are the transpose of this parameter.
-    """
+    """A trained parameter: the weights of a term of a stage, or the bias of a stage."""
 
     name: str
-    stage: int
-    term: int | None
+    stage: int  # index of the stage in the graph
+    term: int | None  # Index of the term in the stage. None: the parameter is the stage's bias.
+    #: Float32 array. Initial values: weights (kernel height, kernel width, channels of the source, channels of the result), or
+    #: bias (channels of the result,) or (height, width, channels of the result).
     initial: np.ndarray = field(repr=False)
-    tied: tuple[tuple[int, int], ...] = ()
+    tied: tuple[tuple[int, int], ...] = ()  # further terms, as (stage, term), whose weights are the transpose of this parameter
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingGraph:
-    """A network to be trained.
+    """A network to be trained."""
 
-    Parameters
-    ----------
-    graph : Graph
-        The forward pass, up to the logits. A table of embeddings is the weights of a stage that reads one-hot rows.
-    parameters : tuple of Parameter
-    loss : Loss
-    counted : bool
-        The host writes a factor for the loss of each position: 1, or 0 for padding.
-    """
-
-    graph: Graph
+    graph: Graph  # The forward pass, up to the logits. A table of embeddings is the weights of a stage that reads one-hot rows.
     parameters: tuple[Parameter, ...]
     loss: Loss = field(default=Loss.CROSS_ENTROPY, kw_only=True)
+    #: The host writes a factor for the loss of each position: 1, or 0 for padding.
     counted: bool = field(default=False, kw_only=True)
 
     @property

@@ -19,26 +19,16 @@ __all__ = ["Counterexample", "Proof", "ProofJob", "proofs", "negative_controls"]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Inputs for which a property is false.
-
-    Parameters
-    ----------
-    inputs : dict
-        Inputs by name: one value per cycle, up to the cycle in which `port` is compared.
-    shown : tuple
-        `(port, cycle)` of the inputs that occur in the property.
-    expected, found : int
-        Value of the output `port` that the property requires, and the value that the solver found.
-    simulated, golden : int or None
-        Value of `port` in a simulation with Icarus, and in the golden model in numpy.
-    """
+    """Inputs for which a property is false."""
 
     property: str
     port: str
-    inputs: dict
-    shown: tuple
+    inputs: dict  # inputs by name: one value per cycle, up to the cycle in which `port` is compared
+    shown: tuple  # `(port, cycle)` of the inputs that occur in the property
+    #: expected, found: Value of the output `port` that the property requires, and the value that the solver found.
     expected: int
     found: int
+    #: simulated, golden: Value of `port` in a simulation with Icarus, and in the golden model in numpy.
     simulated: int | None
     golden: int | None
 
@@ -60,29 +50,16 @@ class Proof:
 
 @dataclass(frozen=True)
 class ProofJob:
-    """A job that proves all properties of one block. If `subject` describes a fault, the properties must be refuted.
-
-    Parameters
-    ----------
-    subject : str
-        Description of the fault that was inserted. Empty without a fault.
-    specification : str
-        Specification of the arithmetic, as SMT-LIB text. It is correct unless it is itself the faulty subject.
-    mutate : callable
-        Inserts a fault into a component: maps the correct component to a faulty one.
-    changes : str
-        Inserts a fault into the netlist: Yosys commands.
-    harmless : bool
-        True if the fault may have no effect. The job may then also prove the properties.
-    """
+    """A job that proves all properties of one block. If `subject` describes a fault, the properties must be refuted."""
 
     block: str
     value: object
-    subject: str = ""
+    subject: str = ""  # Description of the fault that was inserted. Empty without a fault.
+    #: Specification of the arithmetic, as SMT-LIB text. It is correct unless it is itself the faulty subject.
     specification: str = field(default_factory=specification)
-    mutate: type | None = None
-    changes: str = ""
-    harmless: bool = False
+    mutate: type | None = None  # inserts a fault into a component: maps the correct component to a faulty one
+    changes: str = ""  # inserts a fault into the netlist: Yosys commands
+    harmless: bool = False  # True if the fault may have no effect. The job may then also prove the properties.
 
     def run(self, timeout):
         """Proves the properties in order, up to the first that cannot be proven within `timeout` seconds. Returns a

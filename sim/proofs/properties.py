@@ -41,33 +41,18 @@ def specification(rounding="RNE", flush=True):
 
 @dataclass(frozen=True)
 class Property:
-    """The statement that output `port` equals `expected` in cycle `cycle` of a run, for all initial registers and all inputs.
+    """The statement that output `port` equals `expected` in cycle `cycle` of a run, for all initial registers and all inputs."""
 
-    Parameters
-    ----------
-    text : str
-        Description of the property for reports.
-    expected : str
-        SMT-LIB term: a number if `number` is True, else a bit vector. The term `run.x.0` is input `x` in cycle 0 of the run.
-    given : dict
-        Inputs with given values: maps `(port, cycle)` to an SMT-LIB term.
-    assumption : str
-        SMT-LIB formula that is assumed to hold.
-    other : tuple
-        `(cycles, given)` of a second run, named `other`, which starts with the same registers.
-    factors : tuple
-        Two terms whose `product` occurs in `expected`.
-    """
-
-    text: str
+    text: str  # description of the property for reports
     port: str
     cycle: int
+    #: SMT-LIB term: a number if `number` is True, else a bit vector. The term `run.x.0` is input `x` in cycle 0 of the run.
     expected: str
     number: bool = False
-    given: dict = field(default_factory=dict)
-    assumption: str = "true"
-    other: tuple | None = None
-    factors: tuple | None = None
+    given: dict = field(default_factory=dict)  # inputs with given values: maps `(port, cycle)` to an SMT-LIB term
+    assumption: str = "true"  # SMT-LIB formula that is assumed to hold
+    other: tuple | None = None  # `(cycles, given)` of a second run, named `other`, which starts with the same registers
+    factors: tuple | None = None  # two terms whose `product` occurs in `expected`
 
     @property
     def decisive(self):
@@ -108,32 +93,19 @@ class Property:
 
 @dataclass(frozen=True)
 class ProvenBlock:
-    """A block with formal proofs, for all values of its parameter. The parameter is usually the block's latency.
+    """A block with formal proofs, for all values of its parameter. The parameter is usually the block's latency."""
 
-    Parameters
-    ----------
-    name, parameter : str
-        Names of the block and of its parameter.
-    values : sequence
-        Values of the parameter.
-    make : callable
-        Maps a value of the parameter to a component.
-    properties : callable
-        Maps `(value, first)` to a list of properties. `first` is the first cycle of their inputs.
-    expect : callable
-        Maps `(value, columns, port)` to the golden model's values of an output: one int per cycle, or None if the inputs do not
-        determine the value.
-    start : dict
-        Inputs by name, one value per cycle. After these cycles, the outputs depend only on the inputs, not on the initial
-        registers.
-    """
-
+    #: name, parameter: Names of the block and of its parameter.
     name: str
     parameter: str
-    values: tuple
-    make: Callable
-    properties: Callable
+    values: tuple  # Sequence. Values of the parameter.
+    make: Callable  # Callable. Maps a value of the parameter to a component.
+    properties: Callable  # Callable. Maps `(value, first)` to a list of properties. `first` is the first cycle of their inputs.
+    #: Callable. Maps `(value, columns, port)` to the golden model's values of an output: one int per cycle, or None if the inputs
+    #: do not determine the value.
     expect: Callable
+    #: Inputs by name, one value per cycle. After these cycles, the outputs depend only on the inputs, not on the initial
+    #: registers.
     start: dict = field(default_factory=dict)
 
 

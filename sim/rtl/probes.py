@@ -31,18 +31,12 @@ _UNKNOWN = str.maketrans("xXzZ", "0000")
 
 @dataclass(frozen=True)
 class Probe:
-    """A record that the simulator writes to the file: its fields, and the condition for writing it.
-
-    Parameters
-    ----------
-    fields : dict of Net
-        The signals in the record, by field name.
-    when : tuple of Net
-        A record is written in each cycle in which all of these bits are 1. If empty: in each cycle in which a field changes.
-    """
+    """A record that the simulator writes to the file: its fields, and the condition for writing it."""
 
     name: str
-    fields: dict = field(default_factory=dict)
+    fields: dict = field(default_factory=dict)  # Dict of Net. The signals in the record, by field name.
+    #: Tuple of Net. A record is written in each cycle in which all of these bits are 1. If empty: in each cycle in which a field
+    #: changes.
     when: tuple = ()
 
 

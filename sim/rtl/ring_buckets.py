@@ -34,15 +34,9 @@ def ring_core(**changes):
 
 @dataclass
 class Bucket:
-    """A test case: one RING instruction, and the initial memory of every core.
+    """A test case: one RING instruction, and the initial memory of every core."""
 
-    Parameters
-    ----------
-    fields : dict
-        Fields of the RING instruction.
-    """
-
-    fields: dict
+    fields: dict  # fields of the RING instruction
     memories: list
 
     @property

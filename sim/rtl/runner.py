@@ -49,46 +49,25 @@ class SimulationError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A design prepared for one simulator. Its build is cached by content.
+    """A design prepared for one simulator. Its build is cached by content."""
 
-    Parameters
-    ----------
-    simulator : str
-        ``icarus`` or ``verilator``.
-    verilog : str
-        Verilog or SystemVerilog text.
-    sources : sequence of path
-        Further source files.
-    top : str
-        Name of the top module.
-    parameters : dict
-        Parameters of the top module.
-    public : sequence of str
-        Variables of the top module that a bench accesses, with ``*`` as a wildcard. For Verilator only. Public variables reduce
-        speed. If there are none, only the model is compiled, for a C++ program (:func:`sim.rtl.cpp_program.cpp_program`).
-    no_inline : sequence of str
-        Modules that Verilator does not inline into the modules that instantiate them.
-    alone : sequence of str
-        Modules that Verilator compiles once, as a library for all instances. This is for designs too large to build as a whole.
-        Traces do not contain the internal signals of these modules.
-    waves : bool or str
-        Write a waveform trace: True, or the format `fst` or `vcd`.
-    view : sim.rtl.wave_view.WaveView or None
-        Selection and order of signals in the trace of a core.
-    quick : bool
-        Prefer a fast build to a fast model, for simulations of less than about 100,000 cycles. For Verilator only.
-    """
-
-    simulator: str
-    verilog: str = ""
-    sources: tuple = ()
-    top: str = "testbench"
-    parameters: dict = dataclasses.field(default_factory=dict)
+    simulator: str  # ``icarus`` or ``verilator``
+    verilog: str = ""  # verilog or SystemVerilog text
+    sources: tuple = ()  # Sequence of path. Further source files.
+    top: str = "testbench"  # name of the top module
+    parameters: dict = dataclasses.field(default_factory=dict)  # parameters of the top module
+    #: Sequence of str. Variables of the top module that a bench accesses, with ``*`` as a wildcard. For Verilator only. Public
+    #: variables reduce speed. If there are none, only the model is compiled, for a C++ program
+    #: (:func:`sim.rtl.cpp_program.cpp_program`).
     public: tuple = ("*",)
+    #: Sequence of str. Modules that Verilator does not inline into the modules that instantiate them.
     no_inline: tuple = ("tpu_cell",)
+    #: Sequence of str. Modules that Verilator compiles once, as a library for all instances. This is for designs too large to
+    #: build as a whole. Traces do not contain the internal signals of these modules.
     alone: tuple = ()
-    waves: bool | str = False
-    view: WaveView | None = None
+    waves: bool | str = False  # write a waveform trace: True, or the format `fst` or `vcd`
+    view: WaveView | None = None  # selection and order of signals in the trace of a core
+    #: Prefer a fast build to a fast model, for simulations of less than about 100,000 cycles. For Verilator only.
     quick: bool = False
 
     @classmethod

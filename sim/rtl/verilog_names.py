@@ -14,21 +14,11 @@ _INSTANCE = re.compile(r"^  (\w+) (\w+) \($", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Net:
-    """A range of bits of one signal.
+    """A range of bits of one signal."""
 
-    Parameters
-    ----------
-    path : str
-        Names of instances below the core, then the signal's name, joined by dots: `matmul.issuer.active`.
-    first : int
-        Index of the lowest bit.
-    width : int or None
-        Number of bits. None: all bits starting at `first`.
-    """
-
-    path: str
-    first: int = 0
-    width: int | None = None
+    path: str  # names of instances below the core, then the signal's name, joined by dots: `matmul.issuer.active`
+    first: int = 0  # index of the lowest bit
+    width: int | None = None  # Number of bits. None: all bits starting at `first`.
 
 
 class VerilogNames:

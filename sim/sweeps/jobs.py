@@ -53,32 +53,17 @@ def digest_of(model):
 
 @dataclass(frozen=True)
 class CyclesJob:
-    """A job that determines the cycles of one batch.
+    """A job that determines the cycles of one batch."""
 
-    Parameters
-    ----------
-    model : str
-        Path that is valid for every worker, or name of a shipped network.
-    digest : str
-        Digest of the model's file, from :func:`digest_of`.
-    simulator : str or None
-        `verilator` or `icarus` to simulate the RTL. None: the compiler's timing model estimates the cycles.
-    effort : str
-        Effort of the compiler.
-    shapes : tuple of str
-        Shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them.
-    cells : str
-        Cells of the RTL, `rtl` or `native`.
-    """
-
-    model: str
-    digest: str
+    model: str  # path that is valid for every worker, or name of a shipped network
+    digest: str  # digest of the model's file, from :func:`digest_of`
     core: Config
     batch: int
+    #: `verilator` or `icarus` to simulate the RTL. None: the compiler's timing model estimates the cycles.
     simulator: str | None = None
-    effort: str = "best"
-    shapes: tuple[str, ...] = ()
-    cells: str = "rtl"
+    effort: str = "best"  # effort of the compiler
+    shapes: tuple[str, ...] = ()  # shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them
+    cells: str = "rtl"  # cells of the RTL, `rtl` or `native`
 
     @property
     def facts(self):
@@ -115,16 +100,10 @@ class CyclesJob:
 
 @dataclass(frozen=True)
 class AreaJob:
-    """A job that synthesizes a core and counts the FPGA resources that it uses.
-
-    Parameters
-    ----------
-    target : str
-        Name of the FPGA, for :func:`hw.fpga.targets.find_target`.
-    """
+    """A job that synthesizes a core and counts the FPGA resources that it uses."""
 
     core: Config
-    target: str
+    target: str  # name of the FPGA, for :func:`hw.fpga.targets.find_target`
 
     @property
     def facts(self):

@@ -25,15 +25,9 @@ AREAS = ("cells", "memory_bits", *RESOURCES)
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a sweep, and the measurements at this point.
+    """A point of a sweep, and the measurements at this point."""
 
-    Parameters
-    ----------
-    model : str
-        Path of an ONNX file, or name of a shipped network.
-    """
-
-    model: str
+    model: str  # path of an ONNX file, or name of a shipped network
     core: Config
     batch: int
     figures: dict = field(default_factory=dict, compare=False)

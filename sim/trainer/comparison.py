@@ -11,29 +11,17 @@ __all__ = ["CoreSteps", "StepComparison", "differing_bits"]
 
 @dataclass(frozen=True, eq=False)
 class CoreSteps:
-    """The results of consecutive training steps on a core, or on the cores of a ring.
+    """The results of consecutive training steps on a core, or on the cores of a ring."""
 
-    Parameters
-    ----------
-    states : list of sim.golden.training.TrainingState
-        State in each core after the last step. Arrays whose shards are spread over the cores are one array, which all states
-        share.
-    logits : list of float32 (batch, classes)
-        Logits of each step, for the samples of all cores together.
-    counters : list of dict
-        For each step, the counters of the slowest core, from :func:`sim.host.batches.run_batches`. With several cores,
-        `ring_sent` lists the words that each core sent. Empty for models without cycles.
-    protocol_errors : int or None
-        Number of violations of AXI rules.
-    fault : dict or None
-        `cause`, `pc` and `batch` of the fault that stopped the core.
-    """
-
+    #: List of sim.golden.training.TrainingState. State in each core after the last step. Arrays whose shards are spread over the
+    #: cores are one array, which all states share.
     states: list
-    logits: list
+    logits: list  # List of float32 (batch, classes). Logits of each step, for the samples of all cores together.
+    #: List of dict. For each step, the counters of the slowest core, from :func:`sim.host.batches.run_batches`. With several
+    #: cores, `ring_sent` lists the words that each core sent. Empty for models without cycles.
     counters: list = field(default_factory=list)
-    protocol_errors: int | None = None
-    fault: dict | None = None
+    protocol_errors: int | None = None  # number of violations of AXI rules
+    fault: dict | None = None  # `cause`, `pc` and `batch` of the fault that stopped the core
 
 
 def _arrays_of(state, number):

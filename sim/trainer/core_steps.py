@@ -61,30 +61,14 @@ def _of_all(counters):
 
 @dataclass(frozen=True, eq=False)
 class StepRunner:
-    """Executes training steps on a core, for :class:`sim.trainer.comparison.StepComparison`.
+    """Executes training steps on a core, for :class:`sim.trainer.comparison.StepComparison`."""
 
-    Parameters
-    ----------
-    program : Program
-        From :func:`sim.compiler.step.compile_step`.
-    simulator : str
-        Execution model: `verilator`, `icarus` or `model`.
-    memory : dict
-        Plusargs of the RTL's host memory: `latency` (default: `HOST_LATENCY`), stalls.
-    timeout : number
-        Time limit of a simulation, in seconds.
-    quick : bool
-        Prefer a fast build; see :class:`sim.rtl.runner.Simulation`.
-    cells : str
-        Cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`.
-    """
-
-    program: object
-    simulator: str
-    memory: dict = field(default_factory=dict)
-    timeout: float = 24 * 3600
-    quick: bool = False
-    cells: str = "rtl"
+    program: object  # Program. From :func:`sim.compiler.step.compile_step`.
+    simulator: str  # execution model: `verilator`, `icarus` or `model`
+    memory: dict = field(default_factory=dict)  # plusargs of the RTL's host memory: `latency` (default: `HOST_LATENCY`), stalls
+    timeout: float = 24 * 3600  # time limit of a simulation, in seconds
+    quick: bool = False  # prefer a fast build; see :class:`sim.rtl.runner.Simulation`
+    cells: str = "rtl"  # cells of the RTL, `rtl` or `native`; see :mod:`sim.rtl.native_cells`
 
     @property
     def together(self):

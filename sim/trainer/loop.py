@@ -19,29 +19,18 @@ _SECONDS = 30  # interval of checkpoints within an epoch, in seconds
 class TrainingRun:
     """A training run with its checkpoints, comparison with a core, log and callbacks. If a step fails, files written before are
     kept.
-
-    Parameters
-    ----------
-    checkpoints : Checkpoint or None
-        Checkpoint to write after each evaluation, every 30 s, and when the run is interrupted.
-    keep_all : bool
-        A copy of the checkpoint stays for each evaluation.
-    comparison : StepComparison or None
-        Comparison with a core. It receives every step since the start or resume, until it is complete.
-    log : EventLog or None
-        Log that receives loss, accuracy and learning rate of each step, and the statistics of each epoch.
-    on_step : callable or None
-        Called with the :class:`.Batch` of each step. If it returns True, training ends.
-    on_epoch : callable or None
-        Called with the :class:`.EpochFigures` of each evaluation. If it returns True, training ends.
     """
 
     training: Training
+    #: Checkpoint to write after each evaluation, every 30 s, and when the run is interrupted.
     checkpoints: Checkpoint | None = None
-    keep_all: bool = False
+    keep_all: bool = False  # a copy of the checkpoint stays for each evaluation
+    #: Comparison with a core. It receives every step since the start or resume, until it is complete.
     comparison: StepComparison | None = None
+    #: Log that receives loss, accuracy and learning rate of each step, and the statistics of each epoch.
     log: EventLog | None = None
-    on_step: object = None
+    on_step: object = None  # Callable or None. Called with the :class:`.Batch` of each step. If it returns True, training ends.
+    #: Callable or None. Called with the :class:`.EpochFigures` of each evaluation. If it returns True, training ends.
     on_epoch: object = None
     stopped: bool = field(default=False, init=False)
 

@@ -95,18 +95,12 @@ class Hyperparameters:
 class Plan(Hyperparameters):
     """The hyperparameters of a training run. Together with network and samples they determine its bits. The optimizer is a
     :class:`.Sgd` or :class:`.Adam`, `schedule` a :class:`.RateSchedule`, and `dropout` a :class:`.Dropout`.
-
-    Parameters
-    ----------
-    patience : int or None
-        Early stopping: training stops after this number of evaluations without a lower validation loss. The result then has the
-        parameters of the best evaluation.
-    keep_best : bool
-        The result has the parameters of the best evaluation, without early stopping, too.
     """
 
+    #: Early stopping: training stops after this number of evaluations without a lower validation loss. The result then has the
+    #: parameters of the best evaluation.
     patience: int | None = None
-    keep_best: bool = False
+    keep_best: bool = False  # the result has the parameters of the best evaluation, without early stopping, too
 
 
 #: The option of `tpu train` for each argument of `fit`, of :class:`.Sgd` and of :class:`.Adam`.

@@ -17,17 +17,12 @@ __all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
-    """Samples and their classes, or the numbers that a network should compute.
+    """Samples and their classes, or the numbers that a network should compute."""
 
-    Parameters
-    ----------
-    rows : bfloat16 or float32 (count, values of a sample)
-        float32 for models whose inputs are row numbers of tables.
-    labels : int64 (count,) or (count, positions); bfloat16 (count, output size)
-        Class numbers, counted from 0; `PADDING` does not count. Wanted numbers for the squared error.
-    """
-
+    #: Bfloat16 or float32 (count, values of a sample). float32 for models whose inputs are row numbers of tables.
     rows: np.ndarray
+    #: Int64 (count,) or (count, positions); bfloat16 (count, output size). Class numbers, counted from 0; `PADDING` does not
+    #: count. Wanted numbers for the squared error.
     labels: np.ndarray
 
     @classmethod
@@ -98,21 +93,11 @@ class Objective:
 
 @dataclass(frozen=True)
 class Score:
-    """Loss and accuracy on a set of samples.
+    """Loss and accuracy on a set of samples."""
 
-    Parameters
-    ----------
-    loss : float
-        Mean loss over the counted positions of the samples.
-    right : int or None
-        Number of correctly classified positions. None for the squared error.
-    count : int
-        Number of counted positions; of samples for the squared error.
-    """
-
-    loss: float
-    right: int | None
-    count: int
+    loss: float  # mean loss over the counted positions of the samples
+    right: int | None  # Number of correctly classified positions. None for the squared error.
+    count: int  # number of counted positions; of samples for the squared error
 
     @property
     def accuracy(self):

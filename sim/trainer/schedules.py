@@ -20,31 +20,16 @@ FORMS = (
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """A learning rate schedule: it gives the factor by which the learning rate is multiplied at each step.
+    """A learning rate schedule: it gives the factor by which the learning rate is multiplied at each step."""
 
-    Parameters
-    ----------
-    text : str
-        The schedule as written by the user.
-    kind : str
-        `constant`, `fifths`, `cosine`, `steps`, `exponential` or `list`.
-    numbers : tuple of float
-        For `steps`: the epochs after which the rate falls. For `list`: the factor of each epoch; later epochs use the last
-        factor.
-    factor : float
-        Factor applied at each fall of `steps`, or after each epoch of `exponential`; for `cosine`, the last factor.
-    over : int or None
-        For `exponential`: number of steps over which the factor applies, in place of an epoch.
-    warmup : int
-        Number of steps over which the rate first rises, in equal parts.
-    """
-
-    text: str
-    kind: str
+    text: str  # the schedule as written by the user
+    kind: str  # `constant`, `fifths`, `cosine`, `steps`, `exponential` or `list`
+    #: For `steps`: the epochs after which the rate falls. For `list`: the factor of each epoch; later epochs use the last factor.
     numbers: tuple[float, ...] = ()
+    #: Factor applied at each fall of `steps`, or after each epoch of `exponential`; for `cosine`, the last factor.
     factor: float = 1.0
-    over: int | None = None
-    warmup: int = 0
+    over: int | None = None  # for `exponential`: number of steps over which the factor applies, in place of an epoch
+    warmup: int = 0  # number of steps over which the rate first rises, in equal parts
 
     @property
     def depends_on_epochs(self):

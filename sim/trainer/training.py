@@ -29,61 +29,35 @@ __all__ = ["Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The inputs of one training step.
+    """The inputs of one training step."""
 
-    Parameters
-    ----------
-    epoch, number : int
-        Number of the epoch, and of the step within the epoch, both counted from 0.
-    labels : array
-        As in :class:`sim.trainer.samples.LabelledSamples`.
-    counted : int64 (batch, positions) or None
-        Factor of the loss of each position.
-    rate : float
-        Learning rate for the mean gradient over the batch.
-    masks : dict of int to bfloat16 array
-        Dropout masks by stage number.
-    """
-
+    #: epoch, number: Number of the epoch, and of the step within the epoch, both counted from 0.
     epoch: int
     number: int
     x: np.ndarray
-    labels: np.ndarray
+    labels: np.ndarray  # Array. As in :class:`sim.trainer.samples.LabelledSamples`.
     targets: np.ndarray
-    counted: np.ndarray | None
-    rate: float
-    masks: dict
+    counted: np.ndarray | None  # Int64 (batch, positions) or None. Factor of the loss of each position.
+    rate: float  # learning rate for the mean gradient over the batch
+    masks: dict  # Dict of int to bfloat16 array. Dropout masks by stage number.
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochFigures:
-    """The statistics of one epoch, or of the steps between two evaluations.
+    """The statistics of one epoch, or of the steps between two evaluations."""
 
-    Parameters
-    ----------
-    epoch : int
-        Number of the epoch of the last step, counted from 1.
-    steps : int
-        Number of steps since the start of training.
-    rate : float
-        Learning rate at the last step.
-    loss, training_accuracy : float
-        Means over the steps since the evaluation before. Each step is evaluated before its update. The accuracy is None for the
-        squared error.
-    measured_loss, accuracy : float or None
-        Loss and accuracy after the steps, on the validation set, or else on the test set. None if there is neither.
-    seconds : float
-        Seconds since the evaluation before, or since the run resumed.
-    """
-
-    epoch: int
-    steps: int
-    rate: float
+    epoch: int  # number of the epoch of the last step, counted from 1
+    steps: int  # number of steps since the start of training
+    rate: float  # learning rate at the last step
+    #: loss, training_accuracy: Means over the steps since the evaluation before. Each step is evaluated before its update. The
+    #: accuracy is None for the squared error.
     loss: float
     training_accuracy: float | None
+    #: measured_loss, accuracy: Loss and accuracy after the steps, on the validation set, or else on the test set. None if there
+    #: is neither.
     measured_loss: float | None
     accuracy: float | None
-    seconds: float
+    seconds: float  # seconds since the evaluation before, or since the run resumed
 
     def __str__(self):
         text = f"epoch {self.epoch}, step {self.steps:,}: {_figures(self.loss, self.training_accuracy)}"
@@ -107,21 +81,14 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """The state of a training run between two steps.
-
-    Parameters
-    ----------
-    epoch, number : int
-        Epoch of the next step, and number of that step within the epoch, both counted from 0.
-    best : Best or None
-        Best evaluation so far, if the plan has `patience` or `keep_best`.
-    """
+    """The state of a training run between two steps."""
 
     state: TrainingState
+    #: epoch, number: Epoch of the next step, and number of that step within the epoch, both counted from 0.
     epoch: int = 0
     number: int = 0
     history: tuple[EpochFigures, ...] = ()
-    best: Best | None = None
+    best: Best | None = None  # best evaluation so far, if the plan has `patience` or `keep_best`
 
 
 class Training:

@@ -24,21 +24,12 @@ __all__ = ["Copy", "GradientCopies", "Layout", "copies_for", "copies_of", "gradi
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a copy.
+    """The layout of a copy."""
 
-    Parameters
-    ----------
-    geometry : Geometry
-        Of the copy.
-    corners : tuple of (int, int)
-        First line and first column of the tensor in each block of the copy. Negative: the copy has zeros there.
-    step : int
-        Lines of the tensor from one line of the copy to the next.
-    """
-
-    geometry: Geometry
+    geometry: Geometry  # of the copy
+    #: First line and first column of the tensor in each block of the copy. Negative: the copy has zeros there.
     corners: tuple[tuple[int, int], ...] = ((0, 0),)
-    step: int = 1
+    step: int = 1  # lines of the tensor from one line of the copy to the next
 
     def is_whole(self, tensor):
         """Returns True if the copy has the lines of a tensor, whose geometry is `tensor`, and no others."""
@@ -63,17 +54,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of a tensor's matrix.
-
-    Parameters
-    ----------
-    layout : Layout
-    matrix : Matrix
-        Has a block of channels for each corner of the layout.
-    """
+    """A copy of a tensor's matrix."""
 
     layout: Layout
-    matrix: Matrix
+    matrix: Matrix  # has a block of channels for each corner of the layout
 
     def ranges(self, tensor, tile, first, count):
         """Yields `(first vector in the region, first row of the tensor, rows)` of the rows of a tile that a copy has; see
@@ -84,22 +68,12 @@ class Copy:
 
 @dataclass(frozen=True)
 class GradientCopies:
-    """The layouts of the copies for a term that sums a gradient of weights.
-
-    Parameters
-    ----------
-    term : sim.ir.step.StepTerm
-    rows : Geometry
-        Whole tiles of rows for each sample.
-    source : Layout
-    gradient : Layout or None
-        None: the gradient has whole tiles without a copy.
-    """
+    """The layouts of the copies for a term that sums a gradient of weights."""
 
     term: Any
-    rows: Geometry
+    rows: Geometry  # whole tiles of rows for each sample
     source: Layout
-    gradient: Layout | None
+    gradient: Layout | None  # none: the gradient has whole tiles without a copy
 
     def windows(self, source):
         """Returns the windows of a matrix, with a block of channels for each kernel position."""

@@ -21,17 +21,10 @@ __all__ = ["AllGather", "AllReduce", "ReduceScatter", "all_reduce", "divided_ten
 
 @dataclass
 class AllReduce(Move):
-    """The sum of a gradient over all cores.
+    """The sum of a gradient over all cores."""
 
-    Parameters
-    ----------
-    gradient : Matrix
-        Interleaved.
-    outputs : int or None
-        Number of outputs, which are rows of each tile, to divide into a segment for each core. None: all rows are in segment 0.
-    """
-
-    gradient: Matrix
+    gradient: Matrix  # interleaved
+    #: Number of outputs, which are rows of each tile, to divide into a segment for each core. None: all rows are in segment 0.
     outputs: int | None
     is_update = True
 
@@ -59,18 +52,12 @@ def all_reduce(stage, gradient, outputs):
 
 @dataclass
 class ReduceScatter(Move):
-    """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs.
+    """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs."""
 
-    Parameters
-    ----------
-    gradient, total : Matrix
-        Interleaved. `total` has the rows of a core's segment.
-    joined : bool
-        True: the gradient of each job has all rows of its column tiles, which are exchanged from the unified buffer.
-    """
-
+    #: gradient, total: Interleaved. `total` has the rows of a core's segment.
     gradient: Matrix
     total: Matrix
+    #: True: the gradient of each job has all rows of its column tiles, which are exchanged from the unified buffer.
     joined: bool = False
     is_update = True
 
@@ -113,21 +100,11 @@ def reduce_scatter_of(stage, matrix):
 
 @dataclass(frozen=True)
 class AllGather:
-    """The gathering of weights.
+    """The gathering of weights."""
 
-    Parameters
-    ----------
-    segment : Matrix
-        The master of a core's segment, with a row for each output.
-    image : Matrix
-        The upper halves of all segments.
-    reader : str
-        Name of the first sum that reads the image.
-    """
-
-    segment: Matrix
-    image: Matrix
-    reader: str
+    segment: Matrix  # the master of a core's segment, with a row for each output
+    image: Matrix  # the upper halves of all segments
+    reader: str  # name of the first sum that reads the image
 
 
 def gathers_of(stages, matrix, sums):

@@ -13,41 +13,23 @@ __all__ = ["Product", "Result", "Update", "Phase", "Move", "MatrixSum", "Expansi
 
 @dataclass(frozen=True)
 class Product:
-    """A product of two matrices, which adds to sums.
+    """A product of two matrices, which adds to sums."""
 
-    Parameters
-    ----------
-    kind : str
-        `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
-        `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
-        `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
-        `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of
-        channels of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes`
-        positions of each channel of `source`, each channel by its own tiles.
-    source : Matrix or None
-    weights : Matrix
-    turned : bool
-        The source is transposed: its channels are the rows of the sums.
-    by_rows : bool
-        The rows of `weights` are the inputs of the product. False: they are its outputs.
-    own : bool
-        Each sample has its own weights.
-    window : Window or None
-    lanes : int
-        Positions in a vector, or in a line of vectors, if the source is loaded transposed.
-    blocks : tuple of (int, int)
-        As in :class:`sim.ir.step.StepTerm`.
-    """
-
+    #: `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
+    #: `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
+    #: `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
+    #: `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of channels
+    #: of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes` positions of
+    #: each channel of `source`, each channel by its own tiles.
     kind: str
     source: Matrix | None
     weights: Matrix
-    turned: bool = False
-    by_rows: bool = False
-    own: bool = False
+    turned: bool = False  # the source is transposed: its channels are the rows of the sums
+    by_rows: bool = False  # The rows of `weights` are the inputs of the product. False: they are its outputs.
+    own: bool = False  # each sample has its own weights
     window: Window | None = None
-    lanes: int = 0
-    blocks: tuple = ()
+    lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
+    blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.step.StepTerm`.
 
     @property
     def is_scale(self):
@@ -84,29 +66,18 @@ class Product:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`.
-
-    Parameters
-    ----------
-    pool : sim.ir.graph.Pool or None
-        Max pooling before the function.
-    has_any_windows : bool
-        True: windows of `pool` overlap, reach beyond the sums, or have gaps, dilations or padding.
-    index : bool
-        True: the places of the maxima in the windows of `pool`.
-    spread : (int, int) or None
-        Window of positions of the result for each of the sums: `select` has the place of the sum in its window. None: `select`
-        has results that are above 0 or not.
-    """
+    """A result of sums: `matrix = round(function(sums)) * times`, or `matrix = sums where select is above 0`."""
 
     matrix: Matrix
     function: object = NONE
     softmax: bool = False
     times: Matrix | None = None
     select: Matrix | None = None
-    pool: Pool | None = None
-    has_any_windows: bool = False
-    index: bool = False
+    pool: Pool | None = None  # max pooling before the function
+    has_any_windows: bool = False  # True: windows of `pool` overlap, reach beyond the sums, or have gaps, dilations or padding
+    index: bool = False  # True: the places of the maxima in the windows of `pool`
+    #: Window of positions of the result for each of the sums: `select` has the place of the sum in its window. None: `select` has
+    #: results that are above 0 or not.
     spread: tuple[int, int] | None = None
 
     @property
@@ -170,28 +141,15 @@ class Move:
 
 @dataclass
 class MatrixSum:
-    """Sums, and all their results.
-
-    Parameters
-    ----------
-    name : str
-    phases : list of Phase
-    shape : Matrix
-        Has the rows and channels of the sums.
-    start : Matrix or None
-        Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
-    span : (int, int) or None
-        First row, and number of rows, of a part of the sums. None: all rows.
-    is_image : bool
-        True: the sum makes weights that other sums read. False: sums without samples update a parameter.
-    """
+    """Sums, and all their results."""
 
     name: str
-    phases: list
-    shape: Matrix
+    phases: list  # list of Phase
+    shape: Matrix  # has the rows and channels of the sums
+    #: Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
     start: Matrix | None = None
-    span: tuple | None = None
-    is_image: bool = False
+    span: tuple | None = None  # First row, and number of rows, of a part of the sums. None: all rows.
+    is_image: bool = False  # True: the sum makes weights that other sums read. False: sums without samples update a parameter.
 
     @property
     def rows(self):

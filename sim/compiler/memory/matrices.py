@@ -53,27 +53,14 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The sizes that all matrices of a step share.
-
-    Parameters
-    ----------
-    n, batch : int
-    positions : int
-        Positions of a sample.
-    period : int
-        Rows of a sample. The rows after the positions are padding. They are zeros in host memory.
-    width : int
-        Positions of a line.
-    unit : int
-        The rows of all samples are a multiple of this number: n if gradients read them as weights.
-    """
+    """The sizes that all matrices of a step share."""
 
     n: int
     batch: int
-    positions: int
-    period: int
-    width: int = 1
-    unit: int = 1
+    positions: int  # positions of a sample
+    period: int  # Rows of a sample. The rows after the positions are padding. They are zeros in host memory.
+    width: int = 1  # positions of a line
+    unit: int = 1  # the rows of all samples are a multiple of this number: n if gradients read them as weights
 
     @property
     def rows(self):
@@ -95,49 +82,23 @@ def stretches(*places):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix in host memory.
-
-    Parameters
-    ----------
-    name : str
-    form : str
-        Key of `FORMS`.
-    rows, channels : int
-        Rows, including padding, and channels without padding.
-    geometry : Geometry
-    region : Region
-    vector : int
-        First vector in its region. For region MODEL: counted from the first constant.
-    axes : tuple of Axis
-        The axes of an index are in order, the innermost last.
-    size : int
-        Number of vectors.
-    first : int
-        Address of row 0 of tile 0 in the vectors, in units of 16 bits.
-    wide : bool
-        True: binary32.
-    spread : bool
-        True: the tensor has one channel, which is stored in all n lanes.
-    blocks : int
-        Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
-    copies : tuple of sim.compiler.lowering.copies.Copy
-        Stored with the matrix.
-    """
+    """A matrix in host memory."""
 
     name: str
-    form: str
+    form: str  # key of `FORMS`
+    #: rows, channels: Rows, including padding, and channels without padding.
     rows: int
     channels: int
     geometry: Geometry
     region: Region
-    vector: int
-    axes: tuple
-    size: int = 0
-    first: int = 0
-    wide: bool = False
-    spread: bool = False
-    blocks: int = 1
-    copies: tuple = ()
+    vector: int  # First vector in its region. For region MODEL: counted from the first constant.
+    axes: tuple  # Tuple of Axis. The axes of an index are in order, the innermost last.
+    size: int = 0  # number of vectors
+    first: int = 0  # address of row 0 of tile 0 in the vectors, in units of 16 bits
+    wide: bool = False  # True: binary32
+    spread: bool = False  # True: the tensor has one channel, which is stored in all n lanes
+    blocks: int = 1  # Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
+    copies: tuple = ()  # Tuple of sim.compiler.lowering.copies.Copy. Stored with the matrix.
 
     def copy(self, layout):
         """Returns the matrix of the copy with this layout, or the matrix itself if `layout` is None."""

@@ -18,19 +18,14 @@ _MOST_WIDER = 2  # times the positions that a line of sums reads
 
 @dataclass(frozen=True)
 class Window:
-    """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.step.StepTerm`.
-
-    Parameters
-    ----------
-    source, size : (int, int)
-        Height and width of the source, and of the sums.
-    """
+    """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.step.StepTerm`."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
     padding: tuple[int, int]
     apart: tuple[int, int]
+    #: source, size: Height and width of the source, and of the sums.
     source: tuple[int, int]
     size: tuple[int, int]
 

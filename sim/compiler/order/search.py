@@ -98,25 +98,14 @@ def search(constants, config, cores=1, fast=False):
 
 @dataclass(frozen=True)
 class Order:
-    """The choices from which the instructions are emitted.
+    """The choices from which the instructions are emitted."""
 
-    Parameters
-    ----------
-    starts : tuple of int
-        First row of each chunk of the batch.
-    by_samples : bool
-        Jobs have one sample, or few if samples are short. Those of the earliest samples are next: their operands are still on
-        the chip, and other heads of an attention keep the array busy during a head's SOFTMAX.
-    begins_slowly : bool
-        The first operands are loaded in short parts.
-    most_rows : int
-        Largest number of rows of a job of sums that read no windows. 0: any.
-    """
-
-    starts: tuple = (0,)
+    starts: tuple = (0,)  # Tuple of int. First row of each chunk of the batch.
+    #: Jobs have one sample, or few if samples are short. Those of the earliest samples are next: their operands are still on the
+    #: chip, and other heads of an attention keep the array busy during a head's SOFTMAX.
     by_samples: bool = False
-    begins_slowly: bool = False
-    most_rows: int = 0
+    begins_slowly: bool = False  # the first operands are loaded in short parts
+    most_rows: int = 0  # Largest number of rows of a job of sums that read no windows. 0: any.
 
 
 class Schedule(NamedTuple):

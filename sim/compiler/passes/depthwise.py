@@ -29,16 +29,10 @@ _ZERO = 0x8000  # adding x * -0 changes no sum
 
 @dataclass(frozen=True)
 class _Band:
-    """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result.
-
-    Parameters
-    ----------
-    term : Term
-    source, result : (int, int)
-        Height and width.
-    """
+    """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result."""
 
     term: Term
+    #: source, result: Height and width.
     source: tuple[int, int]
     result: tuple[int, int]
     rows: int
@@ -102,21 +96,13 @@ class _Band:
 class _Halo:
     """A depthwise term, mapped to rows that are longer than a vector. A row is split into blocks. A source vector holds all
     positions in the windows of one result vector, so neighbouring source vectors overlap.
-
-    Parameters
-    ----------
-    term : Term
-        Must have stride 1.
-    source, result : (int, int)
-        Height and width.
-    step : int
-        Results per vector.
     """
 
-    term: Term
+    term: Term  # must have stride 1
+    #: source, result: Height and width.
     source: tuple[int, int]
     result: tuple[int, int]
-    step: int
+    step: int  # results per vector
     rows, made = 1, 1
 
     @property

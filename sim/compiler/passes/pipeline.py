@@ -24,23 +24,14 @@ __all__ = ["LOWER", "LOWERING", "MAPPING", "PASSES", "PROGRAM", "Pass", "run_pas
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass of the compiler.
-
-    Parameters
-    ----------
-    name : str
-    description : str
-        One sentence.
-    run : callable
-        `run(graph, config, batch)` returns the new :class:`.Graph`. It returns `graph` itself if the pass changes nothing.
-    optional : bool
-        True if the search compares the graph without and with this pass.
-    """
+    """A pass of the compiler."""
 
     name: str
-    description: str
+    description: str  # one sentence
+    #: Callable. `run(graph, config, batch)` returns the new :class:`.Graph`. It returns `graph` itself if the pass changes
+    #: nothing.
     run: Callable
-    optional: bool = False
+    optional: bool = False  # True if the search compares the graph without and with this pass
 
 
 def _without_bias_rows(graph, config, batch):

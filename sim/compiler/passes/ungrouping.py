@@ -15,20 +15,11 @@ __all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
 
 @dataclass(frozen=True)
 class Ungrouped:
-    """A step without groups of trained weights.
-
-    Parameters
-    ----------
-    step : StepGraph
-    groups : dict of str to int
-        Groups of the tensors that the host stores for all channels.
-    images : frozenset of str
-        Weights with +0 outside of the groups.
-    """
+    """A step without groups of trained weights."""
 
     step: StepGraph
-    groups: dict
-    images: frozenset
+    groups: dict  # Dict of str to int. Groups of the tensors that the host stores for all channels.
+    images: frozenset  # weights with +0 outside of the groups
 
 
 def unpacked(values, groups):

@@ -21,27 +21,15 @@ _DIVIDED = 3  # tiles of a part of the samples that are divided into at least tw
 
 @dataclass(frozen=True)
 class SumPlan:
-    """The jobs of a sum.
+    """The jobs of a sum."""
 
-    Parameters
-    ----------
-    rows : int
-        Rows of a job. The last job may have fewer.
-    columns : int
-        Column tiles of a job.
-    piece : int
-        Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
-    part : int or None
-        Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: all of a job.
-    each : int
-        Jobs do not cross multiples of so many rows. 0: they may.
-    """
-
-    rows: int
-    columns: int
+    rows: int  # Rows of a job. The last job may have fewer.
+    columns: int  # column tiles of a job
+    #: Rows of operands that are loaded at once, for all tiles of inputs together. Fewer than the operands if these do not fit.
     piece: int
+    #: Column tiles whose gradient is computed at once, if a job is exchanged between cores. Default: all of a job.
     part: int | None = None
-    each: int = 0
+    each: int = 0  # Jobs do not cross multiples of so many rows. 0: they may.
 
     def jobs(self, one):
         """Yields `(first row, rows, first column tile, column tiles)` of each job of a sum or an exchange."""

@@ -12,22 +12,13 @@ __all__ = ["SumCost", "sum_costs"]
 
 @dataclass(frozen=True)
 class SumCost:
-    """The cost of a sum of a training step, or of a layer of a network. The costs of a program add up to its cycles.
+    """The cost of a sum of a training step, or of a layer of a network. The costs of a program add up to its cycles."""
 
-    Parameters
-    ----------
-    name : str or int
-        Name of the tensor that the sum makes, or number of the layer.
-    instructions : int
-    busy : int
-        Cycles in which the array accepts rows of the sum's passes.
-    waits : dict of str to int
-        Cycles in which the array waits before these passes, by reason: keys of :data:`sim.compiler.timing.waits.REASONS`.
-    """
-
-    name: str | int
+    name: str | int  # name of the tensor that the sum makes, or number of the layer
     instructions: int
-    busy: int
+    busy: int  # cycles in which the array accepts rows of the sum's passes
+    #: Dict of str to int. Cycles in which the array waits before these passes, by reason: keys of
+    #: :data:`sim.compiler.timing.waits.REASONS`.
     waits: dict
 
     @property

@@ -22,23 +22,11 @@ def turnaround(config):
 
 @dataclass
 class Timeline:
-    """The result of a simulation.
-
-    Parameters
-    ----------
-    cycles : int
-    starts : list of int
-        Cycle in which each instruction began.
-    busy : int
-        Cycles in which the array accepted rows.
-    ends : list of list of int
-        Of each unit, the cycles in which its instructions completed, as seen by later instructions.
-    passes : list of int
-        Cycle in which each pass of the array began.
-    """
+    """The result of a simulation."""
 
     cycles: int
-    starts: list
-    busy: int
+    starts: list  # List of int. Cycle in which each instruction began.
+    busy: int  # cycles in which the array accepted rows
+    #: List of list of int. Of each unit, the cycles in which its instructions completed, as seen by later instructions.
     ends: list
-    passes: list
+    passes: list  # List of int. Cycle in which each pass of the array began.

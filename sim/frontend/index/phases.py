@@ -24,17 +24,10 @@ _MOST_WEIGHTS, _MOST_CHANNELS = 1 << 19, 512
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """The phases of a tensor in the channels of its node.
+    """The phases of a tensor in the channels of its node."""
 
-    Parameters
-    ----------
-    factor : (int, int)
-        Rows and columns of pixels per position of the node.
-    channels : int array (rows, columns, channels)
-        The node's channel for each phase and channel of the tensor; -1 means the constant 0.
-    """
-
-    factor: tuple[int, int]
+    factor: tuple[int, int]  # rows and columns of pixels per position of the node
+    #: Int array (rows, columns, channels). The node's channel for each phase and channel of the tensor; -1 means the constant 0.
     channels: np.ndarray
 
 

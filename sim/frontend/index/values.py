@@ -74,64 +74,39 @@ class SymbolicTensor:
     """A tensor that depends on the input. It is represented by the node that holds its values and by an index map into that node.
 
     The batch axis is tracked through the graph, starting at the input. It is never inferred from sizes.
-
-    Parameters
-    ----------
-    dims : tuple of int
-        Shape of the part of one sample, with all axes of the tensor. The size of the batch axis is usually 1. It is larger if a
-        Reshape has moved values of a sample into this axis; the values of each sample are then contiguous.
-    index : int array (values of a sample,)
-        Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than any value; see :func:`hide`.
-    batch : int or None
-        The batch axis. None if the whole tensor is one sample.
-    samples : int or None
-        Batch size of the model. None: the batch size is open.
-    outer : int
-        Along the batch's axis, a Reshape has moved this number of values of a sample before the samples: the axis is
-        (outer, samples, rest), so a sample's values there are not contiguous.
-    bare : bool
-        True if the batch axis is missing when the batch size is one, because of a Squeeze without axes.
-    integer : bool
-        Has an integer type, or holds truth values.
-    truth : bool
-        Holds truth values, as the numbers 0 and 1.
-    low : bool
-        Large negative numbers may stand for minus infinity. Only a Softmax, which gives 0 for both, may compute with the tensor.
-    shares : bool
-        Is the result of a Softmax.
-    emptied : bool
-        Is computed from a Softmax with rows that a constant mask hides completely: their values are NaN.
-    undefined : bool
-        Holds the truth values of IsNaN; its node and index are those of the operand.
-    guard : SymbolicTensor or None
-        For a `low` tensor, and for the Softmax of one: in the same shape, 0 where minus infinity is added, else 1.
-    label : str
-        "": the tensor holds values. "number": it is a class label, as a number, in the shape `dims`. "name": it is the name of a
-        class.
-    formulas : dict of SymbolicTensor to sim.functions.formulas.Formula
-        Formulas that express the tensor by earlier tensors, if the tensor may be part of a function written in several
-        operators.
-    woven : bool
-        True if branches of the graph have reconverged in the tensor. Only then may the tensor be the result of a function
-        written in several operators.
     """
 
+    #: Shape of the part of one sample, with all axes of the tensor. The size of the batch axis is usually 1. It is larger if a
+    #: Reshape has moved values of a sample into this axis; the values of each sample are then contiguous.
     dims: tuple[int, ...]
     source: Node
+    #: Int array (values of a sample,). Index of each value in the node, as (y, x, channel); -1: the constant 0; LOWEST: less than
+    #: any value; see :func:`hide`.
     index: np.ndarray
-    batch: int | None = None
-    samples: int | None = None
+    batch: int | None = None  # The batch axis. None if the whole tensor is one sample.
+    samples: int | None = None  # Batch size of the model. None: the batch size is open.
+    #: Along the batch's axis, a Reshape has moved this number of values of a sample before the samples: the axis is (outer,
+    #: samples, rest), so a sample's values there are not contiguous.
     outer: int = 1
-    bare: bool = False
-    integer: bool = False
-    truth: bool = False
+    bare: bool = False  # True if the batch axis is missing when the batch size is one, because of a Squeeze without axes
+    integer: bool = False  # has an integer type, or holds truth values
+    truth: bool = False  # holds truth values, as the numbers 0 and 1
+    #: Large negative numbers may stand for minus infinity. Only a Softmax, which gives 0 for both, may compute with the tensor.
     low: bool = False
-    shares: bool = False
-    emptied: bool = False
-    undefined: bool = False
+    shares: bool = False  # is the result of a Softmax
+    emptied: bool = False  # is computed from a Softmax with rows that a constant mask hides completely: their values are NaN
+    undefined: bool = False  # holds the truth values of IsNaN; its node and index are those of the operand
+    #: SymbolicTensor or None. For a `low` tensor, and for the Softmax of one: in the same shape, 0 where minus infinity is added,
+    #: else 1.
     guard: object = field(default=None, repr=False)
+    #: "": the tensor holds values. "number": it is a class label, as a number, in the shape `dims`. "name": it is the name of a
+    #: class.
     label: str = ""
+    #: Dict of SymbolicTensor to sim.functions.formulas.Formula. Formulas that express the tensor by earlier tensors, if the
+    #: tensor may be part of a function written in several operators.
     formulas: dict = field(default_factory=dict, repr=False)
+    #: True if branches of the graph have reconverged in the tensor. Only then may the tensor be the result of a function written
+    #: in several operators.
     woven: bool = False
 
     @property

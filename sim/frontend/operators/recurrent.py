@@ -57,19 +57,14 @@ def _dense(step, values, weights):
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """One direction of a recurrent layer.
-
-    Parameters
-    ----------
-    inputs, recurrent : dict of str to float64 (inputs, hidden), (hidden, hidden)
-        Weights of the input and of the state, by gate.
-    before, after : dict of str to float64 (hidden,)
-        Biases of the products with the input and with the state, by gate.
-    """
+    """One direction of a recurrent layer."""
 
     step: object
+    #: inputs, recurrent: Dict of str to float64 (inputs, hidden), (hidden, hidden). Weights of the input and of the state, by
+    #: gate.
     inputs: dict
     recurrent: dict
+    #: before, after: Dict of str to float64 (hidden,). Biases of the products with the input and with the state, by gate.
     before: dict
     after: dict
 
