@@ -62,6 +62,11 @@ class Config:
         "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. Cells with many stages need 8 tiles "
         "for a throughput of one tile every n cycles. Default: 256 / n, at least 8.",
     )
+    weight_rows: int = _parameter(
+        1,
+        "Vectors of weights that enter the array in a cycle, 1 or 2. With 2, a tile takes n / 2 cycles, if they arrive as fast. "
+        "2 needs n of 4 or more.",
+    )
     bus_width: int | None = _parameter(
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."
     )
@@ -126,6 +131,8 @@ class Config:
             raise ConfigError(
                 f"bus_width must be a power of two from 32 to {widest} (at most one vector of n = {self.n}), not {self.bus_width}"
             )
+        if not (self.weight_rows == 1 or self.weight_rows == 2 and self.n >= 4):
+            raise ConfigError(f"weight_rows must be 1, or 2 with n of 4 or more, not {self.weight_rows} with n = {self.n}")
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
         for name, low, high in (
@@ -209,6 +216,11 @@ class Config:
     def bus_bytes(self):
         """Returns the bytes of one bus beat. Offsets in host memory are multiples of this size."""
         return self.bus_width // 8
+
+    @property
+    def tile_cycles(self):
+        """Returns the cycles in which a tile of weights is shifted into the array."""
+        return self.n // self.weight_rows
 
     @property
     def beats_per_vector(self):

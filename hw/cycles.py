@@ -76,8 +76,8 @@ def in_array(config):
 def pass_cycles(config, rows, keep):
     """Returns the number of cycles from the start of a pass of `rows` rows to the start of the next pass, without stalls. It may
     be a fraction: a mean over several passes. `keep` is True if the pass keeps the array's weights. If it is False, the pass
-    takes at least n cycles, in which the next tile of weights shifts in."""
-    return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
+    takes at least the cycles in which the next tile of weights shifts in."""
+    return max(rows, 2 if keep else config.tile_cycles, (rows - 1 + in_array(config)) / PASSES)
 
 
 def results_register(config):
@@ -173,7 +173,10 @@ def cycle_texts(config):
             f"the memory's latency later; with `transpose` n + {Transposer.latency - 1} more",
         ),
         Opcode.LOAD_BIAS: ("2 `b` a row; `b` with `half`", "the memory's latency later"),
-        Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
+        Opcode.LOAD_WEIGHTS: (
+            "n `b` a tile",
+            "the memory's latency later; a tile then shifts in within n / `weight_rows` cycles",
+        ),
         Opcode.STORE: ("`b` a vector", "with the response to its last burst; 1 cycle more between two bursts"),
         Opcode.MATMUL: (
             (

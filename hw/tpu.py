@@ -131,11 +131,14 @@ class Tpu(wiring.Component):
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
         activation = block(lambda: result_units(config), "activation")
-        weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
+        weight_fifo = block(
+            lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency, weight_rows=config.weight_rows),
+            "weight_fifo",
+        )
         buffer = block(
             lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer"
         )
-        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array")
+        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages, weight_rows=config.weight_rows), "array")
         accumulators = block(
             lambda: Accumulators(
                 n=config.n,
@@ -151,7 +154,9 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.unified_buffer_depth, transfer=loads, ring=config.ring, latency=config.port_latency
         )
         m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=loads)
-        m.submodules.weight_port = weight_port = WeightPort(n=config.n, transfer=tiles, transposes=config.attention)
+        m.submodules.weight_port = weight_port = WeightPort(
+            n=config.n, transfer=tiles, transposes=config.attention, weight_rows=config.weight_rows
+        )
         m.submodules.stalls = stalls = StallReasons(config=config)
 
         # Host ports.

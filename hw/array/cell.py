@@ -17,13 +17,14 @@ class Cell(wiring.Component):
     Activations move right and sums move down. The cell adds `ftz(rne(x * weight))` to each passing sum, as
     `ftz(rne(sum + product))` in binary32. With `lead` and `latency` from :func:`split_stages`::
 
-        x_o(t + 1) = x_i(t)    w_o(t + 1) = w_i(t)    switch_o(t + 1) = switch_i(t)    mark_o(t + 2) = mark_i(t)
+        x_o(t + 1) = x_i(t)    w_o(t + 1) = w_i(t)    switch_o(t + 1) = switch_i(t)    mark_o(t + 2 / weight_rows) = mark_i(t)
         sum_o(t + lead + latency) = sum_i(t + lead) + x_i(t) * active(t)
 
     Weights are double-buffered. The weights of a row of cells move right as a stream, and a mark follows at half their
-    speed, so that it meets word c of the stream in column c. A cell with `mark_i` high takes `w_i` as its shadow weight.
-    `switch_i` makes the shadow weight active from the next cycle on, and comes one cycle before the first `x` of a tile. With
-    both in one cycle, the switch takes the shadow weight from before the mark::
+    speed, so that it meets word c of the stream in column c. With a `weight_rows` of 2, even and odd columns have a stream each,
+    which skips the other columns, and the mark moves one column a cycle. A cell with `mark_i` high takes `w_i` as its shadow
+    weight. `switch_i` makes the shadow weight active from the next cycle on, and comes one cycle before the first `x` of a tile.
+    With both in one cycle, the switch takes the shadow weight from before the mark::
 
         cycle       0    1    2    3
         w_i         w0   w1   ..   ..
@@ -38,6 +39,8 @@ class Cell(wiring.Component):
     ----------
     stages : int
         Pipeline stages, 1 to 9.
+    weight_rows : int
+        Streams of weights in a row of cells, 1 or 2.
 
     Members
     -------
@@ -53,10 +56,11 @@ class Cell(wiring.Component):
         Sums, binary32.
     """
 
-    def __init__(self, *, stages):
+    def __init__(self, *, stages, weight_rows=1):
         if not isinstance(stages, int) or isinstance(stages, bool) or stages not in STAGES:
             raise ValueError(f"stages must be an integer from 1 to 9, not {stages!r}")
         self.stages = stages
+        self.weight_rows = weight_rows
         self.lead, self.latency = split_stages(stages)
         super().__init__(
             {
@@ -82,8 +86,12 @@ class Cell(wiring.Component):
         w = Signal(16, reset_less=True)
         shadow = Signal(16, reset_less=True)
         active = Signal(16, reset_less=True)
-        mark = Signal()
-        m.d.sync += [x.eq(self.x_i), w.eq(self.w_i), mark.eq(self.mark_i), self.mark_o.eq(mark), self.switch_o.eq(self.switch_i)]
+        mark = self.mark_i
+        m.d.sync += [x.eq(self.x_i), w.eq(self.w_i)]
+        if self.weight_rows == 1:
+            mark = Signal()
+            m.d.sync += mark.eq(self.mark_i)
+        m.d.sync += [self.mark_o.eq(mark), self.switch_o.eq(self.switch_i)]
         with m.If(self.mark_i):
             m.d.sync += shadow.eq(self.w_i)
         with m.If(self.switch_i):

@@ -1,6 +1,6 @@
 """The weight FIFO. It holds tiles from host memory, and shifts them into the array while the array still uses the tile before."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -28,6 +28,8 @@ class WeightFifoLane(wiring.Component):
         Number of words, a power of two.
     skew : int
         Cycles between this lane and the next.
+    weight_rows : int
+        Weights of a word, 1 or 2.
 
     Members
     -------
@@ -39,17 +41,19 @@ class WeightFifoLane(wiring.Component):
         Make the shadow tile active.
     last_i, last_o : 1
         The word is the last of its tile.
-    w : 16, out
+    w : 16 weight_rows, out
     mark, switch : 1, out
-        To the array.
+        To the array. The upper of two weights is one cycle later.
     write_address : position, in
-    write : 1, in
-    write_data : 16, in
+    write : weight_rows, in
+        Weights of the word that are written.
+    write_data : 16 weight_rows, in
     """
 
-    def __init__(self, *, depth, skew):
+    def __init__(self, *, depth, skew, weight_rows=1):
         self.depth = depth
         self.skew = skew
+        self.weight_rows = weight_rows
         super().__init__(
             {
                 "step_i": In(1),
@@ -60,30 +64,35 @@ class WeightFifoLane(wiring.Component):
                 "mark_o": Out(1),
                 "switch_o": Out(1),
                 "last_o": Out(1),
-                "w": Out(16),
+                "w": Out(16 * weight_rows),
                 "mark": Out(1),
                 "switch": Out(1),
                 "write_address": In(bits_for(depth - 1)),
-                "write": In(1),
-                "write_data": In(16),
+                "write": In(weight_rows),
+                "write_data": In(16 * weight_rows),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
-        write, read = memory.write_port(), memory.read_port()
+        m.submodules.memory = memory = Memory(shape=16 * self.weight_rows, depth=self.depth, init=[], attrs=NO_COLLISIONS)
+        write, read = memory.write_port(granularity=16 if self.weight_rows > 1 else None), memory.read_port()
         # A step advances the address one cycle later, in time to read the next word.
         position, stepped = Signal(range(self.depth)), Signal()
-        w, marked, switched = Signal(16, reset_less=True), Signal(), Signal()
+        w, marked, switched = Signal(16 * self.weight_rows, reset_less=True), Signal(), Signal()
         m.d.comb += [
             write.addr.eq(self.write_address),
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position + stepped),
             read.en.eq(1),  # cells ignore words without a mark
-            self.w.eq(w),
         ]
+        if self.weight_rows == 1:
+            m.d.comb += self.w.eq(w)
+        else:
+            upper = Signal(16, reset_less=True)
+            m.d.sync += upper.eq(w[16:])
+            m.d.comb += self.w.eq(Cat(w[:16], upper))
         m.d.sync += [
             stepped.eq(self.step_i),
             position.eq(read.addr),
@@ -103,12 +112,12 @@ class WeightFifoLane(wiring.Component):
 class WeightFifo(wiring.Component):
     """Holds `tiles` tiles of n x n bfloat16 weights; shifts the next tile into the array while the active one computes.
 
-    A tile is written as n vectors, vector c for column c. There is no backpressure: the writer counts credits, and `freed`
-    returns one when a tile has left. `tiles.coming` says that the array's shadow registers hold a complete tile from the next
-    cycle on. `tiles.switch` then makes that tile active for the row that the unified buffer reads one cycle later, and clears
-    `coming`.
-    A tile takes n cycles to shift in (`shifting`). The next tile starts in the cycle of `switch`, so the throughput is one tile
-    every n cycles.
+    A tile is written as n vectors, vector c for column c, or as n / 2 pairs of vectors. There is no backpressure: the writer
+    counts credits, and `freed` returns one when a tile has left. `tiles.coming` says that the array's shadow registers hold a
+    complete tile from the next cycle on. `tiles.switch` then makes that tile active for the row that the unified buffer reads
+    one cycle later, and clears `coming`.
+    A tile takes n / `weight_rows` cycles to shift in (`shifting`). The next tile starts in the cycle of `switch`, so the
+    throughput is one tile in that number of cycles.
 
     Parameters
     ----------
@@ -118,6 +127,8 @@ class WeightFifo(wiring.Component):
         Tiles, a power of two, at least 2.
     skew : int
         Cycles between two rows of the array.
+    weight_rows : int
+        Vectors that leave in a cycle: 1, or 2 if n is at least 4.
 
     Members
     -------
@@ -133,34 +144,37 @@ class WeightFifo(wiring.Component):
         To the array; see :func:`hw.spec.memory_ports.weight_edge`.
     """
 
-    def __init__(self, *, n, tiles, skew):
+    def __init__(self, *, n, tiles, skew, weight_rows=1):
         check_power_of_two("tiles", tiles, 2)
         self.n = n
         self.capacity = tiles
         self.skew = skew
+        self.weight_rows = weight_rows
         super().__init__(
             {
-                "vectors": In(vectors_port(n)),
+                "vectors": In(vectors_port(n, weight_rows)),
                 "freed": Out(1),
                 "shifting": Out(1),
                 "tiles": In(tiles_port()),
-                "edge": Out(weight_edge(n)),
+                "edge": Out(weight_edge(n, weight_rows)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        n, depth = self.n, self.capacity * self.n
+        n, steps = self.n, self.n // self.weight_rows
+        depth = self.capacity * steps
 
         write_address = Signal(range(depth))
         tile_written = Signal()
-        m.d.comb += tile_written.eq(self.vectors.write & (write_address[: bits_for(n - 1)] == n - 1))
-        with m.If(self.vectors.write):
+        complete = self.vectors.write[-1]  # a word of the lanes
+        m.d.comb += tile_written.eq(complete & (write_address[: bits_for(steps - 1)] == steps - 1))
+        with m.If(complete):
             m.d.sync += write_address.eq(write_address + 1)
 
         # `available`: a tile is stored, and the tile before it has been read.
         count, available = Signal(range(self.capacity + 1)), Signal()
-        remaining, under_way, loaded = Signal(range(n)), Signal(), Signal()
+        remaining, under_way, loaded = Signal(range(steps)), Signal(), Signal()
         first, last = Signal(), Signal()
         step = Signal()
         m.d.comb += [
@@ -177,7 +191,7 @@ class WeightFifo(wiring.Component):
         with m.If(self.tiles.switch):
             m.d.sync += loaded.eq(0)
         with m.If(first):
-            m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
+            m.d.sync += [remaining.eq(steps - 1), under_way.eq(1)]
         with m.Elif(under_way):
             m.d.sync += remaining.eq(remaining - 1)
         with m.If(last):
@@ -189,17 +203,17 @@ class WeightFifo(wiring.Component):
             instantiate(
                 m,
                 platform,
-                lambda: WeightFifoLane(depth=depth, skew=self.skew),
+                lambda: WeightFifoLane(depth=depth, skew=self.skew, weight_rows=self.weight_rows),
                 name=f"lane_{r}",
                 module="tpu_weight_fifo_lane",
                 **{f"{name}_i": value for name, value in moving.items()},
                 **{f"{name}_o": value for name, value in down.items()},
-                w=self.edge.w.word_select(r, 16),
+                w=self.edge.w.word_select(r, 16 * self.weight_rows),
                 mark=self.edge.mark[r],
                 switch=self.edge.switch[r],
                 write_address=write_address,
                 write=self.vectors.write,
-                write_data=self.vectors.vector.word_select(r, 16),
+                write_data=Cat(self.vectors.vector.word_select(r + n * word, 16) for word in range(self.weight_rows)),
             )
             moving = down
         m.d.comb += self.freed.eq(moving["last"])

@@ -1,6 +1,6 @@
 """The write port of the weight FIFO: the path of loaded weights, in a core with attention through a transposer."""
 
-from amaranth import Module
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,8 @@ __all__ = ["WeightPort"]
 class WeightPort(wiring.Component):
     """Passes the vectors of LOAD_WEIGHTS to the weight FIFO, directly or through a transposer.
 
+    For a FIFO with two vectors in a word, even vectors are written to the lower half and odd vectors to the upper half.
+
     The transposer has no stall. Credits reserve space in the FIFO for each tile when it is requested.
 
     Parameters
@@ -24,6 +26,8 @@ class WeightPort(wiring.Component):
         :func:`hw.spec.operations.transfer_layout`, with `transpose` if `transposes` is true.
     transposes : bool
         Add the transposer.
+    weight_rows : int
+        Vectors of a word of the FIFO, 1 or 2.
 
     Members
     -------
@@ -33,13 +37,22 @@ class WeightPort(wiring.Component):
         To the weight FIFO; see :func:`hw.spec.memory_ports.vectors_port`.
     """
 
-    def __init__(self, *, n, transfer, transposes):
-        self.n, self.transposes = n, transposes
-        super().__init__({"load": In(loads_port(transfer, 16 * n)), "vectors": Out(vectors_port(n))})
+    def __init__(self, *, n, transfer, transposes, weight_rows=1):
+        self.n, self.transposes, self.weight_rows = n, transposes, weight_rows
+        super().__init__({"load": In(loads_port(transfer, 16 * n)), "vectors": Out(vectors_port(n, weight_rows))})
 
     def elaborate(self, platform):
         m = Module()
         load, vectors = self.load, self.vectors
+        if self.weight_rows == 2:
+            vectors = vectors_port(self.n).create(path=("one",))
+            upper = Signal()
+            with m.If(vectors.write):
+                m.d.sync += upper.eq(~upper)
+            m.d.comb += [
+                self.vectors.write.eq(Cat(vectors.write & ~upper, vectors.write & upper)),
+                self.vectors.vector.eq(vectors.vector.replicate(2)),
+            ]
         if self.transposes:
             instantiate(
                 m,

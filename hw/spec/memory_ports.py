@@ -43,32 +43,32 @@ def loads_port(transfer, vector_width):
     return Signature({"write": Out(1), **kinds, "vector": Out(vector_width)})
 
 
-def vectors_port(n):
+def vectors_port(n, weight_rows=1):
     """Vectors of weights for the weight FIFO, without backpressure, seen from the writer.
 
     Members
     -------
-    write : 1, out
-        `vector` is valid.
-    vector : 16 n, out
-        Lane 0 lowest.
+    write : weight_rows, out
+        Vectors that are valid: of 2, the lower one has the weights of an even column, the upper one of the next column.
+    vector : 16 n weight_rows, out
+        Lane 0 of each vector lowest.
     """
-    return Signature({"write": Out(1), "vector": Out(16 * n)})
+    return Signature({"write": Out(weight_rows), "vector": Out(16 * n * weight_rows)})
 
 
-def weight_edge(rows):
+def weight_edge(rows, weight_rows=1):
     """The left edge of the array for weights, seen from the weight FIFO. Row r is r cell latencies later than row 0.
 
     Members
     -------
-    w : 16 rows, out
-        Row 0 lowest.
+    w : 16 rows weight_rows, out
+        Row 0 lowest. Of 2 words of a row, the upper one is for odd columns, and one cycle later than the lower one.
     mark : rows, out
-        The word is the first of its tile.
+        The (lower) word is the first of its tile.
     switch : rows, out
         Make the shadow tile active.
     """
-    return Signature({"w": Out(16 * rows), "mark": Out(rows), "switch": Out(rows)})
+    return Signature({"w": Out(16 * rows * weight_rows), "mark": Out(rows), "switch": Out(rows)})
 
 
 def sums_edge(n):

@@ -12,34 +12,36 @@ from ..rtl.number_classes import numbers
 from ..rtl.ports import play
 
 
-def schedule(rng, n, tiles):
+def schedule(rng, tile_cycles, n, tiles):
     """Returns, for each tile, the cycles in which its mark, its switch and its rows of operands arrive at row 0 of the array.
 
     The schedule is as dense as the component's docstring allows, with some gaps. A mark may coincide with the previous switch or
-    follow it. A switch follows its mark after n cycles, and the first row follows the switch after one cycle.
+    follow it. A switch follows its mark after `tile_cycles`, and the first row follows the switch after one cycle.
     """
     mark, plan = rng.randrange(3), []
-    switch = mark + n + rng.choice((0, 0, 2))
+    switch = mark + tile_cycles + rng.choice((0, 0, 2))
     for _ in range(tiles):
-        length = rng.choice((1, n, n, 2 * n + 1))
+        length = rng.choice((1, tile_cycles, n, 2 * n + 1))
         rows = [switch + 1 + row for row in range(length) if rng.random() < 0.9]
         plan.append((mark, switch, rows))
         mark = switch + rng.choice((0, 0, 0, 3))
-        switch = max(mark + n, switch + length) + rng.choice((0, 0, 0, 4))
+        switch = max(mark + tile_cycles, switch + length) + rng.choice((0, 0, 0, 4))
     return plan
 
 
-async def tiles(ports, rng, *, n, stages, count):
+async def tiles(ports, rng, *, n, stages, count, weight_rows=1):
     """Feeds `count` tiles and their rows into the array, with random values on idle inputs. Returns the number of sums
     compared."""
     lead, latency = split_stages(stages)
-    plan = schedule(rng, n, count)
+    plan = schedule(rng, n // weight_rows, n, count)
     words, marks, operands, starts, expected = {}, set(), {}, {}, {}
     for mark, _, rows in plan:
         wild = rng.choice((0, 0, 0.1))
         weights = numbers(rng, (n, n), wild, 16).tolist()
         marks.add(mark)
-        words.update({mark + c: [weights[r][c] for r in range(n)] for c in range(n)})
+        for c in range(n):
+            moved, stream = divmod(c, weight_rows)
+            words[mark + moved + stream, stream] = [weights[r][c] for r in range(n)]
         for row in rows:
             wild = rng.choice((0, 0, 0.1))
             operands[row] = numbers(rng, n, wild, 16).tolist()
@@ -55,7 +57,11 @@ async def tiles(ports, rng, *, n, stages, count):
         there = [cycle - r * latency for r in range(n)]
         above = [cycle - lead - c for c in range(n)]
         ports.set(
-            weights__w=[words[t][r] if t in words else rng.getrandbits(16) for r, t in enumerate(there)],
+            weights__w=[
+                words[t, stream][r] if (t, stream) in words else rng.getrandbits(16)
+                for r, t in enumerate(there)
+                for stream in range(weight_rows)
+            ],
             weights__mark=[t in marks for t in there],
             weights__switch=[t in switches for t in there],
             x_i=[operands[t][r] if t in operands else rng.getrandbits(16) for r, t in enumerate(there)],
@@ -76,5 +82,5 @@ async def tiles(ports, rng, *, n, stages, count):
 @cocotb.test()
 async def random_tiles(dut):
     job = arguments()
-    component = SystolicArray(n=job["n"], stages=job["stages"])
+    component = SystolicArray(n=job["n"], stages=job["stages"], weight_rows=job["weight_rows"])
     report({"compared": await play(dut, component, tiles, **job)})

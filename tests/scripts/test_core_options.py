@@ -17,6 +17,7 @@ CHANGES = dict(
     accumulator_depth=128,
     bias_depth=16,
     weight_fifo_depth=2,
+    weight_rows=2,
     bus_width=64,
     address_width=40,
     in_flight=16,

@@ -248,7 +248,7 @@ class _Run:
         if not op.keep:
             self.arrivals.popleft()
             self.tiles_taken, self.held_until = self.tiles_taken + 1, 0
-            self.shift_free = now + self.config.n
+            self.shift_free = now + self.config.tile_cycles
         self.recent.append((now, acc, op.rows))
         self.passes += 1
         self.at(self.array_free)

@@ -18,13 +18,14 @@ REASONS = {
     "store": "results are stored in host memory",
     "ring": "cores exchange vectors",
     "weights": "a tile of weights is on its way, or sums are still in the array",
-    "shift": "a tile of weights shifts in, n cycles after the last",
+    "shift": "a tile of weights shifts in, n / weight_rows cycles after the last",
     "drain": "after the last pass",
 }
 
 
-def array_waits(ops, timeline, n):
-    """Returns {stage: Counter of reason: cycles} for instructions and their :class:`.Timeline`, on an array of n x n cells.
+def array_waits(ops, timeline, tile_cycles):
+    """Returns {stage: Counter of reason: cycles} for instructions and their :class:`.Timeline`. A tile shifts in
+    for `tile_cycles` cycles.
 
     Before a MATMUL, the array waits for the latest of the instructions on which it depends. That instruction waited for another
     one before it began, and so on, back to the end of the pass before. Each cycle counts for the unit of the instruction that was
@@ -37,7 +38,7 @@ def array_waits(ops, timeline, n):
         waits = found.setdefault(op.stage, Counter())
         for number in range(op.passes):
             first = next(begun)
-            shifted = last if op.keep else max(last, min(taken + n, first))
+            shifted = last if op.keep else max(last, min(taken + tile_cycles, first))
             start = max(shifted, min(timeline.starts[index], first)) if number == 0 else shifted
             path.add(waits, index, shifted, start)
             waits.update(shift=shifted - last, weights=first - start)

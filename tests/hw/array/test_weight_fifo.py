@@ -14,44 +14,49 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
 
-@pytest.mark.parametrize("n, tiles, skew", [(2, 2, 1), (2, 4, 5), (4, 2, 3), (4, 4, 1), (4, 8, 2), (8, 4, 4)])
-def test_amaranth(n, tiles, skew):
-    sizes = {"n": n, "tiles": tiles, "skew": skew}
-    distances = simulate(WeightFifo(**sizes), runs, seed=seed(), **sizes, count=2 * tiles + 1)["distances"]
-    assert min(distances) >= n
+def sizes(n, tiles, skew, weight_rows):
+    return {"n": n, "tiles": tiles, "skew": skew, "weight_rows": weight_rows}
 
 
-@pytest.mark.parametrize("n, tiles, skew", [(2, 4, 1), (4, 4, 3), (8, 2, 5)])
-def test_one_tile_every_n_cycles(n, tiles, skew):
-    sizes = {"n": n, "tiles": tiles, "skew": skew}
-    assert simulate(WeightFifo(**sizes), stocked, seed=seed(), **sizes) == [n] * (tiles - 1)
+SIZES = [(2, 2, 1, 1), (2, 4, 5, 1), (4, 2, 3, 1), (4, 4, 1, 1), (4, 8, 2, 1), (8, 4, 4, 1)]
 
 
-@pytest.mark.parametrize("n, tiles, skew", [(2, 2, 1), (4, 4, 3), (8, 2, 5)])
-def test_first_tile(n, tiles, skew):
-    """The first tile of weights is in the array n cycles after its last vector arrived, and is released n * skew cycles later,
-    after the last lane has read it."""
-    sizes = {"n": n, "tiles": tiles, "skew": skew}
-    assert simulate(WeightFifo(**sizes), first_tile, seed=seed(), **sizes) == (n, n + n * skew)
+@pytest.mark.parametrize("n, tiles, skew, weight_rows", [*SIZES, (4, 2, 3, 2), (4, 8, 1, 2), (8, 4, 4, 2)])
+def test_amaranth(n, tiles, skew, weight_rows):
+    size = sizes(n, tiles, skew, weight_rows)
+    distances = simulate(WeightFifo(**size), runs, seed=seed(), **size, count=2 * tiles + 1)["distances"]
+    assert min(distances) >= n // weight_rows
 
 
-SIZES = {"n": 4, "tiles": 4, "skew": 2}
+@pytest.mark.parametrize("n, tiles, skew, weight_rows", [(2, 4, 1, 1), (4, 4, 3, 1), (8, 2, 5, 1), (4, 4, 3, 2), (8, 2, 5, 2)])
+def test_throughput_of_a_full_fifo(n, tiles, skew, weight_rows):
+    size = sizes(n, tiles, skew, weight_rows)
+    assert simulate(WeightFifo(**size), stocked, seed=seed(), **size) == [n // weight_rows] * (tiles - 1)
+
+
+@pytest.mark.parametrize("n, tiles, skew, weight_rows", [(2, 2, 1, 1), (4, 4, 3, 1), (8, 2, 5, 1), (4, 4, 3, 2), (8, 2, 5, 2)])
+def test_first_tile(n, tiles, skew, weight_rows):
+    """The first tile of weights is in the array n / weight_rows cycles after its last vector arrived, and is released n * skew
+    cycles later, after the last lane has read it."""
+    size, cycles = sizes(n, tiles, skew, weight_rows), n // weight_rows
+    assert simulate(WeightFifo(**size), first_tile, seed=seed(), **size) == (cycles, cycles + n * skew)
 
 
 @functools.cache
-def verilog():
-    return component_to_verilog(WeightFifo(**SIZES), name="weight_fifo")
+def verilog(weight_rows):
+    return component_to_verilog(WeightFifo(**sizes(4, 4, 2, weight_rows)), name="weight_fifo")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("weight_rows", [1, 2])
 @pytest.mark.parametrize("simulator", runner.Simulators)
-def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="weight_fifo", quick=True)
+def test_verilog(simulator, weight_rows):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(weight_rows), top="weight_fifo", quick=True)
     result = simulation.run(
         "amaranth_tpu.sim.benches.bench_weight_fifo",
         testcase="random_tiles",
         seed=seed(),
         timeout=120,
-        arguments={**SIZES, "count": 30},
+        arguments={**sizes(4, 4, 2, weight_rows), "count": 30},
     )
-    assert len(result["distances"]) == 29 and min(result["distances"]) >= 4
+    assert len(result["distances"]) == 29 and min(result["distances"]) >= 4 // weight_rows

@@ -13,7 +13,7 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
 
-async def tiles(ports, rng, *, n, transposes, pauses):
+async def tiles(ports, rng, *, n, transposes, pauses, weight_rows):
     sent, expected, found = [], [], []
     for _ in range(12):
         tile, transpose = numbers(rng, (n, n), 0.3, 16), int(transposes and rng.random() < 0.5)
@@ -24,16 +24,18 @@ async def tiles(ports, rng, *, n, transposes, pauses):
         vector, transpose = sent.pop(0) if now else ([rng.getrandbits(16) for _ in range(n)], rng.getrandbits(1))
         ports.set(load__write=now, load__vector=vector, **({"load__transpose": transpose} if transposes else {}))
         await ports.settle()
-        if ports.get("vectors__write"):
-            found.append(ports.lanes("vectors__vector", n))
+        if write := ports.get("vectors__write"):
+            half = len(found) % weight_rows
+            assert write == 1 << half
+            found.append(ports.lanes("vectors__vector", n * weight_rows)[half * n :][:n])
         await ports.tick()
         assert ports.cycle < 1000
     assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("transposes", [False, True])
-@pytest.mark.parametrize("n, pauses", [(2, 0.5), (4, 0)])
-def test_tiles(n, pauses, transposes):
+@pytest.mark.parametrize("n, pauses, weight_rows", [(2, 0.5, 1), (4, 0, 1), (4, 0.3, 2)])
+def test_tiles(n, pauses, weight_rows, transposes):
     layout = transfer_layout(Config(n=n, attention=transposes), Unit.WEIGHTS)
-    port = WeightPort(n=n, transfer=layout, transposes=transposes)
-    simulate(port, tiles, seed=seed(), n=n, transposes=transposes, pauses=pauses)
+    port = WeightPort(n=n, transfer=layout, transposes=transposes, weight_rows=weight_rows)
+    simulate(port, tiles, seed=seed(), n=n, transposes=transposes, pauses=pauses, weight_rows=weight_rows)

@@ -40,9 +40,10 @@ class MatmulPath(wiring.Component):
             matmul=matmul_layout(config),
             pass_=pass_layout(config),
         )
-        self.fifo = WeightFifo(n=n, tiles=config.weight_fifo_depth, skew=config.latency)
+        rows = {"weight_rows": config.weight_rows}
+        self.fifo = WeightFifo(n=n, tiles=config.weight_fifo_depth, skew=config.latency, **rows)
         self.buffer = UnifiedBuffer(n=n, depth=config.unified_buffer_depth, skew=config.latency)
-        self.array = SystolicArray(n=n, stages=config.cell_stages)
+        self.array = SystolicArray(n=n, stages=config.cell_stages, **rows)
         self.accumulators = Accumulators(
             n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
         )
@@ -137,11 +138,12 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         )
         if write:
             tile, column = divmod(written, n)
-            ports.set(weights__vector=joined([tiles[tile][r][column] for r in range(n)], 16))
+            vector = [tiles[tile][r][column] for r in range(n)]
+            ports.set(weights__vector=joined(vector * config.weight_rows, 16))
         if offered is None and todo and written >= n * min(len(tiles), config.weight_fifo_depth):
             offered = todo.pop(0)
             ports.set(port__op__payload=offer(config, offered))
-        ports.set(weights__write=write, port__op__valid=offered is not None)
+        ports.set(weights__write=write << written % config.weight_rows, port__op__valid=offered is not None)
         await ports.settle()
         written, freed = written + write, freed + ports.get("freed")
         if ports.get("issue__issued"):
@@ -201,18 +203,22 @@ def test_one_bias_row_per_row(n, stages, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("attention, weight_rows", [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8), (8, 3)])
-def test_volume(n, stages, attention):
-    test_random(n, stages, 60, 0.002, 0.8, attention=attention, bias_depth=16)
+def test_volume(n, stages, attention, weight_rows):
+    rows = 1 if n == 2 else weight_rows
+    test_random(n, stages, 60, 0.002, 0.8, attention=attention, bias_depth=16, weight_rows=rows)
 
 
-@pytest.mark.parametrize("n, stages", [(2, 3), *slow((2, 8))])
-@pytest.mark.parametrize("factor", [*slow(1, 2), 7, *slow(20)])
-def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
-    """If weights arrive at one vector a cycle, tiles follow each other every max(n, rows) cycles without a gap. A tile
+@pytest.mark.parametrize(
+    "n, stages, weight_rows, factor",
+    [(2, 3, 1, 7), (4, 3, 2, 1), *slow((4, 1, 2, 1), (4, 3, 2, 2)), *slow(*((2, s, 1, f) for s in (3, 8) for f in (1, 2, 20)))],
+)
+def test_one_tile_every_max_of_rows_and_shift(n, stages, weight_rows, factor):
+    """If weights arrive in time, tiles follow each other every max(n / weight_rows, rows) cycles without a gap. A tile
     accumulates on the preceding sums if it has enough rows for these sums to be written in time. Otherwise it starts new sums."""
-    config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
+    sizes = {"unified_buffer_depth": 64, "accumulator_depth": 32, "bias_depth": 8, "weight_fifo_depth": 16}
+    config = Config(n=n, cell_stages=stages, weight_rows=weight_rows, **sizes)
     length = max(1, n * factor // 2)
     way = 1 + config.array_lead + n * config.latency
     matmul = random_matmul(random.Random(seed()), config, keep=0)
@@ -232,4 +238,4 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
         bias_rows=0,
     )
     issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)
-    assert issued == [issued[0] + tile * max(length, n) + row for tile in range(6) for row in range(length)]
+    assert issued == [issued[0] + tile * max(length, n // weight_rows) + row for tile in range(6) for row in range(length)]

@@ -41,6 +41,7 @@ CORES = {
         accumulator_depth=8,
         bias_depth=4,
         weight_fifo_depth=4,
+        weight_rows=2,
         bus_width=64,
         in_flight=8,
         **PLAIN,
