@@ -68,7 +68,7 @@ typedef struct tpu {
 
 /* --- A compiled network: the structures in model.h --- */
 
-#define TPU_MODEL_FORMAT 1
+#define TPU_MODEL_FORMAT 2
 #define TPU_LOOPS 4
 
 /* Values of a sample and where they lie: for all l[i] < count[i], value `value + sum of l[i] value_step[i]` of the sample is
@@ -109,7 +109,8 @@ typedef struct tpu_model {
     tpu_needs needs;
     uint32_t inputs; /* tensors in region INPUT: what the layers read of a sample, some of it more than once */
     const tpu_tensor *input;
-    tpu_tensor output;
+    uint32_t outputs; /* tensors in region OUTPUT */
+    const tpu_tensor *output;
     uint32_t header_crc; /* of all of the above */
 } tpu_model;
 

@@ -57,7 +57,7 @@ enum tpu_error tpu_check_header(const tpu_model *model)
         model->input_values, model->output_values, model->output_bits, model->last,         needs->version,       needs->n,
         needs->bus_bytes,    needs->in_flight,     needs->unified_buffer_depth,             needs->accumulator_depth,
         needs->bias_depth,   needs->weight_fifo_depth,                 needs->features,     model->input_rank,
-        model->output_rank,  model->inputs,
+        model->output_rank,  model->inputs,        model->outputs,
     };
     uint32_t crc = 0xFFFFFFFFu, i;
     const char *letter;
@@ -69,7 +69,9 @@ enum tpu_error tpu_check_header(const tpu_model *model)
     crc = crc_words(crc, model->output_shape, model->output_rank);
     for (i = 0; i < model->inputs; i++)
         crc = crc_tensor(crc, &model->input[i]);
-    return ~crc_tensor(crc, &model->output) == model->header_crc ? TPU_OK : TPU_ERROR_HEADER;
+    for (i = 0; i < model->outputs; i++)
+        crc = crc_tensor(crc, &model->output[i]);
+    return ~crc == model->header_crc ? TPU_OK : TPU_ERROR_HEADER;
 }
 
 enum tpu_error tpu_check_image(const tpu_model *model, const void *image)
@@ -213,12 +215,13 @@ enum tpu_error tpu_pack(const tpu_model *model, void *input, uint32_t sample, co
 
 enum tpu_error tpu_unpack(const tpu_model *model, const void *output, uint32_t sample, float *values)
 {
-    uint32_t i;
+    uint32_t i, j;
 
     if (sample >= model->batch)
         return TPU_ERROR_ARGUMENT;
-    for (i = 0; i < model->output.copies; i++)
-        unpack_copy(&model->output.copy[i], offset_of(&model->output, sample), output, model->output_bits, values);
+    for (i = 0; i < model->outputs; i++)
+        for (j = 0; j < model->output[i].copies; j++)
+            unpack_copy(&model->output[i].copy[j], offset_of(&model->output[i], sample), output, model->output_bits, values);
     return TPU_OK;
 }
 

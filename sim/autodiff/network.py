@@ -75,7 +75,7 @@ class Network:
             one.name: StepTensor(one.name, one.channels, *reshapes.size(one), wide=one.name in wide)
             for one in graph.tensors.values()
         }
-        self.network = StepGraph(tensors, inputs=inputs, output=graph.output)
+        self.network = StepGraph(tensors, inputs=inputs, output=graph.output, beside=graph.beside)
 
     def stage(self, number, stage):
         """Returns a stage of the graph with the names and sizes of the network."""

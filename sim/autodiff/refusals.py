@@ -72,6 +72,8 @@ def refusal(stage, name, *values):
 def check_trainable(graph, loss):
     """Checks that a graph can be trained with a :class:`sim.ir.training.Loss`. If it cannot be trained, raises a
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
+    if graph.beside:
+        raise ModelError(f"{graph.name}: has several outputs; training needs a model with one")
     writers = [stage.output for stage in graph.stages]
     last = graph.stages[-1]
     reshaped = reshapes_in(graph).stages

@@ -56,13 +56,13 @@ def reshapes_in(graph):
         size = (copy.height, copy.width) if one.height == 1 else (one.height, one.width)
         wanted += [(tensor, size) for tensor in (name, source)]
     sizes = _spread(graph, wanted, dropped)
-    outside = {graph.output, *graph.input_names}
+    outside = {*graph.outputs, *graph.input_names}
     return Reshapes() if sizes is None or outside & sizes.keys() else Reshapes(names, frozenset(dropped), sizes)
 
 
 def _copied(graph, name, stages):
     tensor, source = graph.tensors[name], graph.tensors[stages[0].terms[0].source]
-    if source.shape == tensor.shape or source.channels != tensor.channels or name == graph.output:
+    if source.shape == tensor.shape or source.channels != tensor.channels or name in graph.outputs:
         return None
     places = np.full((tensor.height, tensor.width), -1)
     for stage in stages:

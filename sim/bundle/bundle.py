@@ -36,9 +36,10 @@ def output_image(model, results):
     """Returns the contents of region OUTPUT after the core has stored `results`, (batch, values). All other bytes are 0."""
     image = np.zeros(model.output_bytes // (model.output_bits // 8), f"<u{model.output_bits // 8}")
     bits = np.ascontiguousarray(results, np.float32).view(np.uint32) >> np.uint32(32 - model.output_bits)
-    values, places = expand(model.output.copies)
-    for sample, row in enumerate(bits):
-        image[places + model.output.offset(sample)] = row[values]
+    for tensor in model.output:
+        values, places = expand(tensor.copies)
+        for sample, row in enumerate(bits):
+            image[places + tensor.offset(sample)] = row[values]
     return image.tobytes()
 
 
@@ -76,9 +77,9 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
 def _description(network, program, model, name, files):
     """Returns the contents of layout.json. hw/driver/README.md describes each entry."""
     origin = network.origin
-    tensors = {"input": [asdict(tensor) for tensor in model.input], "output": asdict(model.output)}
+    tensors = {"input": [asdict(tensor) for tensor in model.input], "output": [asdict(tensor) for tensor in model.output]}
     return {
-        "format": 1,
+        "format": 2,
         "made_by": " ".join(filter(None, ["amaranth-tpu", package_version(), source()])),
         "network": model.name,
         "identifier": name,
@@ -106,7 +107,7 @@ def _description(network, program, model, name, files):
             "parts": [asdict(part) for part in model.output_parts],
             "element": "binary32" if model.output_bits == 32 else "bfloat16",
             "left_to_host": model.left_to_host,
-            "tensor": tensors["output"],
+            "tensors": tensors["output"],
         },
         "vectors": {
             "samples.bin": {"element": "binary32", "shape": [model.batch, *model.input_shape]},

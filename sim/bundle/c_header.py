@@ -8,7 +8,7 @@ from .host_model import Needs
 __all__ = ["c_header"]
 
 #: Version of the C structures' format, equal to the driver's `TPU_MODEL_FORMAT`.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def _list(words):
@@ -23,8 +23,11 @@ def _copies(name, tensor):
     return "\n".join([f"static const tpu_copy {name}[] = {{", *rows, "};"])
 
 
-def _tensor(name, tensor):
-    return f"{{{tensor.rows}u, {tensor.chunk}u, {tensor.step}u, {len(tensor.copies)}u, {name}}}"
+def _tensors(name, tensors):
+    names = [f"{name}_copies_{index}" for index in range(len(tensors))]
+    yield from map(_copies, names, tensors)
+    rows = (f"    {{{one.rows}u, {one.chunk}u, {one.step}u, {len(one.copies)}u, {key}}}," for key, one in zip(names, tensors))
+    yield "\n".join([f"static const tpu_tensor {name}s[] = {{", *rows, "};"])
 
 
 def _shown(shape):
@@ -78,8 +81,6 @@ def c_header(model, name, lines=()):
     assert prod(model.input_shape) == model.input_values and prod(model.output_shape) == model.output_values
     macros = [(f"{upper}_{key}", f"{value}u", text) for key, value, text in _macros(upper, model)]
     wide, values = max(len(key) for key, _, _ in macros), max(len(value) for _, value, _ in macros)
-    names = [f"{name}_input_copies_{index}" for index in range(len(model.input))]
-    inputs = ",\n    ".join(_tensor(*pair) for pair in zip(names, model.input))
     shapes = {
         f"{name}_{side}_shape": shape or (1,) for side, shape in (("input", model.input_shape), ("output", model.output_shape))
     }
@@ -99,9 +100,8 @@ def c_header(model, name, lines=()):
             "",
             *(f"static const uint32_t {key}[] = {_list(shape)};" for key, shape in shapes.items()),
             "",
-            *(_copies(*pair) for pair in zip(names, model.input)),
-            f"static const tpu_tensor {name}_inputs[] = {{\n    {inputs},\n}};",
-            _copies(f"{name}_output_copies", model.output),
+            *_tensors(f"{name}_input", model.input),
+            *_tensors(f"{name}_output", model.output),
             "",
             f"static const tpu_model {name} = {{",
             f'    "{model.name}",',
@@ -112,7 +112,7 @@ def c_header(model, name, lines=()):
             f"    TPU_LAST_{model.left_to_host.upper()},",
             "    {" + ",\n     ".join(f"{upper}_NEEDS_{field.name.upper()}" for field in fields(Needs)) + "},",
             f"    {len(model.input)}u, {name}_inputs,",
-            f"    {_tensor(f'{name}_output_copies', model.output)},",
+            f"    {len(model.output)}u, {name}_outputs,",
             f"    0x{model.crc:08X}u,",
             "};\n",
             "#endif\n",

@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 
 from ..compiler.program import CompileError
-from .tensors import HostTensor, input_tensors, output_tensor
+from .tensors import HostTensor, input_tensors, output_tensors
 
 __all__ = ["LAST", "Needs", "VectorSlice", "HostModel", "host_model"]
 
@@ -66,7 +66,7 @@ class HostModel:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     input: tuple[HostTensor, ...]
-    output: HostTensor
+    output: tuple[HostTensor, ...]
     input_parts: tuple[VectorSlice, ...]
     output_parts: tuple[VectorSlice, ...]
 
@@ -80,8 +80,9 @@ class HostModel:
         """Returns the CRC-32 of all fields of the header. The driver's `tpu_check_header` compares it."""
         words = [self.image_bytes, self.image_crc, self.input_bytes, self.output_bytes, self.scratch_bytes, self.batch]
         words += [self.input_values, self.output_values, self.output_bits, self.last, *astuple(self.needs)]
-        words += [len(self.input_shape), len(self.output_shape), len(self.input), *self.input_shape, *self.output_shape]
-        for tensor in (*self.input, self.output):
+        words += [len(self.input_shape), len(self.output_shape), len(self.input), len(self.output)]
+        words += [*self.input_shape, *self.output_shape]
+        for tensor in (*self.input, *self.output):
             words += [tensor.rows, tensor.chunk, tensor.step, len(tensor.copies)]
             for copy in tensor.copies:
                 words += [copy.value, copy.place, *copy.count, *copy.value_step, *copy.place_step]
@@ -151,7 +152,7 @@ def host_model(network, program):
         input_shape=tuple(network.input_shape) or (network.sample_size,),
         output_shape=tuple(origin.output.shape) if with_values else (network.output_size,),
         input=tuple(input_tensors(program.memory)),
-        output=output_tensor(program.memory),
+        output=tuple(output_tensors(program.memory)),
         input_parts=_parts(origin.inputs) if origin is not None and len(origin.inputs) > 1 else (),
         output_parts=_parts(origin.outputs) if origin is not None and origin.is_split else (),
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from .copies import Copy, copies_of
 
-__all__ = ["HostTensor", "input_tensors", "output_tensor"]
+__all__ = ["HostTensor", "input_tensors", "output_tensors"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,8 @@ def input_tensors(memory):
     return found
 
 
-def output_tensor(memory):
-    """Returns the :class:`HostTensor` that a host reads. It has binary32 values, or bfloat16 values if `memory.wide` is False."""
-    graph = memory.network
-    places = np.arange(graph.output_size) if graph.output_order is None else graph.output_order
-    indices = np.unravel_index(places, graph.tensors[graph.output].shape)
-    return _placed(memory, graph.output, np.arange(graph.output_size), *indices)
+def output_tensors(memory):
+    """Returns the tensors that a host reads, as a list of :class:`HostTensor`. They have binary32 values, or bfloat16 values if
+    `memory.wide` is False."""
+    found = memory.network.output_places()
+    return [_placed(memory, name, values, *places) for name, values, places in found if len(values)]

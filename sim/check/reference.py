@@ -213,7 +213,8 @@ def run_exact(origin, samples, rounding):
         for node in origin.nodes:
             if node not in tensors:
                 tensors[node], errors[node] = _node(node, tensors, errors, rounding)
-        return tuple(array[origin.nodes[-1]].reshape(len(samples), -1)[:, origin.order] for array in (tensors, errors))
+        ends = ([array[end].reshape(len(samples), -1) for end in origin.ends] for array in (tensors, errors))
+        return tuple(np.concatenate(parts, axis=1)[:, origin.order] for parts in ends)
 
 
 def tensors_of(network, samples):
@@ -246,8 +247,8 @@ def check_stages(network, samples):
         for node in network.origin.nodes:
             if isinstance(node, Input):
                 continue
-            last = node is network.origin.nodes[-1]
-            exact, bounds = _node(node, tensors, None, BFLOAT16, wide=last and node.times is None)
+            wide = network.origin.ends == (node,) and node.times is None
+            exact, bounds = _node(node, tensors, None, BFLOAT16, wide=wide)
             difference = np.abs(tensors[node] - exact)
             difference = np.where(np.isnan(difference) & np.isfinite(exact), np.inf, difference)
             share = np.where(np.isfinite(bounds) & np.isfinite(exact), difference / np.maximum(bounds, 1e-300), 0)

@@ -28,13 +28,9 @@ class NetworkMemory:
     lowered: Any
 
     @property
-    def output(self):
-        return self.network.output
-
-    @property
     def wide(self):
         """Returns True if the output is binary32."""
-        return self.lowered.matrix(self.output).wide
+        return self.lowered.matrix(self.network.output).wide
 
     def inputs(self, x):
         """Returns {name in `tensors`: values} for samples in the model's order: bfloat16, (up to batch, input size)."""
@@ -59,10 +55,11 @@ class NetworkMemory:
 
     def output_offset(self, sample, value):
         """Returns the byte offset, in region OUTPUT, of one result: value `value`, in the model's order, of sample `sample`."""
-        graph = self.network
-        index = value if graph.output_order is None else int(graph.output_order[value])
-        places = map(int, np.unravel_index(index, graph.tensors[self.output].shape))
-        return self.element(self.output, sample, *places) * (4 if self.wide else 2)
+        for name, values, places in self.network.output_places():
+            if value in values:
+                places = (int(one[values == value][0]) for one in places)
+                return int(self.element(name, sample, *places)) * (4 if self.wide else 2)
+        raise IndexError(value)
 
 
 class Network:

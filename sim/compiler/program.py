@@ -121,8 +121,8 @@ class Program:
     cost: Cost
     config: Config = field(repr=False)
     tensors: dict = field(repr=False)  # Dict of name to HostTensor. Tensors that the host writes or reads.
-    #: The compiler's memory map. It has `network`, the compiled :class:`.Graph`; `inputs(...)`, which returns {name in `tensors`:
-    #: array} for the arguments of :meth:`pack_input`; and `output`, the name of the results in `tensors`.
+    #: The compiler's memory map. It has `network`, the compiled :class:`.Graph`, and `inputs(...)`, which returns {name in
+    #: `tensors`: array} for the arguments of :meth:`pack_input`.
     memory: Any = field(repr=False)
     emit: Callable = field(repr=False)  # Callable. Called without arguments; returns the value of `ops`.
     plan: tuple = ()  # Tuple of str. Description of the jobs of each stage of a network.
@@ -197,8 +197,8 @@ class Program:
 
     def unpack_output(self, data):
         """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the order of the ONNX model."""
-        values = self.unpack(data, self.memory.output)[: self.batch]
-        return self.memory.network.arrange_output(values.astype(np.float32, copy=False))
+        graph = self.memory.network
+        return graph.arrange_output({name: self.unpack(data, name)[: self.batch] for name in graph.outputs})
 
 
 def disassemble(model, config):

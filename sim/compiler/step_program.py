@@ -42,7 +42,7 @@ def step_tensors(lowered, constants, config, cores):
     step, tensors = lowered.given, {name: _input(lowered, name) for name in lowered.given.inputs}
     shared = {name: step.masters[name] for name in step.parameters if step.is_shared(name)}
     exchanged = {stage.start for stage in step.stages if stage.ring == "all_reduce" or stage.ring == "all_reduce_segments"}
-    for name in (step.targets, step.counted, step.output, *step.state, *exchanged, *shared):
+    for name in (step.targets, step.counted, *step.outputs, *step.state, *exchanged, *shared):
         if name and name not in lowered.divided:
             tensors[name] = _tensor(lowered, lowered.matrix(name))
     for name, master in shared.items():

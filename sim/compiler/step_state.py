@@ -40,10 +40,6 @@ class StepMemory:
     def network(self):
         return self.training.graph
 
-    @property
-    def output(self):
-        return self.step.output
-
     def inputs(self, x, targets, masks=None, counted=None):
         """Returns {tensor: values} of region INPUT. Raises ValueError if an array has another shape or type, or a mask other
         values.

@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from ..data.printable import printable, quoted
-from ..fusion.fuse import fuse
+from ..fusion.fuse import fuse, in_order
 from ..fusion.lowering import as_graph
-from ..fusion.nodes import Input, Joint, Linear, ValueView
+from ..fusion.nodes import Input, Joint, Linear, ValueView, identity
 from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
 from .apply import apply
@@ -30,6 +30,7 @@ from .constant_sizes import Room
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
 from .host_part import MAY_BE_LEFT, LeftToHost, describe, nodes_from
+from .index.narrow import in_narrower
 from .index.relayout import Relayout
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import everything
@@ -94,10 +95,12 @@ def read_model(model, path, keep_softmax=False, shapes=None):
 def _network(model, path, keep_softmax, shapes):
     reader, result, softmax = _read(model, path.parent, keep_softmax)
     order = result.index
-    node = fuse(result.source)
-    if isinstance(node, Input):
-        raise ModelError(f"it has no layer; at least one {' or '.join(operators_of(LINEAR))} is needed")
-    node, order = _in_order(node, order)
+    ends = fuse(*_ends(result.source))
+    if len(ends) == 1:
+        if isinstance(ends[0], Input):
+            raise ModelError(f"it has no layer; at least one {' or '.join(operators_of(LINEAR))} is needed")
+        node, order = _in_order(*ends, order)
+        ends = (node,)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
     origin = make_origin(
@@ -109,7 +112,7 @@ def _network(model, path, keep_softmax, shapes):
         labels=reader.labels,
         left_out=reader.left_out,
         places=reader.places,
-        node=node,
+        ends=ends,
         order=order,
         fixed=shapes,
         host_part=reader.host_part,
@@ -119,7 +122,18 @@ def _network(model, path, keep_softmax, shapes):
         logging.getLogger(__name__).warning("%s: %s", printable(path), reader.host_part)
     shape = reader.inputs.shape
     facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}
-    return as_graph(printable(path.stem), node, order, **facts)
+    return as_graph(printable(path.stem), ends, order, **facts)
+
+
+def _ends(node):
+    """Returns the nodes that compute the results, from the node of the results. An input among several is copied."""
+    sources = node.sources if isinstance(node, Joint) else (node,)
+    if len(sources) == 1:
+        return sources
+    return tuple(
+        Linear(name=one.name, title=one.title, shape=one.shape, parts=(identity(one),)) if isinstance(one, Input) else one
+        for one in sources
+    )
 
 
 def _in_order(node, order):
@@ -263,7 +277,8 @@ class _Reader:
             raise ModelError(f"output {quoted(self.outputs[0])} is an input, in a model with several outputs")
         if producer is not None:
             step = Step(producer, [], {}, self.opset)
-            first = self._result(step, together(step, [tensor for tensor, _ in distinct]) if len(distinct) > 1 else first)
+            several = len(distinct) > 1
+            first = _joined(step, [tensor for tensor, _ in distinct]) if several else _without_zeros(step, first, alone=True)
         return first, any(softmax for _, softmax in results)
 
     def _tensors(self):
@@ -305,11 +320,6 @@ class _Reader:
             raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
         if tensor.low or hidden(tensor.index).any():
             raise ModelError(f"{text}: the result has infinite values of a mask; a mask must be added directly before a Softmax")
-
-    def _result(self, step, tensor):
-        """Returns the result as all values of a single node, without constant zeros. `step` is the step of the last node."""
-        tensor = stacked(step, tensor)
-        return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def fixed_by(self, error):
         """Returns the batch size that a node requires although the batch size of the input is open. Returns None if no single
@@ -410,6 +420,20 @@ class _Reader:
                 self.values.pop(name, None)
                 self.room.release(name)
                 self.ended.add(name)
+
+
+def _joined(step, tensors):
+    """Returns the results of several outputs as values of nodes, which are stored as they stand."""
+    tensors = [_without_zeros(step, tensor) for tensor in tensors]
+    read = {source for node in in_order(*(one.source for one in tensors)) for source in node.sources}
+    return together(step, [one if one.source in read else in_narrower(one) for one in tensors])
+
+
+def _without_zeros(step, tensor, alone=False):
+    """Returns a result without constant zeros. If `alone`, the result has all values of a single node. `step` is the step of the
+    last node."""
+    is_split = isinstance(tensor.source, Joint) and alone
+    return everything(step, stacked(step, tensor)) if is_split or (tensor.index < 0).any() else tensor
 
 
 def _name(tensor, name):

@@ -20,9 +20,9 @@ from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 __all__ = ["fuse", "in_order"]
 
 
-def in_order(output):
-    """Returns `output` and all nodes on which it depends, in topological order."""
-    order, entered, stack = {}, set(), [output]
+def in_order(*ends):
+    """Returns the nodes `ends` and all nodes on which they depend, in topological order."""
+    order, entered, stack = {}, set(), [*reversed(ends)]
     while stack:
         node = stack[-1]
         if node not in entered:
@@ -33,16 +33,16 @@ def in_order(output):
     return list(order)
 
 
-def fuse(output):
-    """Returns a node that is equivalent to `output`, with as few nodes as possible in its graph."""
-    order = in_order(output)
-    fusion = _Fusion(order, output)
+def fuse(*ends):
+    """Returns nodes that are equivalent to the nodes `ends`, with as few nodes as possible in their graph."""
+    order = in_order(*ends)
+    fusion = _Fusion(order, ends)
     for node in order:
         fusion.take(node)
-    result = fusion.settled(output)
-    _check_infinities(in_order(result))
-    check_cancellation(in_order(result))
-    return result
+    results = tuple(map(fusion.settled, ends))
+    _check_infinities(in_order(*results))
+    check_cancellation(in_order(*results))
+    return results
 
 
 def _check_infinities(nodes):
@@ -99,11 +99,11 @@ def _dense(tap, size):
 
 
 class _Fusion:
-    def __init__(self, order, output):
+    def __init__(self, order, ends):
         self.made = {}  # original node -> fused node
         self.origin = {}  # fused Affine -> original node
         self.uses = Counter(source for node in order for source in node.sources)
-        self.uses[output] += 1
+        self.uses.update(ends)
         self.scaled = {node.source for node in order if isinstance(node, Affine)}
         self.steep = set()  # nodes into which no further scales may be folded
 

@@ -111,22 +111,22 @@ def _unique(wanted, taken):
     return name
 
 
-def as_graph(name, output, order, **facts):
-    """Returns the :class:`sim.ir.graph.Graph` that computes a fused node.
+def as_graph(name, ends, order, **facts):
+    """Returns the :class:`sim.ir.graph.Graph` that computes fused nodes.
 
     Parameters
     ----------
     name : str
         Name of the graph.
-    output : Node
-        The fused node that computes the results.
+    ends : tuple of Node
+        The fused nodes that compute the results.
     order : int array
-        Position in the output's tensor for every value of the result.
+        Position in the tensors of the ends, one after the other, for every value of the result.
     facts : dict
         Further attributes of the Graph, from the ONNX model.
     """
     tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
-    nodes, copied = in_order(output), 0
+    nodes, copied = in_order(*ends), 0
     inputs = [node for node in nodes if isinstance(node, Input)]
     for node in nodes:
         names[node] = _unique(printable(node.value or node.name, 80), taken)
@@ -161,9 +161,10 @@ def as_graph(name, output, order, **facts):
                     title=node.title,
                 )
             )
-    order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
+    order = None if np.array_equal(order, np.arange(sum(np.prod(end.shape) for end in ends))) else order
+    output, *beside = (names[end] for end in ends)
     facts |= _inputs(inputs, names, int(np.prod(facts["input_shape"])))
-    return Graph(name, tensors, names[inputs[0]], names[output], tuple(stages), output_order=order, **facts)
+    return Graph(name, tensors, names[inputs[0]], output, tuple(stages), output_order=order, beside=tuple(beside), **facts)
 
 
 def _inputs(inputs, names, size):

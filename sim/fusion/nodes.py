@@ -4,7 +4,7 @@ A node computes one tensor, indexed (y, x, channel). :mod:`sim.fusion.fuse` merg
 :mod:`sim.fusion.lowering` then rounds their weights and lowers them to a :class:`sim.ir.graph.Graph`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class Node:
     #: True if the memory layout is not fixed yet. Such a node is the input or an elementwise function of the input, and has the
     #: input's layout.
     loose: bool = False
+    #: Pairs of some channels, a tuple of int, and a node that computes only these.
+    narrower: list = field(default_factory=list, repr=False)
 
     sources = ()
 
@@ -63,7 +65,8 @@ class Input(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Joint(Node):
-    """A concatenation of flattened nodes into one vector, one after the other. Only a dense layer can consume it."""
+    """A concatenation of flattened nodes into one vector, one after the other. Only a dense layer can consume it, or the host, as
+    the results of a network."""
 
     sources: tuple[Node, ...]
 

@@ -78,10 +78,10 @@ class Origin:
     inputs: tuple[ModelInput, ...]  # inputs, in the file's order
     batch: int | None  # Batch size of the model. None: any size. 0: the model has no batch axis.
     outputs: tuple[Output, ...]
-    #: Tuple of Node. The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node
-    #: computes the results.
+    #: Tuple of Node. The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order.
     nodes: tuple
-    order: np.ndarray  # Int array. Flat index (y, x, channel) in the last node for each value of the results.
+    ends: tuple  # Tuple of Node. The nodes that compute the results.
+    order: np.ndarray  # Int array. Flat index (y, x, channel) in the ends, one after the other, for each value of the results.
     #: Dict of str to tuple of int. Shapes that the user gave to inputs, in place of the open sizes of the file, and the values of
     #: scalar inputs.
     fixed: dict
@@ -133,7 +133,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, fixed, host_part, not_computed):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, ends, order, fixed, host_part, not_computed):
     """Returns the :class:`Origin` of a network.
 
     Parameters
@@ -150,10 +150,10 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
         Name of an output to its slice of the results.
-    node, order, fixed, host_part, not_computed
-        Last node of the binary64 network, and members of :class:`Origin`.
+    ends, order, fixed, host_part, not_computed
+        Members of :class:`Origin`.
     """
-    nodes = tuple(in_order(node))
+    nodes = tuple(in_order(*ends))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
     if len(kind.shape.dim) == len(inputs[0].shape):
         batch = 0
@@ -172,7 +172,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         for name in places
     ]
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in fixed}
-    return Origin(path, inputs, batch, tuple(outputs), nodes, order, fixed, constants, host_part, not_computed)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, ends, order, fixed, constants, host_part, not_computed)
 
 
 def _numbers(name, producers):

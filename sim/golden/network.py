@@ -37,7 +37,7 @@ def run_graph(graph, x, keep=False, sums=None):
     results, kept, left = [], {stage.output: [] for stage in graph.stages if keep}, TimeLeft("fewer samples")
     for first in range(0, len(x), step):
         values, _ = run_step(network, graph.arrange_inputs(x[first : first + step]), sums)
-        results.append(graph.arrange_output(values[graph.output].astype(np.float32)))
+        results.append(graph.arrange_output(values))
         for name, parts in kept.items():
             parts.append(values[name])
         if text := left(min(1, (first + step) / len(x))):

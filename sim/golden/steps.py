@@ -83,7 +83,7 @@ class _Planned:
 @functools.lru_cache(maxsize=8)
 def _plan(step, stages):
     """Returns the :class:`_Planned` of all stages; `stages` is their number."""
-    results = {*step.state.values(), *step.gradients.values(), step.output}
+    results = {*step.state.values(), *step.gradients.values(), *step.outputs}
     made = {stage.output for stage in step.stages if not step.tensors[stage.output].samples} - results
     plan, read_later, twins_later, numbers, written_later = [], set(), set(), {}, Counter()
     for stage in reversed(step.stages):

@@ -175,7 +175,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
         masters.append(whole(made.state[made.masters[name]]))
         slots.append({slot: whole(made.state[tensor]) for slot, tensor in made.slots[name].items()})
         gradients.append(whole(made.gradients[name]))
-    logits = network.arrange_output(tensors[made.output].astype(np.float32, copy=False))
+    logits = network.arrange_output(tensors)
     after, places = TrainingState(masters, slots, state.steps + 1), Positions(network)
     loss = loss_of(graph.loss, places.vectors(logits), places.vectors(targets), counted)
     return StepResult(after, logits, loss, gradients, tensors)

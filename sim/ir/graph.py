@@ -188,16 +188,16 @@ class Graph:
 
     name: str
     tensors: dict[str, Tensor]  # tensors by name: the input, and the output of every stage
-    #: input, output: Names of tensors. The output is kept in binary32, unless a product is part of it. With `feeds`, the input is
-    #: the first.
+    #: input, output: Names of tensors. The output is kept in binary32, unless a product is part of it or there are several
+    #: outputs. With `feeds`, the input is the first.
     input: str
     output: str
     stages: tuple[Stage, ...]
     #: Int array (height * width * channels,), or None. For each (y, x, channel) of the input tensor, its index in the flattened
     #: ONNX sample. None: the same order.
     input_order: np.ndarray | None = field(default=None, repr=False)
-    #: Int array, or None. For each value of the flattened ONNX result, its index in the output tensor (y, x, channel). None: the
-    #: same order.
+    #: Int array, or None. For each value of the flattened ONNX result, its index in the flattened outputs (y, x, channel), one
+    #: after the other. None: the same order.
     output_order: np.ndarray | None = field(default=None, repr=False)
     softmax: bool = False  # True if the model ended with a Softmax that was removed, so that the results are logits
     input_shape: tuple[int, ...] = ()  # shape of one sample in the ONNX model
@@ -206,6 +206,12 @@ class Graph:
     origin: object = field(default=None, repr=False)
     #: All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
     feeds: tuple[Feed, ...] = field(default=(), repr=False)
+    beside: tuple[str, ...] = ()  # names of further outputs, which other stages may read
+
+    @property
+    def outputs(self):
+        """Returns the names of all output tensors."""
+        return self.output, *self.beside
 
     @property
     def input_names(self):
@@ -225,8 +231,9 @@ class Graph:
     @property
     def output_size(self):
         """Returns the number of values in the result for one sample."""
-        shape = self.tensors[self.output].shape
-        return int(np.prod(shape)) if self.output_order is None else len(self.output_order)
+        if self.output_order is not None:
+            return len(self.output_order)
+        return sum(int(np.prod(self.tensors[name].shape)) for name in self.outputs)
 
     @property
     def is_convolutional(self):
@@ -257,15 +264,25 @@ class Graph:
         }
 
     def arrange_output(self, values):
-        """Arranges the output tensor (batch, height, width, channels) as results (batch, output size), in the order of the ONNX
-        model."""
-        flat = np.asarray(values).reshape(len(values), -1)
+        """Arranges the output tensors, {name: (batch, height, width, channels)}, as results, float32 (batch, output size), in the
+        order of the ONNX model."""
+        parts = [np.asarray(values[name]).astype(np.float32, copy=False) for name in self.outputs]
+        flat = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
         return np.ascontiguousarray(flat if self.output_order is None else flat[:, self.output_order])
 
+    def output_places(self):
+        """Yields `(name, numbers of its results, their indices y, x and channel)` of each output tensor."""
+        order, first = np.arange(self.output_size) if self.output_order is None else np.asarray(self.output_order), 0
+        for name in self.outputs:
+            shape = self.tensors[name].shape
+            values = np.flatnonzero((order >= first) & (order < first + np.prod(shape)))
+            yield name, values, np.unravel_index(order[values] - first, shape)
+            first += int(np.prod(shape))
+
     def is_wide(self, stage):
-        """Returns True if the results of a stage stay binary32. This holds if the stage writes the output and no product is part
-        of the output."""
-        return stage.output == self.output and not any(other.times for other in self.stages if other.output == self.output)
+        """Returns True if the results of a stage stay binary32. This holds if the stage writes the only output and no product is
+        part of the output."""
+        return self.outputs == (stage.output,) and not any(other.times for other in self.stages if other.output == self.output)
 
     def macs(self, stage):
         """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual. Structural zeros do not

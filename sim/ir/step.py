@@ -183,6 +183,7 @@ class StepGraph:
     inputs: tuple = ()
     masks: tuple = ()  # Tuple of str. The inputs whose numbers are never negative, such as masks of dropout.
     output: str = ""  # the logits
+    beside: tuple = ()  # Tuple of str. Further results of a network, which the host reads too.
     #: targets, counted: Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the
     #: factor of the loss of each position.
     targets: str | None = None
@@ -199,6 +200,11 @@ class StepGraph:
     slots: dict = field(default_factory=dict)
     #: Dict of str to str. {tensor that is kept: the tensor that it becomes at the end of a step}.
     state: dict = field(default_factory=dict)
+
+    @property
+    def outputs(self):
+        """Returns the names of all results."""
+        return self.output, *self.beside
 
     def copied(self):
         """Returns a copy of the network. Adding stages to the copy does not change this network."""

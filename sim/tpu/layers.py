@@ -38,7 +38,7 @@ def network_up_to(network, tensor):
             wanted.update(term.source for term in stage.terms)
             wanted.update([stage.times] if stage.times else [])
     tensors = {name: one for name, one in network.tensors.items() if name in wanted}
-    return replace(network, tensors=tensors, output=tensor, stages=tuple(stages), output_order=None, softmax=False)
+    return replace(network, tensors=tensors, output=tensor, stages=tuple(stages), output_order=None, beside=(), softmax=False)
 
 
 def trace(network, rows, place, run):
@@ -60,7 +60,7 @@ def trace(network, rows, place, run):
         kept = {}
         for _, _, tensor in layers:
             results = run(network_up_to(network, tensor)).reshape(-1, *network.tensors[tensor].shape)
-            kept[tensor] = results if tensor == network.output else round_bfloat16(results)
+            kept[tensor] = results if (tensor,) == network.outputs else round_bfloat16(results)
     return {name: _in_shape(node, np.asarray(kept[tensor], np.float32)) for name, node, tensor in layers}
 
 

@@ -133,7 +133,7 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     unknown, limit = 0, 1
     for stage in graph.stages:
         unknown += 2
-        result = run_stage(stage, tensors, binary32=stage.output == graph.output)
+        result = run_stage(stage, tensors, binary32=graph.outputs == (stage.output,))
         whole = tensors.setdefault(stage.output, np.full((len(x), *graph.tensors[stage.output].shape), np.nan, result.dtype))
         (top, left), (height, width) = stage.origin, stage.result_size
         whole[:, top : top + height, left : left + width] = result
@@ -143,9 +143,9 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
             scale = max(_size_of_sums(tensors[term.source], term) for term in stage.terms)
             limit, unknown = unknown - 1, 0
             close(whole, value, tolerance * limit, scale)
-            if stage.output != graph.output:
+            if graph.outputs != (stage.output,):
                 tensors[stage.output] = round_bfloat16(value)
-    results = graph.arrange_output(tensors[graph.output]).astype(np.float32)
+    results = graph.arrange_output(tensors)
     if softmax:
         results = np.exp(results - results.max(1, keepdims=True))
         results /= results.sum(1, keepdims=True)

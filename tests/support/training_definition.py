@@ -193,7 +193,7 @@ def defined_step(training, state, optimizer, x, targets, rate, masks=None, sums=
         for one, master, slots, gradient in zip(graph.parameters, state.masters, state.slots, gradients)
     ]
     after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
-    return DefinedStep(after, bound.arrange_output(logits), gradients, tensors)
+    return DefinedStep(after, bound.arrange_output({bound.output: logits}), gradients, tensors)
 
 
 def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):

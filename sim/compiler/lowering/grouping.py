@@ -62,7 +62,7 @@ class Grouping:
         if place is None and stage.times and not stage.pool and stage.function == NONE and self.plain.get(stage.sums):
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
         if place is None:
-            is_stored = stage.output == self.step.output or not is_start
+            is_stored = stage.output in self.step.outputs or not is_start
             is_whole = is_stored and stage.result_size == stage.size
             shape = self.lowered.made(stage) if is_whole else self._shape(stage)
             made = self._sum(stage, shape)
@@ -72,7 +72,7 @@ class Grouping:
         self.made[stage.output] = number
         if is_start:
             self.wide[stage.output] = place
-            if stage.output != self.step.output:
+            if stage.output not in self.step.outputs:
                 return
         sums[number].phases[phase].results.append(self.lowered.result(stage))
         if not (tensor.wide or stage.times or stage.select or stage.softmax or stage.pool) and stage.function == NONE:
@@ -133,7 +133,7 @@ def _reads(stage):
 
 
 def _needed(step):
-    wanted, found = {*step.state.values(), step.output}, []
+    wanted, found = {*step.state.values(), *step.outputs}, []
     for stage in reversed(step.stages):
         if stage.output in wanted:
             found.append(stage)

@@ -100,7 +100,7 @@ class Lowered:
     def _layout(self, name, is_wide):
         if name in self._turned:
             return "sets"
-        is_whole = name in self.step.constants or name == self.step.output and not self.step.state
+        is_whole = name in self.step.constants or name in self.step.outputs and not self.step.state
         return "numbers" if name in self._exchanged or is_wide and is_whole else "planes"
 
     def take(self, region, vectors):
@@ -135,7 +135,7 @@ class Lowered:
             return Region.MODEL
         if name in (*step.inputs, step.targets, step.counted):
             return Region.INPUT
-        return Region.OUTPUT if name == step.output else Region.SCRATCH
+        return Region.OUTPUT if name in step.outputs else Region.SCRATCH
 
     def _shape(self, form, name, channels, geometry):
         n, tensor = geometry.n, self.step.tensors[name]
@@ -303,7 +303,7 @@ def lower(folded, n, batch, given):
     step = lowered.step
     for name, after in step.state.items():
         lowered.matrix(name), lowered.matrix(after)
-    for name in filter(None, (*step.inputs, step.targets, step.counted, step.output)):
+    for name in filter(None, (*step.inputs, step.targets, step.counted, *step.outputs)):
         lowered.matrix(name)
     Grouping(lowered).add_all()
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)

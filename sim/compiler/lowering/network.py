@@ -11,16 +11,13 @@ from ...autodiff.reshapes import reshapes_in
 from ...autodiff.stages import constant
 from ...golden.arithmetic import bfloat16
 from ...ir.step import StepTerm
-from .forms import NotMatrices
 
 __all__ = ["network_of"]
 
 
 def network_of(graph):
-    """Returns the :class:`sim.ir.step.StepGraph` of a graph after some passes, or all. Raises NotMatrices."""
+    """Returns the :class:`sim.ir.step.StepGraph` of a graph after some passes, or all."""
     made = _Network(graph, reshapes_in(graph), graph.input_names)
-    if any(made.network.tensors[term.source].wide for stage in graph.stages for term in stage.terms):
-        raise NotMatrices(f"{graph.name}: its output {graph.output!r} is also read inside the network, which is not supported")
     left_out = made.reshapes.stages
     made.network.stages = [made.stage(number, stage) for number, stage in enumerate(graph.stages) if number not in left_out]
     return made.network

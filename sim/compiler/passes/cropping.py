@@ -40,7 +40,7 @@ def crop(graph, config, batch):
     if not _is_windows(graph):
         return graph
     for stage in reversed(graph.stages):
-        if stage.output != graph.output:
+        if stage.output not in graph.outputs:
             size = _reach(graph, stages, stage.output)
             stage = replace(stage, pool=replace(stage.pool, size=size)) if stage.pool else replace(stage, size=size)
             if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool, size):

@@ -177,7 +177,7 @@ class _DepthwiseMapping:
     def pair(self, number):
         """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
-        if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
+        if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output in self.graph.outputs:
             return None
         source, behind = stage.terms[0].source, self.readers.get(stage.output, ())
         if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number]:
@@ -188,7 +188,7 @@ class _DepthwiseMapping:
             return None
         reader = self.graph.stages[behind[0]]
         whole = reader.size == stage.size == tensors[stage.output].shape[:2]
-        if not (whole and _is_pointwise(reader) and _is_plain(reader)) or reader.output == self.graph.output:
+        if not (whole and _is_pointwise(reader) and _is_plain(reader)) or reader.output in self.graph.outputs:
             return None
         return behind[0] if self._begins_whole(source) else None
 

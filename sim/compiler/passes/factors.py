@@ -49,7 +49,7 @@ def _spreads(graph, stage):
 def _alone(graph, factors):
     """Returns the names of the factors that their stages can write to all lanes: nothing else reads them, and they are sums or
     functions of sums."""
-    others = {*graph.input_names, graph.output}
+    others = {*graph.input_names, *graph.outputs}
     for stage in graph.stages:
         others |= _reads(stage if not _spreads(graph, stage) else replace(stage, times=None))
         others |= {stage.output} if stage.times or stage.softmax else set()

@@ -99,7 +99,7 @@ def _foldable(graph):
     for stage, term in products:
         found |= dict.fromkeys((stage.output, term.source, term.data), False)
     repeated = [(stage.output, term.source) for stage in graph.stages for term in stage.terms if 0 in term.stride]
-    for name in [graph.output, *(stage.times for stage in graph.stages), *(name for pair in repeated for name in pair)]:
+    for name in [*graph.outputs, *(stage.times for stage in graph.stages), *(name for pair in repeated for name in pair)]:
         found[name] = False
     return [name for name, can in found.items() if can]
 

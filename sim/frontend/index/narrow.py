@@ -9,7 +9,7 @@ import numpy as np
 from ...fusion.nodes import Affine, Joint, Linear, per_channel
 from .views import seen_through
 
-__all__ = ["narrowed"]
+__all__ = ["in_narrower", "narrowed"]
 
 
 def narrowed(tensor):
@@ -58,7 +58,9 @@ def _of_affine(tensor, node):
         return per_channel(array.reshape(source.shape), source.shape)
 
     facts = {"name": node.name, "title": node.title, "shape": source.shape, "loose": source.loose}
-    return replace(inner, source=Affine(**facts, source=source, scale=placed(node.scale), shift=placed(node.shift)))
+    made = Affine(**facts, source=source, scale=placed(node.scale), shift=placed(node.shift))
+    node.narrower.extend((channels, made) for channels, one in node.source.narrower if one is source)
+    return replace(inner, source=made)
 
 
 def _of_sums(tensor, node):
@@ -77,4 +79,23 @@ def _of_sums(tensor, node):
     bias = None if node.bias is None else node.bias[..., channels]
     facts = {"name": node.name, "title": node.title, "shape": (height, width, len(channels))}
     index = positions * len(channels) + np.searchsorted(channels, tensor.index % depth)
-    return replace(tensor, source=Linear(**facts, parts=(replace(part, taps=taps),), bias=bias), index=index)
+    made = Linear(**facts, parts=(replace(part, taps=taps),), bias=bias)
+    node.narrower.append((tuple(channels.tolist()), made))
+    return replace(tensor, source=made, index=index)
+
+
+def in_narrower(tensor):
+    """Returns the same values as a tensor of the narrowed nodes that were made of its node, if they have each channel once. Else
+    returns the tensor itself."""
+    node = tensor.source
+    parts = dict(node.narrower)
+    if sorted(channel for part in parts for channel in part) != [*range(node.shape[2])]:
+        return tensor
+    position, channel = np.divmod(tensor.index, node.shape[2])
+    index, first = np.empty_like(tensor.index), 0
+    for part, made in parts.items():
+        there = np.isin(channel, part)
+        index[there] = first + position[there] * len(part) + np.searchsorted(part, channel[there])
+        first += prod(made.shape)
+    facts = {"name": node.name, "title": node.title, "shape": (1, 1, first)}
+    return replace(tensor, source=Joint(**facts, sources=tuple(parts.values())), index=index)

@@ -118,15 +118,12 @@ def _side_by_side(step, tensors, inside):
 
 
 def together(step, tensors):
-    """Concatenates tensors to one vector per sample. The reader uses it for the result of a model with several outputs."""
+    """Concatenates tensors to one vector per sample, of one node or of a :class:`.Joint`. The reader uses it for the results of a
+    model with several outputs."""
     flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label="") for one in tensors]
     if len({one.source for one in flat}) == 1:
         return flat[0].permuted(np.concatenate([one.sample for one in flat], axis=1))
-    if any(isinstance(one.source, Joint) for one in flat):
-        return stacked(step, _side_by_side(step, flat, 1))
-    node, firsts = _stacked(step, list(dict.fromkeys(one.source for one in flat)))
-    index = [np.where(one.index < 0, one.index, _place_in(node, firsts, one.source, np.maximum(one.index, 0))) for one in flat]
-    return flat[0].of(node, np.concatenate(index)[None])
+    return _side_by_side(step, flat, 1)
 
 
 def stacked(step, tensor):

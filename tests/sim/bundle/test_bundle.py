@@ -13,7 +13,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.bundle.bundle import FILES, make_bundle
 from amaranth_tpu.sim.bundle.copies import copies_of, expand
 from amaranth_tpu.sim.bundle.host_model import host_model
-from amaranth_tpu.sim.bundle.tensors import input_tensors, output_tensor
+from amaranth_tpu.sim.bundle.tensors import input_tensors, output_tensors
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import dense_chain
@@ -62,11 +62,12 @@ def test_tensors_are_where_the_compiler_has_them(rng, batch):
             values, places = expand(tensor.copies)
             image[places + tensor.offset(sample)] = samples[sample, values]
     assert (image == packed).all()
-    output = output_tensor(memory)
-    values, places = expand(output.copies)
     size = 4 if memory.wide else 2
     for sample in range(batch):
-        found = dict(zip(values.tolist(), (size * (places + output.offset(sample))).tolist()))
+        found = {}
+        for output in output_tensors(memory):
+            values, places = expand(output.copies)
+            found |= dict(zip(values.tolist(), (size * (places + output.offset(sample))).tolist()))
         assert found == {value: memory.output_offset(sample, value) for value in range(7)}
 
 
@@ -125,7 +126,7 @@ def test_header_is_checked(made, tmp_path):
 def test_every_number_of_the_header_counts(made):
     network, program, _ = made
     model = host_model(network, program)
-    crc, tensor = model.crc, model.output
+    crc, (tensor,) = model.crc, model.output
     assert crc == model.crc
     for field in fields(model):
         value = getattr(model, field.name)
@@ -139,4 +140,4 @@ def test_every_number_of_the_header_counts(made):
         value = getattr(copy, field.name)
         value = value + 1 if isinstance(value, int) else (*value[:-1], value[-1] + 1)
         other = replace(tensor, copies=(replace(copy, **{field.name: value}), *tensor.copies[1:]))
-        assert replace(model, output=other).crc != crc and replace(model, input=(other,)).crc != crc
+        assert replace(model, output=(other,)).crc != crc and replace(model, input=(other,)).crc != crc

@@ -9,14 +9,18 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.bundle.bundle import make_bundle
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.errors import ModelError
 from bundles import wrong_bytes
+from c_driver import host_of
 from command import refused as command_refused
 from command import tpu as run_tpu
 from onnx_models import Builder, integers, refused, weights
+from suites import slow
 
 SMALL = tpu.Config(n=2, unified_buffer_depth=128, accumulator_depth=16, bias_depth=8, **PLAIN)
 
@@ -133,12 +137,13 @@ def test_large_feature_maps_as_outputs(rng, tmp_path):
         check(path, {"x": integers(rng, 2, 2, 24, 24, limit=2)})
 
 
-def test_tiles_of_joined_outputs_without_weights_take_no_pass(rng, tmp_path):
-    """Outputs of 4 and 4 channels are joined by a pass of each output for each of the four tiles at n = 2, not by all 16 pairs of
+def test_tiles_of_a_concat_without_weights_take_no_pass(rng, tmp_path):
+    """Results of 4 and 4 channels are joined by a pass of each result for each of the four tiles at n = 2, not by all 16 pairs of
     tiles."""
     b = Builder(["n", 6])
-    one, two = (b.node(function, [b.node("MatMul", ["x", weights(rng, 6, 4)])]) for function in ("Relu", "Identity"))
-    path = b.save(tmp_path, outputs=[one, two])
+    parts = [b.node(function, [b.node("MatMul", ["x", weights(rng, 6, 4)])]) for function in ("Relu", "Identity")]
+    b.node("Relu", [b.node("Concat", parts, axis=1)])
+    path = b.save(tmp_path)
     model = check(path, {"x": rng.normal(size=(3, 6)).astype(np.float32)}, ("golden", "model"), tolerance=0.02, core=SMALL)
     (join,) = [layer for layer in model.estimate(SMALL, batch=1).layers if layer.shape[-1] == 8]
     assert join.busy == 8
@@ -235,12 +240,58 @@ def test_refused(rng, tmp_path):
             model.predict(wrong)
 
 
-def test_copies_for_outputs_are_not_utilisation(rng, tmp_path):
-    """The multiplications of three layers, whose results are all outputs, are those of the layers and one for each copied
-    value."""
-    b, outputs = Builder(["n", 16]), []
+@pytest.mark.parametrize("size, n, batch", [(16, 4, 5), *slow((256, 16, 64))])
+def test_outputs_are_stored_as_they_stand(rng, tmp_path, size, n, batch):
+    """Three layers whose results are all outputs take the stages, the multiplications and nearly the cycles of three layers with
+    one output."""
+    b, outputs = Builder(["n", size]), []
     for _ in range(3):
-        b("MatMul", weights(rng, 16, 16))
+        b("MatMul", weights(rng, size, size))
         outputs.append(b("Relu"))
-    program = compile_network(tpu.load(b.save(tmp_path, outputs=outputs)).network, tpu.Config(n=4), 5)
-    assert program.useful_macs == 5 * (3 * 16 * 16 + 3 * 16)
+    networks = [tpu.load(b.save(tmp_path, outputs=some)).network for some in (outputs[2:], outputs)]
+    one, several = (compile_network(network, tpu.Config(n=n), batch) for network in networks)
+    assert len(several.memory.network.stages) == 3
+    assert one.useful_macs == several.useful_macs == batch * 3 * size**2
+    assert several.predicted_cycles <= 1.05 * one.predicted_cycles + 20 * n
+
+
+def test_outputs_keep_infinities(rng, tmp_path):
+    """Infinite values of an output leave the values beside them as they are."""
+    b = Builder(["n", 3])
+    factors = np.array([4, -1, -4], np.float32)
+    one = b("Mul", factors)
+    two = b.node("MatMul", [one, np.eye(3, dtype=np.float32)])
+    model = tpu.load(b.save(tmp_path, outputs=[one, two]))
+    x = np.array([[2.0**127, 0, 1], [1, 2, -(2.0**127)]], np.float32)
+    for place in ("golden", "model"):
+        found = model.predict(x, place, core=SMALL, check=False)[one]
+        with np.errstate(over="ignore"):
+            assert np.array_equal(found, x * factors) and np.isinf(found).sum() == 2
+
+
+@pytest.mark.parametrize("n", [4, *slow(2, 8, 16)])
+def test_outputs_of_all_kinds_from_c(rng, tmp_path, n):
+    """Outputs of several sizes, an input, a result that is read again, and a result in pieces of another order have the golden
+    model's bits in a program, at the places that a C host reads."""
+    b = Builder(["n", 3, 4, 5])
+    first = b("Conv", weights(rng, 6, 3, 2, 2), weights(rng, 6))
+    second = b("Conv", weights(rng, 4, 6, 2, 2), strides=[1, 2])
+    b("Flatten")
+    third = b("Gemm", weights(rng, 16, 7), weights(rng, 7))
+    moved = b.node("Transpose", [first], perm=[0, 2, 3, 1])
+    pieces = b.node("Concat", [b.node("Flatten", [second]), b.node("Flatten", [first])], axis=1)
+    same = b.node("Transpose", ["x"], perm=[0, 1, 3, 2])
+    outputs = rng.permutation([first, second, third, moved, pieces, same]).tolist()
+    path, x = b.save(tmp_path, outputs=outputs), rng.normal(size=(3, 3, 4, 5)).astype(np.float32)
+    model = check(path, {"x": x}, ("golden", "model"), tolerance=0.05, core=tpu.Config(n=n), batch=2)
+    bundle = make_bundle(model.network, compile_network(model.network, tpu.Config(n=n), 2), x[:2].reshape(2, -1))
+    assert wrong_bytes(bundle, tpu.Config(n=n)) == 0
+    host = host_of(model.network, tpu.Config(n=n), x[:2].reshape(2, -1), tmp_path / "c")
+    host.memory[host.places["output"] : host.places["output"] + len(bundle.files["output.bin"])] = bundle.files["output.bin"]
+    np.testing.assert_array_equal(host.unpack().view(np.uint32), bundle.results.view(np.uint32))
+
+
+def test_training_refuses_several_outputs(rng, tmp_path):
+    network = tpu.load(step(rng, tmp_path)).network
+    with pytest.raises(ModelError, match="several outputs"):
+        differentiate(network)

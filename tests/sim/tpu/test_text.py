@@ -5,7 +5,8 @@ import pytest
 
 from amaranth_tpu.sim.models.gpt import LAYERS, TOKENS, distances, gpt_model, state_names
 from amaranth_tpu.sim.models.gpt_text import ALPHABET, decoded, encoded
-from amaranth_tpu.sim.tpu.text import PARTS, cycles_by_part, written
+from amaranth_tpu.sim.tpu.load import load
+from amaranth_tpu.sim.tpu.text import PARTS, cycles_by_part, saved_model, written
 
 PROMPT = "The import statement"
 
@@ -24,6 +25,13 @@ def text_by_onnx(letters):
         outputs = letter.run(None, {"ids": np.array([text[-1:]])} | {f"past_{name}": past[name] for name in past})
         state = {name: np.concatenate([past[name], new], axis=2) for name, new in zip(state_names(), outputs[1:])}
     return decoded(text)
+
+
+def test_keys_and_values_as_outputs_are_computed_once():
+    """A GPT with its keys and values as outputs has the multiplications of a GPT with the logits alone."""
+    with_state, without = (load(saved_model(gpt_model(has_state=given))).network for given in (True, False))
+    assert len(with_state.outputs) > len(without.outputs) == 1
+    assert sum(map(with_state.macs, with_state.stages)) == sum(map(without.macs, without.stages))
 
 
 def test_alphabet_is_reversible():
