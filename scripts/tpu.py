@@ -1,7 +1,6 @@
-"""The command `tpu`, with the subcommands generate, run, train, sweep, text, compile and synth."""
+"""The command `tpu`, with the subcommands generate, run, train, sweep, text, compile, package and synth."""
 
 import gc
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,12 @@ from rich.console import Console
 from amaranth_tpu.hw.config import PRESETS, ConfigError
 from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.hw.verilog.header import package_version, source
-from amaranth_tpu.sim.data.whole_files import write_file
 
-from .cli import compile_command, run_command, sweep_command, text_command, train_command
+from .cli import compile_command, generate_command, package_command, run_command, sweep_command, text_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
 from .cli.flags import FlagCommand, FlagGroup
 from .cli.json_output import print_json
-from .cli.outputs import Output, check_outputs
 from .show.terminal import show_synthesis, spinner
 
 app = typer.Typer(cls=FlagGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -52,76 +49,13 @@ def commands(
         raise typer.Exit(2)
 
 
-@app.command(
-    cls=FlagCommand,
-    epilog="""
-Examples:
-
-`tpu generate -o tpu.v`: the default core
-
-`tpu generate --n 32 --cell-stages 5 --bus-width 256 -o tpu.v`
-
-`tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
-
-`tpu generate --n 4 --name edge -o edge.v`: module `edge`, beside another core in one design
-
-`tpu generate --cores 4 --n 8 --training -o pod.v`: four cores in a ring
-""",
-)
-@takes_core()
-def generate(
-    core: CoreChoice,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Verilog file to write.")] = Path("tpu.v"),
-    cores: Annotated[
-        int,
-        typer.Option(
-            min=1, max=MOST_CORES, help="Number of cores. More than one switches `--ring` on; the top module is then `tpu_pod`."
-        ),
-    ] = 1,
-    link_latency: Annotated[int, typer.Option(min=0, max=64, help="Pipeline registers in each link between cores.")] = 0,
-    name: Annotated[
-        str, typer.Option(help="Name of the top module and prefix of all others. Cores with different names can share a design.")
-    ] = "tpu",
-    as_json: Json = False,
-):
-    """Generate the Verilog of a core, or of several cores in a ring, as one file. The top module is `tpu` or `tpu_pod`."""
-    from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
-
-    if cores > 1:
-        core.changes.setdefault("ring", True)
-    elif link_latency:
-        raise typer.BadParameter("only several cores have links; add --cores", param_hint="--link-latency")
-    config = core.config()
-    check_outputs({}, Output("-o", output, (".v", ".sv")))
-    started = time.perf_counter()
-    with spinner(console, f"generating n = {config.n}"):
-        if cores > 1:
-            text = pod_to_verilog(config, cores=cores, link_latency=link_latency, source=source(), name=name)
-        else:
-            text = to_verilog(config, source=source(), name=name)
-    write_file(output, text.encode())
-    result = {
-        "file": str(output),
-        "n": config.n,
-        "cores": cores,
-        "bytes": len(text),
-        "modules": text.count("\nmodule "),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
-    if as_json:
-        print_json(result, core=config)
-    else:
-        size = f"{cores} cores of n = {config.n}" if cores > 1 else f"n = {config.n}"
-        console.print(
-            f"[green]{output}[/]: {size}, {result['modules']} modules, {len(text) / 1e6:.2f} MB in {result['seconds']:.1f} s"
-        )
-
-
+app.command(cls=FlagCommand, epilog=generate_command.EXAMPLES)(takes_core()(generate_command.generate))
 app.command(cls=FlagCommand, epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
 app.command(cls=FlagCommand, epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
 app.command(cls=FlagCommand, epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
 app.command(cls=FlagCommand, epilog=text_command.EXAMPLES)(takes_core()(text_command.text))
 app.command("compile", cls=FlagCommand, epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
+app.command(cls=FlagCommand, epilog=package_command.EXAMPLES)(takes_core()(package_command.package))
 
 
 def _targets():

@@ -16,7 +16,9 @@ ORDER = """
     scripts/random_models
     scripts/native_cells
     scripts/datasheet scripts/english
-    scripts/cli scripts/publish
+    scripts/cli
+    scripts/package
+    scripts/publish
     scripts/show
     sim/benches sim/proofs
     sim/sweeps

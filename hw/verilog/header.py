@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config import Config
 from .module_names import TOP
 
-__all__ = ["with_header", "source", "package_version", "command"]
+__all__ = ["with_header", "source", "package_version", "origin", "command"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,6 +65,11 @@ def source():
     except (OSError, subprocess.TimeoutExpired):
         changed = False
     return f"commit {head}{'+changes' if changed else ''}"
+
+
+def origin():
+    """Returns the name and version of this package, and the commit of its checkout if known."""
+    return " ".join(filter(None, ["amaranth-tpu", package_version(), source()]))
 
 
 def command(config, cores=1, link_latency=0, name=TOP):

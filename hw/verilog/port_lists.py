@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["with_port_lists"]
+__all__ = ["ports_of", "with_port_lists"]
 
 _MODULE = re.compile(r"^module (\S+?) ?\(([^;]*)\);\n", re.MULTILINE)
 _PORT = re.compile(
@@ -51,3 +51,11 @@ def with_port_lists(verilog):
         pieces += [verilog[position : head.start()], f"module {head[1]} (\n{lines}\n);\n", _PORT.sub("", body)]
         position = end
     return "".join(pieces)
+
+
+def ports_of(verilog, module):
+    """Returns the ports of a module as a list of `(name, "input" or "output", width)`. `verilog` is a text by
+    :func:`with_port_lists`."""
+    head = re.search(rf"^module {re.escape(module)} \(\n(.*?)\n\);\n", verilog, re.MULTILINE | re.DOTALL)[1]
+    found = re.findall(r"^  (input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)", head, re.MULTILINE)
+    return [(name, direction, int(last or 0) + 1) for direction, last, name in found]

@@ -167,7 +167,7 @@ def write_folder(path, files):
     ----------
     path : Path
     files : dict of str to bytes
-        File contents by name.
+        File contents by name, or by path with `/`.
     """
     target = Path(os.path.realpath(path))
     partial, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))
@@ -176,6 +176,7 @@ def write_folder(path, files):
         _restore(target)
         partial.mkdir()
         for name, data in files.items():
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
             (partial / name).write_bytes(data)
         if target.exists():
             target.rename(old)

@@ -1,7 +1,7 @@
 """The command `tpu compile`: writes the files with which a host without Python runs a model on the core."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from .core_options import CoreChoice
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 
-__all__ = ["EXAMPLES", "compile_model"]
+__all__ = ["EXAMPLES", "Compiled", "ModelOption", "compile_model", "compiled", "model_words"]
 
 EXAMPLES = """
 Examples:
@@ -29,6 +29,8 @@ Examples:
 
 `tpu compile --model a --print-after positions-in-lanes`: the stages that the core runs, as text
 """
+
+ModelOption = Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d, vit.")]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{,39}")
 _ODD = re.compile(r"[^\w.+-]", re.ASCII)  # characters that might end a comment, or a word of the command in it
@@ -41,7 +43,7 @@ def compile_model(
         Path | None,
         typer.Option("-o", "--output", help="Output folder. A folder from an earlier run of this command is replaced."),
     ] = None,
-    model: Annotated[str, typer.Option(help="ONNX file, or a shipped network: default, a, b, c, d, vit.")] = "default",
+    model: ModelOption = "default",
     shape: ShapeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,
     name: Annotated[
@@ -79,7 +81,7 @@ def compile_model(
     Exits with 0 if all these results match the golden model bit for bit, and agree with an ONNX interpreter within rounding
     error; otherwise it writes nothing.
     """
-    from amaranth_tpu.sim.bundle.bundle import FILES, make_bundle
+    from amaranth_tpu.sim.bundle.bundle import FILES
     from amaranth_tpu.sim.bundle.c_words import is_taken
     from amaranth_tpu.sim.compiler.compile import check_batch
 
@@ -104,13 +106,20 @@ def compile_model(
     replaceable_folder(output, FILES)
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
-    network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
     identity = model_object(model)
-    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [], no_check)
-    program = _program(network, config, batch, effort, no_check)
-    with spinner(console, "test vectors"):
-        bundle = make_bundle(network, program, samples, name=name, lines=lines)
-        compared = _check(network, bundle, program, no_check)
+    made = compiled(
+        config,
+        model,
+        shape=shape,
+        batch=batch,
+        name=name,
+        input=input,
+        seed=seed,
+        probabilities=probabilities,
+        effort=effort,
+        no_check=no_check,
+    )
+    bundle, program = made.bundle, made.program
     write_folder(output, bundle.files)
     figures = {
         "folder": str(output),
@@ -118,18 +127,54 @@ def compile_model(
         "n": config.n,
         "batch": batch,
         "effort": effort.value,
-        "data": origin,
+        "data": made.origin,
         "regions": {name: getattr(bundle.model, f"{key}_bytes") for name, key in _REGIONS.items()},
         "left_to_host": bundle.model.left_to_host,
         "program_checked": program.checked,
         "predicted_cycles": program.predicted_cycles,
-        "against_model": asdict(compared),
+        "against_model": asdict(made.compared),
         "files": {name: len(data) for name, data in bundle.files.items()},
     }
     if as_json:
         print_json(figures, model=identity, core=config)
     else:
         show_bundle(Console(), figures)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled network: its files, its program, and their check against ONNX."""
+
+    bundle: object  # sim.bundle.bundle.Bundle
+    program: object  # sim.compiler.program.Program
+    compared: object  # sim.check.against_model.ModelComparison
+    origin: str  # Origin of the samples of the test vectors.
+
+
+def compiled(
+    config,
+    model,
+    *,
+    shape=None,
+    batch=1,
+    name="model",
+    input=None,
+    seed=1,
+    probabilities=False,
+    effort=Effort.BEST,
+    no_check=False,
+):
+    """Compiles a model for the core of `config`, and checks its test vectors. The arguments are the options of
+    :func:`compile_model`. Returns a :class:`Compiled`. Raises RunFailed if a check fails."""
+    from amaranth_tpu.sim.bundle.bundle import make_bundle
+
+    network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
+    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [], no_check)
+    program = _program(network, config, batch, effort, no_check)
+    with spinner(console, "test vectors"):
+        bundle = make_bundle(network, program, samples, name=name, lines=lines)
+        compared = _check(network, bundle, program, no_check)
+    return Compiled(bundle, program, compared, origin)
 
 
 _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "scratch"}
@@ -153,15 +198,20 @@ def _load(model, shape, input, batch, seed, probabilities):
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
 
 
-def _made_by(config, model, batch, name, probabilities, effort, shapes, no_check):
-    """Returns the lines of the comment at the top of the C header: the command that wrote it. Paths are reduced to file names."""
-    from amaranth_tpu.hw.verilog.header import command, package_version
-
-    words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
-    words += f" -o {name}" + f" --name {name}" * (name != "model") + " --probabilities" * probabilities
+def model_words(model, batch, shapes, no_check, probabilities=False, effort=Effort.BEST):
+    """Returns the options that compile the same model, as words of a command. Paths are reduced to file names."""
+    words = f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}" + " --probabilities" * probabilities
     words += "".join(f" --shape {_ODD_IN_SHAPE.sub('_', text)}" for text in shapes)
-    words += f" --effort {effort}" * (effort is not Effort.BEST) + " --no-check" * no_check
-    return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
+    return words + f" --effort {effort}" * (effort is not Effort.BEST) + " --no-check" * no_check
+
+
+def _made_by(config, model, batch, name, probabilities, effort, shapes, no_check):
+    """Returns the lines of the comment at the top of the C header: the command that wrote it."""
+    from amaranth_tpu.hw.verilog.header import command, origin
+
+    words = command(config).removeprefix("tpu generate ") + model_words(model, batch, shapes, no_check, probabilities, effort)
+    words += f" -o {name}" + f" --name {name}" * (name != "model")
+    return [f"By {origin()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 
 
 def _program(network, config, batch, effort, no_check):

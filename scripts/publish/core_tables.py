@@ -8,6 +8,7 @@ from collections import Counter
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.cycles import cycle_texts
+from amaranth_tpu.hw.verilog.port_lists import ports_of
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 
 from ..show.markdown import markdown_table
@@ -69,9 +70,9 @@ def _port_width(name, bits):
 
 def ports():
     """Returns the Markdown table of all ports of the core. It has the value of ports that are constant."""
-    head, body = _modules()["tpu"]
+    _, body = _modules()["tpu"]
     rows = []
-    for direction, width, name in re.findall(r"^  (input|output) +wire (?:\[(\d+):0\] )?(\w+),?$", head, re.MULTILINE):
+    for name, direction, width in ports_of(verilog_of(Config()), "tpu"):
         text = _PORT_TEXTS.get(name, "")
         if constant := re.search(rf"^  assign {name} = \d+'h(\w+);", body, re.MULTILINE):
             what = re.sub(r"(m_axi|s_axil)_(a?[rwb])", "", name)
@@ -81,7 +82,7 @@ def ports():
                 if what in _CONSTANT_TEXTS and value
                 else f"Always {value or _CONSTANT_TEXTS[what]}" + ("." if value else "")
             )
-        rows.append([f"`{name}`", direction[:-3], _port_width(name, int(width or 0) + 1), text])
+        rows.append([f"`{name}`", direction[:-3], _port_width(name, width), text])
     return markdown_table(["port", "direction", "bits", "value, meaning"], rows)
 
 

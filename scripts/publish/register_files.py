@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION
 
-__all__ = ["MADE_BY", "c_header", "svd"]
+__all__ = ["ACCESS", "MADE_BY", "c_header", "fields_of", "is_built", "reset_of", "svd"]
 
 MADE_BY = "Generated from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`. Do not edit."
-_ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
+#: Access of a register in the words of CMSIS-SVD and IP-XACT.
+ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
 #: Reset values of registers that have none in the register map.
 _RESET = {"id": IDENTIFIER, "version": VERSION, "status": REGISTER["status"].pack(running=0, done=0, fault=0, quiet=1)}
 #: Registers whose value depends on the configuration of the core.
@@ -53,11 +54,12 @@ def _group_step(name):
     return second - first
 
 
-def c_header():
-    """Returns the text of `hw/driver/tpu_regs.h`. Offsets are in bytes, and masks are shifted to the position of the field."""
+def c_header(made_by=MADE_BY):
+    """Returns the text of `tpu_regs.h`. Offsets are in bytes, and masks are shifted to the position of the field. `made_by` tells
+    its origin."""
     parts = [
         "/* Registers of the core: offsets in bytes, shifted masks.",
-        f"   {MADE_BY} */\n",
+        f"   {made_by} */\n",
         "#ifndef TPU_REGS_H\n#define TPU_REGS_H\n",
         _comment("Values of the registers id and version of a matching core."),
         _defines([("TPU_IDENTIFIER", f"0x{IDENTIFIER:08X}u"), ("TPU_INTERFACE_VERSION", f"0x{VERSION:08X}u")]) + "\n",
@@ -95,7 +97,7 @@ def _enumerate(field, codes):
         _add_all(_add(values, "enumeratedValue"), name=code.name, value=str(code.value))
 
 
-def _fields(register):
+def fields_of(register):
     """Returns the fields of a register as a list of `(name, first bit, width, text)`. The fault cause counts as a field, so that
     its values have names."""
     if register.name == "fault_cause":
@@ -103,20 +105,29 @@ def _fields(register):
     return [(name, *field) for name, field in (register.fields or {}).items()]
 
 
+def reset_of(register):
+    """Returns the value of a register after a reset. For a register of :func:`is_built`, it has no meaning."""
+    return _RESET.get(register.name, register.reset)
+
+
+def is_built(register):
+    """Returns True if the value of the register depends on the configuration of the core, and is constant."""
+    return register.name in _BUILT
+
+
 def _svd_register(parent, register):
     element = _add(parent, "register")
-    reset = _RESET.get(register.name, register.reset)
     _add_all(
         element,
         name=register.name,
         description=register.text,
         addressOffset=f"0x{register.offset:03X}",
-        access=_ACCESS[register.access],
-        resetValue=f"0x{reset:08X}",
+        access=ACCESS[register.access],
+        resetValue=f"0x{reset_of(register):08X}",
     )
-    if register.name in _BUILT:
+    if is_built(register):
         _add(element, "resetMask", "0x00000000")
-    fields = _fields(register)
+    fields = fields_of(register)
     inside = _add(element, "fields") if fields else None
     for name, first, width, text in fields:
         field = _add(inside, "field")
@@ -127,9 +138,9 @@ def _svd_register(parent, register):
             _enumerate(field, Fault)
 
 
-def svd():
-    """Returns the text of `hw/driver/tpu.svd`. The base address is 0, and there is no interrupt number, as the system around the
-    core defines both."""
+def svd(made_by=MADE_BY):
+    """Returns the text of `tpu.svd`. The base address is 0, and there is no interrupt number, as the system around the core
+    defines both. `made_by` tells its origin."""
     device = ElementTree.Element(
         "device",
         {
@@ -139,7 +150,7 @@ def svd():
         },
     )
     version = f"{VERSION >> 16}.{VERSION & 0xFFFF}"
-    _add_all(device, name="amaranth_tpu", version=version, description=f"A bfloat16 tensor processing unit. {MADE_BY}")
+    _add_all(device, name="amaranth_tpu", version=version, description=f"A bfloat16 tensor processing unit. {made_by}")
     _add_all(device, addressUnitBits="8", width="32", size="32")
     peripheral = _add(_add(device, "peripherals"), "peripheral")
     _add_all(peripheral, name="TPU", version=version, description="Control, status and counters.", baseAddress="0x00000000")

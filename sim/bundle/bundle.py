@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.verilog.header import package_version, source
+from amaranth_tpu.hw.verilog.header import origin
 
 from ..golden.network import core_input, run_network
 from .c_header import c_header
 from .copies import expand
 from .host_model import HostModel, host_model
 
-__all__ = ["FILES", "Bundle", "make_bundle"]
+__all__ = ["FILES", "Bundle", "make_bundle", "output_image"]
 
 #: Names of the files in a bundle.
 FILES = ("model.bin", "model.h", "layout.json", "input.bin", "output.bin", "samples.bin", "results.bin")
@@ -76,11 +76,11 @@ def make_bundle(network, program, samples, *, name="model", lines=()):
 
 def _description(network, program, model, name, files):
     """Returns the contents of layout.json. hw/driver/README.md describes each entry."""
-    origin = network.origin
+    read = network.origin
     tensors = {"input": [asdict(tensor) for tensor in model.input], "output": [asdict(tensor) for tensor in model.output]}
     return {
         "format": 2,
-        "made_by": " ".join(filter(None, ["amaranth-tpu", package_version(), source()])),
+        "made_by": origin(),
         "network": model.name,
         "identifier": name,
         "batch": model.batch,
@@ -93,7 +93,7 @@ def _description(network, program, model, name, files):
             "SCRATCH": {"bytes": model.scratch_bytes, "file": None},
         },
         "input": {
-            "name": None if origin is None else origin.input,
+            "name": None if read is None else read.input,
             "shape": list(model.input_shape),
             "values": model.input_values,
             "parts": [asdict(part) for part in model.input_parts],
@@ -101,7 +101,7 @@ def _description(network, program, model, name, files):
             "tensors": tensors["input"],
         },
         "output": {
-            "name": None if origin is None or origin.is_split else origin.output.name,
+            "name": None if read is None or read.is_split else read.output.name,
             "shape": list(model.output_shape),
             "values": model.output_values,
             "parts": [asdict(part) for part in model.output_parts],

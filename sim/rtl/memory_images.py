@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-__all__ = ["write_image", "read_dump"]
+__all__ = ["image_text", "write_image", "read_dump"]
 
 
-def write_image(path, image, beat_bytes):
-    """Writes a memory image, bytes, to a file for `$readmemh`, one bus beat per line.
+def image_text(image, beat_bytes):
+    """Returns a memory image, bytes, as a text for `$readmemh`, one bus beat per line.
 
-    The file begins with an address. Simulators then do not warn if the file is shorter than the memory.
+    The text begins with an address. Simulators then do not warn if it is shorter than the memory.
     """
     image = bytes(image)
     image += bytes(-len(image) % beat_bytes)
@@ -18,7 +18,12 @@ def write_image(path, image, beat_bytes):
         words = numpy.frombuffer(image, numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
     else:
         words = image
-    Path(path).write_text("@0\n" + words.hex("\n", beat_bytes) + "\n")
+    return "@0\n" + words.hex("\n", beat_bytes) + "\n"
+
+
+def write_image(path, image, beat_bytes):
+    """Writes the :func:`image_text` of a memory image to a file."""
+    Path(path).write_text(image_text(image, beat_bytes))
 
 
 def read_dump(path, beat_bytes):

@@ -18,10 +18,10 @@ try:
     from fusesoc.capi2.generator import Generator
 
     from amaranth_tpu.hw.config import Config
-    from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER
     from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
     from amaranth_tpu.sim.golden.arithmetic import bfloat16
     from amaranth_tpu.sim.golden.network import run_network
+    from amaranth_tpu.sim.host.host_script import HostScript
     from amaranth_tpu.sim.host.inference import InferenceImage
     from amaranth_tpu.sim.ir.graph import dense_chain
     from amaranth_tpu.sim.rtl.memory_images import write_image
@@ -30,12 +30,6 @@ except ModuleNotFoundError as error:
 
 #: The SoC's address map.
 CORE, MEMORY = 0x3000_0000, 0x4000_0000
-
-#: Operations of `host.sv`.
-_END, _WRITE, _CHECK, _CHECK_ONES, _WAIT = range(5)
-_START, _RESET = 0b01, 0b10
-_ENABLE, _CLEAR = 0b01, 0b10
-_DONE = 0b0010
 
 
 def make_network(rng, widths):
@@ -53,44 +47,12 @@ def make_network(rng, widths):
     return dense_chain("random", layers)
 
 
-class HostScript:
-    """The script of the host. Each method appends steps, which are lines of the file."""
-
-    def __init__(self):
-        self.lines = []
-
-    def _step(self, operation, address=0, data=0, comment=""):
-        self.lines.append(f"{operation:x}_{address:08x}_{data:08x}" + (f"  // {comment}" if comment else ""))
-
-    def write(self, name, value):
-        """Adds a step that writes a value to a register."""
-        self._step(_WRITE, CORE + REGISTER[name].offset, value, name)
-
-    def check(self, name, value):
-        """Adds a step that checks that a register holds `value`."""
-        self._step(_CHECK, CORE + REGISTER[name].offset, value, name)
-
-    def check_ones(self, name, bits):
-        """Adds a step that checks that the bits `bits` of a register are 1."""
-        self._step(_CHECK_ONES, CORE + REGISTER[name].offset, bits, name)
-
-    def fill(self, offset, data):
-        """Adds steps that write `data` to the memory, and read back every eighth word. `data` is bytes, a multiple of 4."""
-        for index, word in enumerate(np.frombuffer(data, "<u4")):
-            self._step(_WRITE, MEMORY + offset + 4 * index, int(word))
-            if index % 8 == 7:
-                self.compare(offset + 4 * index, word)
-
-    def compare(self, offset, word, comment=""):
-        """Adds a step that checks that a word of the memory holds `word`."""
-        self._step(_CHECK, MEMORY + offset, int(word), comment)
-
-    def wait(self):
-        """Adds a step that waits for the interrupt."""
-        self._step(_WAIT)
-
-    def end(self):
-        self._step(_END)
+def fill(script, offset, data):
+    """Adds steps that write `data` to the memory, and read back every eighth word. `data` is bytes, a multiple of 4."""
+    for index, word in enumerate(np.frombuffer(data, "<u4")):
+        script.store(MEMORY + offset + 4 * index, word)
+        if index % 8 == 7:
+            script.compare(MEMORY + offset + 4 * index, word)
 
 
 def write_script(script, config, program, image, samples, expected):
@@ -102,30 +64,15 @@ def write_script(script, config, program, image, samples, expected):
     def region(run, name):
         return image.batches[run]["regions"][name][0]
 
-    script.check("id", IDENTIFIER)
-    script.check(
-        "config",
-        REGISTER["config"].pack(
-            n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
-        ),
-    )
-    script.write("control", _RESET)
-    script.fill(region(0, "INPUT"), program.pack_input(batch(0)))
+    script.identify(config)
+    fill(script, region(0, "INPUT"), program.pack_input(batch(0)))
     for run in range(len(image.batches)):
-        for name, (base, size) in image.batches[run]["regions"].items():
-            script.write(f"{name.lower()}_base_low", MEMORY + base)
-            script.write(f"{name.lower()}_base_high", 0)
-            script.write(f"{name.lower()}_size", size)
-        script.write("pc", 0)
-        script.write("interrupt", _ENABLE | _CLEAR)
-        script.write("control", _START)
+        script.start({name: (MEMORY + base, size) for name, (base, size) in image.batches[run]["regions"].items()})
         if run + 1 < len(image.batches):
-            script.fill(region(run + 1, "INPUT"), program.pack_input(batch(run + 1)))
-        script.wait()
-        script.check_ones("status", _DONE)
-        script.write("interrupt", _CLEAR)
+            fill(script, region(run + 1, "INPUT"), program.pack_input(batch(run + 1)))
+        script.finish()
         for place, word, comment in results(program, expected[run * program.batch : (run + 1) * program.batch]):
-            script.compare(region(run, "OUTPUT") + place, word, f"run {run}, {comment}")
+            script.compare(MEMORY + region(run, "OUTPUT") + place, word, f"run {run}, {comment}")
     script.end()
 
 
@@ -150,7 +97,7 @@ def main():
     except (ValueError, TypeError, CompileError) as error:
         sys.exit(f"error: {error}")
     image = InferenceImage(program, samples)
-    script = HostScript()
+    script = HostScript(CORE)
     write_script(script, config, program, image, samples, run_network(network, samples))
     write_image("memory.hex", program.model, config.bus_bytes)
     Path("host.hex").write_text("\n".join(script.lines) + "\n")
