@@ -27,7 +27,7 @@ Examples:
 
 `tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
 
-`tpu generate --n 4 --name edge -o edge.v`: module `edge`, beside another core in one design
+`tpu generate --n 4 --name camera -o camera.v`: module `camera`, beside another core in one design
 
 `tpu generate --cores 4 --n 8 --training -o pod.v`: four cores in a ring
 """

@@ -254,7 +254,7 @@ def test_package_simulates_without_warnings(options, tmp_path):
     """The first simulation of a package passes in Icarus, its driver runs on the C model, and Icarus, Verilator, Yosys and slang
     read the Verilog without a warning. A wrong expected word makes the simulation fail."""
     folder = tmp_path / "ip"
-    done = tpu("package", *options.split(), "--name", "edge", "-o", folder, timeout=900)
+    done = tpu("package", *options.split(), "--name", "camera", "-o", folder, timeout=900)
     assert done.returncode == 0, done.stderr
     status, said = made(folder, "sim")
     assert status == 0 and said.endswith("passed\n") and "arning" not in said, said
@@ -264,7 +264,7 @@ def test_package_simulates_without_warnings(options, tmp_path):
     expected.write_text(text[:-2] + ("1" if text[-2] == "0" else "0") + "\n")
     status, said = made(folder, "sim")
     assert status != 0 and "passed" not in said and "9 of 10 words" in said, said
-    check_lint(folder, "edge_pod" if "cores" in options else "edge")
+    check_lint(folder, "camera_pod" if "cores" in options else "camera")
 
 
 def check_lint(folder, top):
