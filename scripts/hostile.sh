@@ -9,7 +9,7 @@ tests=(tests/sim/host/test_smoke.py tests/scripts/test_progress.py
     tests/sim/compiler/test_program_cache.py::test_bar_is_shown_once_the_search_takes_long)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -m 777 "$work/home" "$work/home with spaces" "$work/build" "$work/results" "$work/scripts"
+mkdir -m 777 "$work/home" "$work/home with spaces" "$work/other's home" "$work/results" "$work/scripts"
 mkdir -m 555 "$work/read-only home"
 chmod 755 "$work"
 
@@ -36,23 +36,21 @@ try() { # a title, and the words that start a command in the environment
     fi
 }
 
-bare=(env -i PATH="$PATH" HOME="$work/home")
+# Each environment has several properties, as a run takes seconds. The last two share what Python and the compiler make.
+bare=(env -i PATH="$PATH")
 {
-    try "no variables" "${bare[@]}"
-    try "dumb terminal" "${bare[@]}" TERM=dumb
-    try "C locale without colours" "${bare[@]}" TERM=xterm LANG=C LC_ALL=C NO_COLOR=1
-    try "narrow terminal with colours" "${bare[@]}" TERM=xterm COLUMNS=40 FORCE_COLOR=1
+    try "no variables" "${bare[@]}" HOME="$work/home"
+    (umask 077 && try "umask 077, CDPATH, dumb terminal" "${bare[@]}" HOME="$work/home with spaces" CDPATH="$work" TERM=dumb)
+    try "narrow terminal, C locale without colours" \
+        "${bare[@]}" HOME="$work/home" TERM=xterm COLUMNS=40 LANG=C LC_ALL=C NO_COLOR=1
 } &
-{
-    try "home with spaces" "${bare[@]}" HOME="$work/home with spaces"
-    (umask 077 && try "umask 077, CDPATH" "${bare[@]}" CDPATH="$work")
-    if [ "${#user[@]}" = 0 ]; then
-        echo "hostile: other user: not tried, it cannot read $PWD or the Python of .venv"
-    else
-        try "other user" "${user[@]}" "${bare[@]}" HOME="$work/home with spaces"
-        try "other user, read-only home" "${user[@]}" "${bare[@]}" HOME="$work/read-only home" TPU_BUILD="$work/build"
-    fi
-}
+if [ "${#user[@]}" = 0 ]; then
+    echo "hostile: other user: not tried, it cannot read $PWD or the Python of .venv"
+else
+    try "other user with colours" "${user[@]}" "${bare[@]}" HOME="$work/other's home" TERM=xterm COLUMNS=40 FORCE_COLOR=1
+    try "other user, read-only home" \
+        "${user[@]}" "${bare[@]}" HOME="$work/read-only home" TPU_BUILD="$work/other's home/.cache/amaranth-tpu"
+fi
 wait
 [ "$(sha256sum "$work"/results/*.npy | cut -d ' ' -f 1 | uniq | wc -l)" = 1 ] || { echo "hostile: results differ"; exit 1; }
 [ ! -e "$work/failed" ]
