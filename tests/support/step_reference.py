@@ -121,4 +121,4 @@ def gradient_errors(rng, network, given, targets, gradients, counted=None, count
             exact.append((ends[0] - ends[1]) / (2 * step))
         found[name] = np.linalg.norm(flat[places] - exact), np.linalg.norm(exact)
     some = 0.1 * np.median([length for _, length in found.values()])
-    return {name: distance / (length + some) for name, (distance, length) in found.items()}
+    return {name: distance / max(length + some, 1e-6) for name, (distance, length) in found.items()}
