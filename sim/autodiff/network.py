@@ -70,6 +70,7 @@ class Network:
 
     def __init__(self, graph, reshapes, inputs):
         self.graph, self.reshapes, self.trained = graph, reshapes, {}
+        self._names = {}  # constants by the place of their values in memory, with the values
         wide = {stage.output for stage in graph.stages if graph.is_wide(stage)}
         tensors = {
             one.name: StepTensor(one.name, one.channels, *reshapes.size(one), wide=one.name in wide)
@@ -106,9 +107,13 @@ class Network:
         return StepTerm(source, weights, kernel, term.stride, term.dilation, term.padding, groups, swapped=swapped)
 
     def constant_weights(self, stage, term):
-        """Returns the name of the constant weights of a term, and the number of their groups."""
+        """Returns the name of the constant weights of a term, and the number of their groups. Steps of a recurrent layer share
+        their weights."""
         weights = term.weights.reshape(-1, *term.weights.shape[2:])
-        return constant(self.network, f"{stage.name}.weights", weights), term.groups
+        key = weights.__array_interface__["data"][0], weights.shape, weights.strides
+        if key not in self._names:
+            self._names[key] = constant(self.network, f"{stage.name}.weights", weights), weights
+        return self._names[key][0], term.groups
 
 
 def _within(pool, size):

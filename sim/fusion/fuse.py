@@ -20,6 +20,9 @@ from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 __all__ = ["fuse", "in_order"]
 
 
+_WRITTEN = "write it with functions of `tpu run --operators`, or cut the model before it"
+
+
 def in_order(*ends):
     """Returns the nodes `ends` and all nodes on which they depend, in topological order."""
     order, entered, stack = {}, set(), [*reversed(ends)]
@@ -111,7 +114,7 @@ class _Fusion:
         if isinstance(node, Unknown):
             fault = node.fault or node
             why = fault.why and fault.why()
-            why = f": {why}" if why else ""
+            why = f": {why}" if why else f"; {_WRITTEN}"
             raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
         if isinstance(node, Linear) and node.softmax in ("log", "all"):
             kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"

@@ -62,10 +62,21 @@ def _checked(weights, title, exact=False):
     return _rounded(weights) if exact else rounded
 
 
-def _terms(tap, names, title):
+def _terms(tap, names, title, known):
+    """Returns the terms of a tap. `known` has rounded weights by their place in memory: steps of a recurrent layer share them."""
     if tap.matrix is not None:
         weights = np.broadcast_to(np.zeros((), bfloat16), tap.weights.shape)
         return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
+    # Selected channels of others than its own tile leave most tiles of the weights without a choice: they need no pass.
+    sparse = tap.select is not None and tap.groups == 1
+    key = tap.weights.__array_interface__["data"][0], tap.weights.shape, tap.weights.strides, tap.exact, sparse
+    if key not in known:
+        known[key] = _rounded_weights(tap, title, sparse)
+    place = tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact
+    return [Term(names[tap.source], part, *place, sparse=sparse) for part in known[key]]
+
+
+def _rounded_weights(tap, title, sparse):
     weights = [_checked(tap.weights, title, tap.exact)]
     if tap.exact:
         # Both summands of a weight have the same sign. An infinite operand times both then adds up to infinity, not NaN.
@@ -77,12 +88,7 @@ def _terms(tap, names, title):
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
             weights = _in_three(values, first) or weights
-    # Selected channels of others than its own tile leave most tiles of the weights without a choice: they need no pass.
-    sparse = tap.select is not None and tap.groups == 1
-    if sparse:
-        weights = [np.where(part == 0, bfloat16(-0.0), part) for part in weights]
-    place = tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact
-    return [Term(names[tap.source], part, *place, sparse=sparse) for part in weights]
+    return [np.where(part == 0, bfloat16(-0.0), part) for part in weights] if sparse else weights
 
 
 def _in_three(values, first):
@@ -125,7 +131,7 @@ def as_graph(name, ends, order, **facts):
     facts : dict
         Further attributes of the Graph, from the ONNX model.
     """
-    tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
+    tensors, names, stages, taken, stage_names, known = {}, {}, [], {}, {}, {}
     nodes, copied = in_order(*ends), 0
     inputs = [node for node in nodes if isinstance(node, Input)]
     for node in nodes:
@@ -151,7 +157,7 @@ def as_graph(name, ends, order, **facts):
                     output=names[node],
                     size=part.size,
                     origin=part.origin,
-                    terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
+                    terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title, known)),
                     bias=bias[number] if bias is not None and bias.ndim == 2 else bias,
                     pool=node.pool,
                     function=_checked_function(node.function, node.title),

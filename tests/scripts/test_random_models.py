@@ -71,9 +71,9 @@ LEFT_OUT = {
     "NonMaxSuppression": "left to the host",
     "ZipMap": "gives maps, not tensors",
     "ArrayFeatureExtractor": "gives names of classes",
-    "IsNaN": "only after a Softmax whose mask hides a row",
-    "ReduceLogSumExp": "only within a function that no exporter writes",
-    "Size": "counts the batch; see test_graph_shapes.py",
+    "IsNaN": "only after a Softmax whose mask hides a row; see test_operator_programs.py",
+    "ReduceLogSumExp": "only within a function that no exporter writes; see test_operator_programs.py",
+    "Size": "counts the batch; see test_operator_programs.py",
 }
 
 

@@ -143,7 +143,7 @@ class _Search:
 
     def __init__(self, constants, config, cores, fast):
         self.constants, self.config, self.cores, self.fast = constants, config, cores, fast
-        self.best, self.emitted, self._left, self._shown = None, 0, TimeLeft(_FASTER), False
+        self.best, self.emitted, self._left, self._shown = None, 0, None, False
 
     def attempt(self, order):
         """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
@@ -159,6 +159,7 @@ class _Search:
 
     def _tell(self, part, simulated=0):
         """Shows the remaining time of the first attempt. `part` of the instructions are emitted, and `simulated` times."""
+        self._left = self._left or TimeLeft(_FASTER)  # the time before the first job says nothing about the others
         if not self.best and (text := self._left((_EMISSION * min(1, part) + simulated) / (_EMISSION + 2))):
             show(f"the first order of instructions: {text}")
             self._shown = True

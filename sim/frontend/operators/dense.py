@@ -115,14 +115,23 @@ def _of_sample(step, tensor, weights):
         places = tensor.index[there] - first
         first += size
         limited(step, size, weights.shape[1])
-        kernel = np.zeros((size, weights.shape[1]))
-        if len(np.unique(places)) == len(places):
-            kernel[places] = weights[there]
-        else:
-            np.add.at(kernel, places, weights[there])
+        kernel = _of_places(weights, size, places, there)
         taps.append(Tap(source, kernel.reshape(*source.shape, -1)))
     node = Linear(**step.titles, shape=(1, 1, weights.shape[1]), parts=(SumRegion(tuple(taps), (1, 1)),))
     return tensor.of(node, np.arange(weights.shape[1]).reshape(tensor.dims[:-1] + (-1,)))
+
+
+def _of_places(weights, size, places, there):
+    """Returns the weights of `size` values, of which those at `places` have the rows `there` of `weights`. In order, these are
+    the weights themselves, which all steps of a recurrent layer share."""
+    if np.array_equal(places, np.arange(size)) and np.array_equal(there, places) and len(weights) == size:
+        return weights
+    kernel = np.zeros((size, weights.shape[1]))
+    if len(np.unique(places)) == len(places):
+        kernel[places] = weights[there]
+    else:
+        np.add.at(kernel, places, weights[there])
+    return kernel
 
 
 def _of_positions(step, tensor, weights):

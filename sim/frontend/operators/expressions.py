@@ -87,7 +87,7 @@ def _why(formulas, why):
                 return f"it is not a number at {wrong[np.abs(wrong + 1).argmin()]:.7g}; add a Clip before it"
         place = jump(formula) if formula.even and not formula.truth else None
         if place is not None:
-            return f"it jumps at {place:.7g}, and the core's functions have no jumps"
+            return f"it jumps at {place:.7g}, and the core's functions have no jumps; cut the model before it"
     return why
 
 

@@ -29,7 +29,7 @@ _LOW = -(2.0**127)
 def not_a_number(step, tensor):
     """Handles IsNaN of a Softmax, with which models replace the shares of rows that are masked completely."""
     if not tensor.shares:
-        raise ModelError(f"{step.title}: is only supported for the result of Softmax")
+        raise ModelError(f"{step.title}: is only supported for the result of Softmax; leave it out")
     _check_rows(step, tensor)
     if tensor.guard is None:  # constant masks leave a value in each row
         return np.zeros((1,) * len(tensor.dims), bool)
@@ -54,7 +54,7 @@ def _defined(step, condition, one, two):
 def _number(step, tensor):
     """Returns truth values as numbers; refuses other values as a condition."""
     if not tensor.truth or tensor.undefined:
-        raise ModelError(f"{step.title}: its conditions must be constant, or truth values of an input")
+        raise ModelError(f"{step.title}: its conditions must be constant, or truth values of an input; cut the model before it")
     return replace(tensor, integer=False, truth=False)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.frontend.load import load_network
@@ -134,6 +134,22 @@ def _elements(rng):
     return b
 
 
+def _masks(rng):
+    b = Builder([1, 3, 4], opset=18)
+    kinds = {"kept": TensorProto.BOOL, "ids": TensorProto.INT64}
+    b.inputs += [helper.make_tensor_value_info(name, kind, [1, 3]) for name, kind in kinds.items()]
+    kept = b.node("And", ["kept", b.node("Not", [b.node("Equal", ["ids", np.array(2)])])])
+    kept = b.node("Or", [kept, b.node("Less", ["ids", np.array(1)])])
+    values = b.node("MatMul", ["x", weights(rng, 4, 3)])
+    hidden = b.node("Where", [b.node("Unsqueeze", [kept, np.array([1])]), values, np.float32([-np.inf])])
+    shares = b.node("Softmax", [hidden], axis=-1)
+    x = b.node("MatMul", [b.node("Where", [b.node("IsNaN", [shares]), np.float32([0]), shares]), weights(rng, 3, 5)])
+    x = b.node("Div", [x, b.node("Cast", [b.node("Size", ["x"])], to=TensorProto.FLOAT)])
+    x = b.node("ReduceMean", [x, np.array([1])], keepdims=0)
+    b.node("Sub", [x, b.node("ReduceLogSumExp", [x, np.array([-1])])])
+    return b
+
+
 #: {name: function of a generator of random numbers that returns a builder of a model}.
 MODELS = {
     "functions": _functions("Relu", "LeakyRelu", "PRelu", "Clip", "Abs", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish"),
@@ -144,6 +160,7 @@ MODELS = {
     "norms": _norms,
     "attention": _attention,
     "elements": _elements,
+    "masks": _masks,
 }
 _LARGE = {"norms", "attention", "windows"}  # their searches take seconds
 

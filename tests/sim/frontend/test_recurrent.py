@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.compiler.lowering.network import network_of
 from onnx_models import Builder, close, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
@@ -54,6 +55,18 @@ def test_last_state_of_stacked_layers(rng, tmp_path, operator):
     b("Gemm", weights(rng, HIDDEN, 16))  # enough outputs that cancellation does not make all of them small
     model = agrees(rng, b.save(tmp_path), STEPS, INPUTS)
     assert all(stage.origin == (0, 0) for stage in model.network.stages)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_steps_share_their_weights(rng, tmp_path, operator):
+    """Twelve steps have the weights of one step once in the graph, and once in the network that is compiled."""
+    b = layer(rng, operator, shape=("n", 12, INPUTS))
+    b("Transpose", perm=[2, 0, 1, 3])
+    graph = tpu.load(b.save(tmp_path)).network
+    terms = [term.weights for stage in graph.stages for term in stage.terms if term.weights.shape[2:] == (HIDDEN, HIDDEN)]
+    assert len(terms) == 11 * GATES[operator] and len({id(one) for one in terms}) == GATES[operator]
+    shapes = [one.shape for one in network_of(graph).constants.values()]
+    assert shapes.count((1, HIDDEN, HIDDEN)) == GATES[operator]
 
 
 @pytest.mark.parametrize("operator", GATES)

@@ -58,12 +58,31 @@ def embedded(kind, *casts, add=None):
     return b, {}
 
 
-def of_batch(batch):
+def of_batch(batch, operator="Shape"):
     b = Builder([batch, 4])
     x = b(*DENSE)
-    count = b.node("Gather", [b.node("Shape", ["x"]), np.array(0)])
+    count = b.node(operator, ["x"])
+    count = b.node("Gather", [count, np.array(0)]) if operator == "Shape" else count
     b.node("Mul", [x, b.node("Cast", [count], to=FLOAT)])
     return b, {}
+
+
+def where(operator, bound, *sides):
+    """Returns a builder of Where, whose condition compares a dense layer with `bound`, or joins two such comparisons."""
+    b = Builder(list(VECTOR))
+    x = b(*DENSE)
+    given = {"value": x, "quarter": b.node("Mul", [x, number(0.25)]), "zero": number(0)}
+    if operator in ("And", "Or"):
+        condition = b.node(operator, [b.node(one, [x, number(bound)]) for one in ("Less", "Greater")])
+    else:
+        condition = b.node(operator, [x] if bound is None else [x, number(bound)])
+    b.node("Where", [condition, *(given[side] for side in sides)])
+    return b, {}
+
+
+def slopes():
+    """Returns a builder of 0.25 x above 0 and x below."""
+    return chain(VECTOR, DENSE, ("LeakyRelu", {"alpha": 4.0}), ("Mul", number(0.25)))
 
 
 def chosen(condition):
@@ -230,6 +249,13 @@ REMEDIES = {
         chain((1, 4), ("Clip", "", number(2))),
     ),
     "condition": (chosen(None), "make the input constant", chosen(True)),
+    "two slopes": (where("Less", 0, "value", "quarter"), "functions of `tpu run --operators`", slopes()),
+    "jump": (where("Greater", 0.5, "value", "zero"), "cut the model before it", chain(VECTOR, DENSE)),
+    "Equal": (where("Equal", 0, "zero", "value"), "cut the model before it", chain(VECTOR, DENSE)),
+    "And": (where("And", 0, "zero", "value"), "cut the model before it", chain(VECTOR, DENSE)),
+    "Or": (where("Or", 0, "zero", "value"), "cut the model before it", chain(VECTOR, DENSE)),
+    "IsNaN": (where("IsNaN", None, "zero", "value"), "leave it out", chain(VECTOR, DENSE)),
+    "number of values": (of_batch("n", "Size"), "export the model with a fixed batch", of_batch(3, "Size")),
 }
 
 

@@ -124,6 +124,17 @@ def test_compiler_tells_its_time(monkeypatch, at_once, texts, dense):
     assert texts == ["the first order of instructions: a while left"] * len(parts) + [None]
 
 
+def test_compiler_counts_from_the_first_job(monkeypatch, texts, caplog):
+    """A minute before the first job does not make the jobs look slow."""
+    clock = [0.0]
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: clock[0])
+    found = search._Search(None, None, 1, False)
+    for seconds, part in ((60, 0.01), (64, 0.05)):
+        clock[0] = seconds
+        found._tell(part)
+    assert texts == ["the first order of instructions: about 7 min left"] and not caplog.records
+
+
 def test_very_many_instructions_are_ordered_once(monkeypatch, dense):
     simulated, real = [], search.simulate
     monkeypatch.setattr(search, "simulate", lambda *some, **fields: simulated.append(fields) or real(*some, **fields))
