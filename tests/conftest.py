@@ -10,6 +10,7 @@ from _pytest.runner import runtestprotocol
 import own_home
 import seeds
 from command import write_idx
+from one_order import draw_orders
 
 own_home.enter()
 
@@ -72,6 +73,13 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(autouse=True)
 def _home():
     own_home.next_home()
+
+
+@pytest.fixture(autouse=True)
+def _one_order(request, monkeypatch):
+    """Compiles with a drawn order of instructions, except in tests with the marker `search`."""
+    if not request.node.get_closest_marker("search"):
+        draw_orders(monkeypatch, request.node.name)
 
 
 @pytest.fixture

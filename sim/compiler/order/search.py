@@ -32,7 +32,7 @@ from ..timing.model import simulate
 from .ordering import woven
 from .paced import is_paced, paced
 
-__all__ = ["NotMatrices", "Order", "Schedule", "compile_graph", "emitted_again", "lowered_step", "search"]
+__all__ = ["NotMatrices", "Order", "Schedule", "changes", "compile_graph", "emitted_again", "lowered_step", "search"]
 
 _SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
 _MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
@@ -82,18 +82,22 @@ def lowered_step(step, config, batch):
 def search(constants, config, cores=1, fast=False):
     """Returns the :class:`Schedule` with the fewest cycles. If `fast`, the first one. Raises CompileError."""
     found = _Search(constants, config, cores, fast)
-    if constants.lowered.step.state:
-        for starts in divisions(constants.lowered.sums, config.n)[: 1 if fast else None]:
-            found.attempt(Order(starts))
-    elif is_paced(constants.lowered.sums):
-        found.attempt(Order())
-    else:
-        for change in ({}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": _ROWS})[: 1 if fast else None]:
-            with suppress(*[CompileError] * bool(found.best)):  # an order by samples needs more memory
-                found.attempt(replace(found.best.order if found.best else Order(), **change))
+    for change in changes(constants.lowered, config)[: 1 if fast else None]:
+        with suppress(*[CompileError] * bool(found.best)):  # an order by samples needs more memory
+            found.attempt(replace(found.best.order if found.best else Order(), **change))
     if found.best is None:
         raise CompileError("no order of the instructions of this step comes to its end")
     return found.best
+
+
+def changes(lowered, config):
+    """Returns the attempts of a search, a list of dicts. Each has the fields of :class:`Order` that it changes in the fastest
+    order before."""
+    if lowered.step.state:
+        return [{"starts": starts} for starts in divisions(lowered.sums, config.n)]
+    if is_paced(lowered.sums):
+        return [{}]
+    return [{}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": _ROWS}]
 
 
 @dataclass(frozen=True)

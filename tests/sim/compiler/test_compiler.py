@@ -131,6 +131,7 @@ def test_fewer_samples_than_the_batch():
 
 
 @pytest.mark.parametrize("n, batch", all_but([(8, 1), (16, 64)], (8, 16), (1, 8, 16, 64, 128, 256)))
+@pytest.mark.search
 def test_performance_contract_as_predicted(n, batch):
     """The predicted utilisation meets the performance contract: 97.5 % of the array at batch 128 and 96 % at batch 64."""
     config = Config(n=n)

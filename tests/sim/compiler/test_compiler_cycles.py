@@ -13,6 +13,8 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
+pytestmark = pytest.mark.search
+
 _BATCHES = (1, 8, 16, 32, 64, 128, 256)
 _WIDTHS = {"784-128-10": (784, 128, 10), "784-10": (784, 10)}
 

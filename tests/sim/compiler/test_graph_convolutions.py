@@ -131,6 +131,7 @@ def _places(program, opcode=Opcode.MATMUL):
     return found
 
 
+@pytest.mark.search
 def test_gradients_of_a_dense_layers_source_are_copied(rng, monkeypatch):
     """Each position has its own weights, so windows of the gradient would multiply zeros. Samples are more than n."""
     network = _network(rng, (5, 4), 3, [(5, dict(kernel=2))])
@@ -140,6 +141,7 @@ def test_gradients_of_a_dense_layers_source_are_copied(rng, monkeypatch):
     assert program.cost.compute_cycles < windows.cost.compute_cycles
 
 
+@pytest.mark.search
 def test_lines_of_padding_are_not_multiplied(rng, monkeypatch):
     """Passes after the first leave out the lines at the rims that have no operand."""
     network = _network(rng, (7, 6), 3, [(5, dict(kernel=1)), (6, dict(kernel=3)), (5, dict(kernel=3, padding=2))])
@@ -149,6 +151,7 @@ def test_lines_of_padding_are_not_multiplied(rng, monkeypatch):
     assert 20 * program.cost.compute_cycles < 19 * whole.cost.compute_cycles
 
 
+@pytest.mark.search
 def test_dense_layers_read_a_copy_by_samples(rng, monkeypatch):
     """One copy serves the sums and the gradient of the weights. It loads each vector once, although its column tiles read the
     tiles of channels in turns."""
@@ -191,6 +194,7 @@ def test_layers_take_turns(rng):
     assert found["gradient of w"][0] < end < found["gradient of conv2.weights"][0]
 
 
+@pytest.mark.search
 def test_updates_begin_between_pieces_of_a_gradient(rng, monkeypatch):
     """The gradient of the dense layer's weights leaves the array idle, so its passes are between those of a convolution's."""
 
@@ -312,6 +316,7 @@ def test_windows_are_the_patches_of_the_reference_model(rng):
             assert window.reach(position, first, lines) == ((read[0], read[-1] + 1) if read.size else None)
 
 
+@pytest.mark.search
 def test_windows_of_inputs_are_gathered_by_the_host(rng, monkeypatch):
     """A second reader of an input reads the input itself. Gathered channels fill tiles: fewer cycles, and the same bits."""
     network = Builder(rng)

@@ -68,6 +68,7 @@ def test_gradients_read_copies(rng, size, channels, fields, batch):
     assert bool(stored) == (gradient.padded is gradient)  # all readers read the copy
 
 
+@pytest.mark.search
 def test_copies_take_fewer_cycles(rng, monkeypatch):
     """The array does not copy windows."""
     network = _network(rng, (8, 8), 8, dict(kernel=3, padding=1))

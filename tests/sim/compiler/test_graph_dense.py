@@ -25,6 +25,7 @@ def _count(program, *opcodes):
 
 
 @pytest.mark.parametrize("optimizer, lanes", [(Sgd(0.75, 0.01), 0), (Sgd(), 4), (Adam(), 0)])
+@pytest.mark.search
 def test_column_tiles_of_few_outputs_are_updated_together(rng, monkeypatch, optimizer, lanes):
     """A layer of few outputs has jobs of several column tiles. One instruction updates all of them, also beside a last tile of
     fewer channels."""
@@ -76,6 +77,7 @@ def test_table_is_loaded_beside_the_first_sums(rng):
     assert loads[-1] < first and len(set(passes)) > 2
 
 
+@pytest.mark.search
 def test_fastest_division_of_the_batch_is_kept(rng, monkeypatch):
     """The chosen division is at least as fast as a division alone."""
     best = _compiled(rng, (40, 12, 3), 64).predicted_cycles

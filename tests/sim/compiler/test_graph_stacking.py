@@ -61,6 +61,7 @@ def test_update_lanes(rng):
     assert 10 in [op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE]
 
 
+@pytest.mark.search
 def test_fewer_cycles(rng, monkeypatch):
     """The host transposes the windows, and the array has fewer passes."""
     network, config = _network(rng, (6, 6), 1, 5, 3), Config(n=4, training=True)

@@ -60,6 +60,7 @@ def test_squared_error(rng):
     run_on_model(compile_graph(step, Config(n=4, training=True), 6), Sgd(), rng, steps=1)
 
 
+@pytest.mark.search
 def test_chunks_of_the_batch_save_cycles(rng, monkeypatch):
     """The Softmax of a chunk overlaps with products of the next chunk."""
     step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
@@ -153,6 +154,7 @@ def test_update_lanes(rng, kind, decay, n, lanes, cores):
     assert _updated(program) == sum(rows * tiles for rows, tiles in rows.values()) or few and not _updated(program)
 
 
+@pytest.mark.search
 def test_few_update_lanes(rng):
     """If an UPDATE takes longer than the passes of the array, the array computes the update."""
     step = make_step(dense_network(rng, (40, 32, 10)), Sgd())
@@ -172,6 +174,7 @@ def test_refusals(rng):
         _compiled(transformer(rng, 8, 8, 1, 3), Sgd(), 1, bias_depth=32, counted=True)
 
 
+@pytest.mark.search
 def test_results_that_stay_on_the_chip_are_not_stored(rng, monkeypatch):
     """Adam's intermediate results are read from the unified buffer. Their STOREs are removed, and no bit changes."""
     step = make_step(dense_network(rng, (5, 6, 3)), Adam())
@@ -195,6 +198,7 @@ def test_products_overwrite_operands_that_are_read_once(rng):
             assert not loaded & {(matrix.vector + row) * size for row in range(matrix.size)}, matrix.name
 
 
+@pytest.mark.search
 def test_updates_of_several_steps_overlap(rng, monkeypatch):
     """The steps of an update by Adam alternate with the steps of the updates before and after it."""
     step = make_step(dense_network(rng, (200, 32, 10)), Adam())
@@ -217,6 +221,7 @@ def test_operands_of_a_gradient_are_transposed_once(rng):
     run_on_model(program, Sgd(), rng, steps=1)
 
 
+@pytest.mark.search
 def test_operands_of_long_gradients_stay_on_the_chip(rng, monkeypatch):
     """If the transposed gradients of a batch need more than half of the unified buffer, results of updates by Adam have less."""
     step = make_step(dense_network(rng, (48, 128, 10)), Adam())

@@ -1,6 +1,7 @@
 """Tests that packing neighbouring positions into one vector gives the same bits with fewer array passes."""
 
 import numpy as np
+import pytest
 from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
@@ -71,6 +72,7 @@ def test_passes_of_a_depthwise_convolution(rng):
     assert "a" not in folds and "b" in folds, "behind the last column of a there must be zeros"
 
 
+@pytest.mark.search
 def test_folded_networks_on_the_core(rng):
     """Networks with folded columns match the golden model bit for bit on the instruction-level model, with odd widths and tiles
     without weights."""

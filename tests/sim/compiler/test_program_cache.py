@@ -21,6 +21,8 @@ from graphs import check, random_graph
 from onnx_models import Builder, weights
 from suites import slow
 
+pytestmark = pytest.mark.search
+
 CORE = tpu.Config(n=4)
 
 

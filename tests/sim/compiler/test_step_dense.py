@@ -69,6 +69,7 @@ def test_the_shipped_network(rng, n, batch):
 
 
 @pytest.mark.parametrize("batch, most", [(64, 73_000), *slow((128, 126_000))])
+@pytest.mark.search
 def test_cycles_of_a_dense_step(rng, batch, most):
     """A step of 784-128-10 with n = 16 and a memory latency of 32 takes at most 73,000 cycles at batch 64 and 126,000 at batch
     128 (70 and 81 % utilisation)."""

@@ -152,6 +152,7 @@ def test_network_a(rng, n, batch):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 def test_cycles_of_network_a(rng):
     """A step of network `a` with n = 16, batch 64 and latency 32 takes at most 2,500,000 cycles (65 % utilisation)."""
     program = compile_step(differentiate(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)

@@ -51,6 +51,7 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 def test_cycles_of_the_shipped_gpt(tmp_path):
     """A step of 512 letters with n = 16 takes at most 1,550,000 cycles, and the array accepts rows in 70 % of them."""
     onnx.save(gpt_model(has_state=False), tmp_path / "gpt.onnx")

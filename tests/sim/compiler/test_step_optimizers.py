@@ -59,6 +59,7 @@ def test_update_lanes(rng, decay, updated):
     assert sum(count * size for count, size in rows.items()) == weights * ("weights" in updated) + biases
 
 
+@pytest.mark.search
 def test_few_update_lanes(rng):
     """If an UPDATE takes longer than the passes of the array, the array computes the update."""
     training = differentiate(chain(rng, (40, 32, 10)))
@@ -93,6 +94,7 @@ def test_masks_are_checked(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 def test_cycles_of_adam(rng):
     """For 784-128-10, an Adam step takes between one and 3.1 times the cycles of an SGD step."""
     training = differentiate(chain(rng, (784, 128, 10)))
@@ -101,6 +103,7 @@ def test_cycles_of_adam(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 def test_cycles_of_adam_with_dropout(rng):
     """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and matches
     the golden model's step."""

@@ -78,6 +78,7 @@ def test_the_shipped_network(rng, cores):
     check(chain(rng, (784, 128, 10)), rng, cores, n=8, batch=16, steps=1)
 
 
+@pytest.mark.search
 def test_cycles_and_words_of_a_ring_step(rng):
     """A step of 784-128-10 with n = 8, latency 32 and 8 x 16 samples takes at most 115,000 cycles. Each core sends gradients and
     upper halves once, and biases twice."""
@@ -91,6 +92,7 @@ def test_cycles_and_words_of_a_ring_step(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 def test_speed_up(rng):
     """Eight cores with 64 samples each are at least seven times as fast as one core with all 512 samples."""
     training, config = differentiate(chain(rng, (784, 128, 10))), Config(n=8, training=True, ring=True)

@@ -17,6 +17,8 @@ from core_runs import TINY, MemoryBuilder, image_of, run
 from graphs import SHARED
 from suites import slow
 
+pytestmark = pytest.mark.search
+
 #: Of a core that has room for the rows of the softmax programs.
 SOFTMAX = {"softmax": True, "unified_buffer_depth": 256, "accumulator_depth": 64, "bias_depth": 16}
 UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]

@@ -16,6 +16,8 @@ from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from suites import slow
 
+pytestmark = pytest.mark.search
+
 _PASS = {"start": 1, "keep": 0, "bias": 0, "bias_rows": 0, "tiles0": 1, "tiles1": 1}
 _PASS |= {f"tiles{loop}_{kind}": 0 for loop in (0, 1) for kind in ("stride", "acc_stride")}
 _ROWS = {"rows1": 1, "rows1_stride": 0, "rows0_stride": 1}

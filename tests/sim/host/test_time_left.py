@@ -115,6 +115,7 @@ def test_golden_model_tells_its_time(monkeypatch, at_once, texts, dense):
     assert np.array_equal(found, golden.run_graph(dense, x))
 
 
+@pytest.mark.search
 def test_compiler_tells_its_time(monkeypatch, at_once, texts, dense):
     """The part that is done grows from 0 to 1, and the text is removed."""
     parts = []
@@ -135,6 +136,7 @@ def test_compiler_counts_from_the_first_job(monkeypatch, texts, caplog):
     assert texts == ["the first order of instructions: about 7 min left"] and not caplog.records
 
 
+@pytest.mark.search
 def test_very_many_instructions_are_ordered_once(monkeypatch, dense):
     simulated, real = [], search.simulate
     monkeypatch.setattr(search, "simulate", lambda *some, **fields: simulated.append(fields) or real(*some, **fields))
