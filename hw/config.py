@@ -71,6 +71,12 @@ class Config:
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."
     )
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
+    axi_cache: int = _parameter(
+        3,
+        "AxCACHE of all bursts, 0 to 15. 3: normal, non-cacheable, bufferable. 15 for a coherent port of a processor, "
+        "such as ACP or HPC of a Zynq.",
+    )
+    axi_prot: int = _parameter(0, "AxPROT of all bursts, 0 to 7. 0: unprivileged, secure, data. 2: non-secure.")
     in_flight: int = _parameter(8, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
     pooling: bool = _parameter(True, "Add POOL: max pooling of accumulator rows.")
     table_lanes: int | None = _parameter(
@@ -135,6 +141,9 @@ class Config:
             raise ConfigError(f"weight_rows must be 1, or 2 with n of 4 or more, not {self.weight_rows} with n = {self.n}")
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
+        for name, most in (("axi_cache", 15), ("axi_prot", 7)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ConfigError(f"{name} must be 0 to {most}, not {getattr(self, name)}")
         for name, low, high in (
             ("unified_buffer_depth", 2 * self.n, 1 << 15),
             ("accumulator_depth", self.n, 1 << 15),

@@ -41,7 +41,7 @@ from .spec.registers import ADDRESS_WIDTH
 __all__ = ["Tpu"]
 
 #: Write bursts whose answer may be outstanding.
-_OUTSTANDING_WRITES = 16
+OUTSTANDING_WRITES = 16
 
 
 class Tpu(wiring.Component):
@@ -96,8 +96,9 @@ class Tpu(wiring.Component):
         m.submodules.registers = bus(registers := ControlRegisters(config=config))
         m.submodules.run = bus(run := RunControl(config=config))
         m.submodules.transaction_id = bus(transaction_id := TransactionId())
-        m.submodules.reader = bus(reader := AxiReader(**widths))
-        m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=_OUTSTANDING_WRITES))
+        attributes = {"cache": config.axi_cache, "prot": config.axi_prot}
+        m.submodules.reader = bus(reader := AxiReader(**widths, **attributes))
+        m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=OUTSTANDING_WRITES, **attributes))
 
         matmul = matmul_layout(config)
         loads, tiles, stores = (transfer_layout(config, unit) for unit in (Unit.LOAD, Unit.WEIGHTS, Unit.STORE))
@@ -116,7 +117,7 @@ class Tpu(wiring.Component):
         )
         m.submodules.weights = weights = ReadUnit(transfer=tiles, **moves, longest=credits.longest)
         m.submodules.store = store = StoreUnit(
-            transfer=stores, **moves, outstanding=_OUTSTANDING_WRITES, latency=config.port_latency
+            transfer=stores, **moves, outstanding=OUTSTANDING_WRITES, latency=config.port_latency
         )
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n,

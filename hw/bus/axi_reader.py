@@ -22,6 +22,8 @@ CLIENTS = ("fetch", "load", "weights")
 
 def read_client(address_width, data_width):
     """Returns the signature of a client's port, seen from the client. A client must have room for all data that it requests.
+    cache, prot : int
+        `AxCACHE` and `AxPROT` of all bursts.
 
     Members
     -------
@@ -85,13 +87,16 @@ class AxiReader(wiring.Component):
         See :func:`hw.spec.run_ports.manager_port`.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT):
+    def __init__(
+        self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT, cache=BUFFERABLE, prot=0
+    ):
         check_power_of_two("outstanding", outstanding, 2)
         if not isinstance(load_limit, int) or load_limit < 2 * MAX_BURST:
             raise ValueError(f"load_limit must be at least {2 * MAX_BURST}, not {load_limit!r}")
         self.data_width = data_width
         self.outstanding = outstanding
         self.load_limit = load_limit
+        self.cache, self.prot = cache, prot
         super().__init__(
             {
                 "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
@@ -113,7 +118,8 @@ class AxiReader(wiring.Component):
         m.d.comb += [
             bus.arsize.eq(exact_log2(self.data_width // 8)),
             bus.arburst.eq(INCR),
-            bus.arcache.eq(BUFFERABLE),
+            bus.arcache.eq(self.cache),
+            bus.arprot.eq(self.prot),
             bus.rready.eq(1),
             bus.arid.eq(self.own.id),
             answer.eq(bus.rvalid & (bus.rid == self.own.id) & self.own.settled),

@@ -15,6 +15,8 @@ __all__ = ["AxiWriter", "write_client"]
 
 def write_client(address_width, data_width):
     """Returns the signature of the client's port, seen from the client.
+    cache, prot : int
+        `AxCACHE` and `AxPROT` of all bursts.
 
     Members
     -------
@@ -79,9 +81,10 @@ class AxiWriter(wiring.Component):
         See :func:`hw.spec.run_ports.manager_port`.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=16):
+    def __init__(self, *, address_width, data_width, outstanding=16, cache=BUFFERABLE, prot=0):
         self.data_width = data_width
         self.outstanding = outstanding
+        self.cache, self.prot = cache, prot
         super().__init__(
             {
                 "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
@@ -101,7 +104,8 @@ class AxiWriter(wiring.Component):
         m.d.comb += [
             bus.awsize.eq(exact_log2(self.data_width // 8)),
             bus.awburst.eq(INCR),
-            bus.awcache.eq(BUFFERABLE),
+            bus.awcache.eq(self.cache),
+            bus.awprot.eq(self.prot),
             bus.bready.eq(1),
             bus.awid.eq(self.own.id),
             answer.eq(bus.bvalid & (bus.bid == self.own.id) & self.own.settled),

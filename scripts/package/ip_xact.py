@@ -7,8 +7,11 @@ elements around views, port maps and resets.
 from dataclasses import dataclass, fields
 from xml.etree import ElementTree
 
+from amaranth_tpu.hw.bus.axi_reader import OUTSTANDING_READS
+from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.spec.isa import Fault
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
+from amaranth_tpu.hw.tpu import OUTSTANDING_WRITES
 
 from ..publish.register_files import ACCESS, fields_of, is_built, reset_of
 from .design import AXI4, AXI4_LITE, AXI4_STREAM, CLOCK, INTERRUPT, RESET
@@ -83,26 +86,34 @@ class _Writer:
         for tag, text in texts.items():
             self.add(parent, tag, text)
 
-    def parameters(self, parent, values):
-        """Adds parameters: a dict of name to `(value, description)`."""
+    def parameters(self, parent, values, path):
+        """Adds parameters: a dict of name to `(value, description)`. Vivado finds their values by identifiers below `path`."""
         inside = self.add(parent, "parameters")
         for name, (value, text) in values.items():
             parameter = self.add(inside, "parameter")
             self.add(parameter, "name", name)
             if text:
                 self.add(parameter, "description", text)
-            self.add(parameter, "value", value)
+            self.add(parameter, "value", value, **({} if self.dialect.newer else {"id": f"{path}.{name}"}))
 
 
 # --- Interfaces ---------------------------------------------------------------------------------------------------
 
 
 def _interface_parameters(design, interface):
-    """Returns the parameters with which Vivado connects clocks, resets and interrupts."""
+    """Returns the parameters with which Vivado connects an interface."""
     if interface.kind == CLOCK:
         buses = [one.name for one in design.interfaces if one.kind in (AXI4, AXI4_LITE, AXI4_STREAM)]
         return {"ASSOCIATED_BUSIF": (":".join(buses), ""), "ASSOCIATED_RESET": ("aresetn", "")}
-    known = {RESET: {"POLARITY": ("ACTIVE_LOW", "")}, INTERRUPT: {"SENSITIVITY": ("LEVEL_HIGH", "")}}
+    if interface.kind == AXI4:
+        limits = {"MAX_BURST_LENGTH": MAX_BURST, "SUPPORTS_NARROW_BURST": 0}
+        limits |= {"NUM_READ_OUTSTANDING": OUTSTANDING_READS, "NUM_WRITE_OUTSTANDING": OUTSTANDING_WRITES}
+        return {name: (value, "") for name, value in {"PROTOCOL": "AXI4", **limits}.items()}
+    known = {
+        AXI4_LITE: {"PROTOCOL": ("AXI4LITE", "")},
+        RESET: {"POLARITY": ("ACTIVE_LOW", "")},
+        INTERRUPT: {"SENSITIVITY": ("LEVEL_HIGH", "")},
+    }
     return known.get(interface.kind, {})
 
 
@@ -136,7 +147,7 @@ def _interface(writer, parent, design, interface):
     if not dialect.newer:
         _port_maps(writer, element, interface, {})
     if parameters := _interface_parameters(design, interface):
-        writer.parameters(element, parameters)
+        writer.parameters(element, parameters, f"BUSIFPARAM_VALUE.{interface.name.upper()}")
 
 
 def _address_spaces(writer, parent, design):
@@ -291,7 +302,7 @@ def ip_xact(design, dialect, views, files):
     parameters["cores"] = design.cores, "Number of cores."
     if not dialect.newer:  # the name of an instance, which Vivado gives it
         parameters = {"Component_Name": (design.top, "")} | parameters
-    writer.parameters(component, parameters)
+    writer.parameters(component, parameters, "PARAM_VALUE")
     if not dialect.newer:
         _vivado(component, design)
     ElementTree.indent(component)

@@ -3,6 +3,10 @@
 from dataclasses import fields
 from pathlib import Path
 
+from amaranth_tpu.hw.bus.axi_reader import OUTSTANDING_READS
+from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
+from amaranth_tpu.hw.tpu import OUTSTANDING_WRITES
+
 from ..show.markdown import markdown_table
 from .design import AXI4, AXI4_LITE, AXI4_STREAM
 from .device_tree import COMPATIBLE
@@ -63,8 +67,8 @@ def _connections(design):
     names = {kind: ", ".join(f"`{one.name}`" for one in design.of_kind(kind)) for kind in (AXI4, AXI4_LITE, AXI4_STREAM)}
     config = design.config
     memory = (
-        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, INCR bursts of 1 to 16 beats, "
-        "32 reads and 16 writes in flight; responses in order, with the ID of their request"
+        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, INCR bursts of 1 to {MAX_BURST} "
+        f"beats, {OUTSTANDING_READS} reads and {OUTSTANDING_WRITES} writes in flight; responses in order, with the request's ID"
     )
     core = "core0_" if design.cores > 1 else ""
     rows = [

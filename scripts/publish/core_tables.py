@@ -48,8 +48,8 @@ _PORT_TEXTS = {
 _CONSTANT_TEXTS = {
     "size": "log2(`bus_width` / 8): full width.",
     "burst": "INCR.",
-    "cache": "Normal, non-cacheable, bufferable.",
-    "prot": "Unprivileged, secure, data.",
+    "cache": "`axi_cache`.",
+    "prot": "`axi_prot`.",
     "lock": "Normal.",
     "resp": "OKAY.",
 }

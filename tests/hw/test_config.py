@@ -29,6 +29,8 @@ from amaranth_tpu.hw.spec.operations import activate_layout
         ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
         ({"bus_width": 16}, "bus_width"),
         ({"address_width": 31}, "address_width"),
+        ({"axi_cache": 16}, "axi_cache must be 0 to 15, not 16"),
+        ({"axi_prot": -1}, "axi_prot must be 0 to 7, not -1"),
         ({"in_flight": 2}, "in_flight"),
         ({"pooling": 2}, "pooling must be True or False, not 2"),
         ({"softmax": None}, "softmax must be True or False, not None"),

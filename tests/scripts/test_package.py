@@ -24,6 +24,7 @@ from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from command import tpu
 from core_networks import bfloat16s
 from core_runs import FULL
+from json_output import printed
 
 _SPACES = {
     "component.xml": "{http://www.spiritconsortium.org/XMLSchema/SPIRIT/1685-2009}",
@@ -254,8 +255,11 @@ def test_package_simulates_without_warnings(options, tmp_path):
     """The first simulation of a package passes in Icarus, its driver runs on the C model, and Icarus, Verilator, Yosys and slang
     read the Verilog without a warning. A wrong expected word makes the simulation fail."""
     folder = tmp_path / "ip"
-    done = tpu("package", *options.split(), "--name", "camera", "-o", folder, timeout=900)
+    done = tpu("package", *options.split(), "--name", "camera", "-o", folder, "--json", timeout=900)
     assert done.returncode == 0, done.stderr
+    assert printed("package", done.stdout)["files"].keys() == {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    }
     status, said = made(folder, "sim")
     assert status == 0 and said.endswith("passed\n") and "arning" not in said, said
     assert made(folder, "pc")[0] == 0

@@ -128,6 +128,11 @@ def test_latches_and_loops_are_noticed(fault, message):
         check_netlist(f"{head}{fault}endmodule\nmodule other(input in, output out);\nassign out = in;\nendmodule\n", flat=True)
 
 
+def test_bursts_have_the_attributes_of_the_configuration(everything):
+    for channel in ("ar", "aw"):
+        assert f"assign m_axi_{channel}cache = 4'hf;" in everything and f"assign m_axi_{channel}prot = 3'h2;" in everything
+
+
 def test_all_processes_are_clocked(everything):
     """All processes are clocked, because Icarus Verilog never runs an `always @*` whose inputs do not change. Initial values are
     in separate blocks."""
