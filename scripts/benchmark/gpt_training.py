@@ -52,7 +52,7 @@ def _golden(training):
 
 
 def _text(training):
-    model, _ = ModelWriter(training.network.graph, training.network.parameters).model(training.learnt)
+    model, _ = ModelWriter(training.network).model(training.learnt)
     letters = written("The ", _LETTERS, "golden", weights=weights_of(model))
     return "The " + "".join(letter.text for letter in letters)
 
@@ -64,7 +64,7 @@ def _torch(training):
 
     torch.set_num_threads(1)  # threads that wait would count as CPU time
     network, held = training.network, training.measured
-    twin = TorchNetwork(step_network(network.graph, network.parameters), network, training.position.state.masters)
+    twin = TorchNetwork(step_network(network), network, training.position.state.masters)
     optimizer = torch.optim.Adam(twin.parameters.values(), lr=_RATE)
     for done in track(range(1, training.total + 1), "PyTorch", console=Console(stderr=True), transient=True):
         batch = training.next_batch()
@@ -76,7 +76,7 @@ def _torch(training):
         training.position = replace(training.position, epoch=epoch, number=number)
     with torch.no_grad():
         parts = [slice(first, first + 100) for first in range(0, len(held), 100)]
-        losses = [twin.loss(core_input(network.graph, held.rows[part]), held.labels[part]).item() for part in parts]
+        losses = [twin.loss(core_input(network, held.rows[part]), held.labels[part]).item() for part in parts]
     return float(np.average(losses, weights=[len(held.rows[part]) for part in parts]))
 
 

@@ -34,7 +34,7 @@ _OPTIMIZERS = {"sgd": (Sgd(), 0.1), "adam": (Adam(), 0.001)}
 
 
 def _rounded_images(graph, state):
-    return [master if one.term is None else round_bfloat16(master) for one, master in zip(graph.parameters, state.masters)]
+    return [round_bfloat16(master) if one.decays else master for one, master in zip(graph.parameters.values(), state.masters)]
 
 
 def _samples(network, data, split, count):

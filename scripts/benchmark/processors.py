@@ -89,7 +89,7 @@ def _on_this_machine(network, macs, batches, torch_python):
     name, clock = this_processor()
     if clock is None:
         raise SystemExit("/proc/cpuinfo does not tell the clock of this machine's CPU")
-    weights = sum(term.weights.size for stage in network.stages for term in stage.terms)
+    weights = sum(network.constants[term.weights].size for stage in network.stages for term in stage.terms)
     values = {batch: weights + batch * (network.input_size + network.output_size) for batch in batches}
     for batch in batches:
         cycles = onnxruntime_seconds(batch) * clock * 1e6

@@ -1,4 +1,4 @@
-"""A network of :class:`sim.ir.step.StepGraph` in PyTorch, in binary32 or binary64 and without the core's rounding."""
+"""A network of :class:`sim.ir.graph.Graph` in PyTorch, in binary32 or binary64 and without the core's rounding."""
 
 import numpy as np
 import torch
@@ -24,9 +24,9 @@ class TorchNetwork:
 
     Parameters
     ----------
-    network : sim.ir.step.StepGraph
+    network : sim.ir.graph.Graph
         From :func:`sim.autodiff.network.step_network`.
-    graph : sim.ir.training.TrainingGraph
+    graph : sim.ir.graph.Graph
     masters : list of array
         Initial values of the parameters.
     kind : torch.dtype
@@ -57,7 +57,7 @@ class TorchNetwork:
 
     def outputs(self, x):
         """Returns results (batch, positions, classes) for values that the core reads."""
-        values = {name: self._tensor(one) for name, one in self.graph.graph.arrange_inputs(x).items()}
+        values = {name: self._tensor(one) for name, one in self.graph.arrange_inputs(x).items()}
         values |= self.parameters | self.constants
         for stage in self.network.stages:
             shape = (*stage.size, self.network.tensors[stage.output].channels)

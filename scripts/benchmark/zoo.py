@@ -64,7 +64,7 @@ def measured(path, shapes, n):
     try:
         model = tpu.load(path, effort="fast", shapes=parse_shapes(shapes))
         network = model.network
-        products = any(term.data for stage in network.stages for term in stage.terms)
+        products = any(network.is_product(term) for stage in network.stages for term in stage.terms)
         preset = "transformer" if products else "default"
         program = model.compile(from_preset(preset, n=n))
     except (ModelError, CompileError) as error:

@@ -179,10 +179,10 @@ def make_job(options):
     path = _gpt(options, fresh) if is_gpt else SHIPPED.get(options.model) or Path(options.model)
     graph = load_network(path, shapes=parse_shapes(options.shape))
     network = trainable_network(graph, options.loss)
-    writer = ModelWriter(network.graph, network.parameters) if options.output or is_gpt else None
+    writer = ModelWriter(network) if options.output or is_gpt else None
     data = choose_train_data(graph, options)
     if any(part.is_padded for part in (data.train, data.validation, data.test) if part):
-        network = replace(network, counted=True)
+        network = replace(network, is_counted=True)
     plan = _plan(graph, options)
     masters = initialize(network, options.seed) if fresh and not is_gpt else None  # the GPT's file has new weights
     state = initial_state(network, plan.optimizer, masters)

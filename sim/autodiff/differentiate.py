@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.errors import ModelError
+from ..ir.graph import Parameter
 from ..ir.losses import Loss
-from ..ir.training import Parameter, TrainingGraph
 from .embeddings import tied_terms, with_embeddings
 from .refusals import check_trainable, refusal
 
@@ -24,7 +24,7 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     graph : sim.ir.graph.Graph
         Network that ends with logits, or with a Softmax over the channels, which is removed. With the squared error, it ends
         with any result.
-    loss : sim.ir.training.Loss
+    loss : sim.ir.losses.Loss
     counted : bool
         The host writes a factor for the loss of each position.
     apart : callable or None
@@ -33,7 +33,7 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
 
     Returns
     -------
-    sim.ir.training.TrainingGraph
+    sim.ir.graph.Graph
 
     Raises
     ------
@@ -42,36 +42,48 @@ def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     """
     graph = _prepared(graph, loss)
     check_trainable(graph, loss)
-    parameters, tied = [], set()
-    for number, stage in enumerate(graph.stages):
-        for one in _parameters(number, stage, bool(parameters)):
-            if (number, one.term) not in tied:
-                alike = [other for other in parameters if _are_alike(one, other)]
-                if alike and _are_shared(one, alike, apart() if apart else None, loss):
-                    raise refusal(stage, "shared")
-                ties = () if one.term is None else tied_terms(graph, number, one.term)
-                parameters.append(replace(one, tied=ties))
-                tied |= {*ties}
-    if not parameters:
+    made, others = replace(graph.copied(), loss=loss, is_counted=counted), apart and (lambda: _prepared(apart(), loss))
+    tied = {}
+    for stage in graph.stages:
+        for name, is_bias in _trained(graph, stage, bool(made.parameters)):
+            if name in tied:
+                continue
+            if name in made.parameters:
+                raise refusal(stage, "shared")
+            values = made.constants.pop(name)
+            alike = [] if is_bias else [one for one in made.parameters if _are_alike(values, graph.constants[one])]
+            if alike and _are_shared(name, alike, others):
+                raise refusal(stage, "shared")
+            made.tensors[name] = replace(made.tensors[name], wide=True)
+            made.parameters[name] = Parameter(values.astype(np.float32), not is_bias)
+            tied |= dict.fromkeys(() if is_bias else tied_terms(graph, name), name)
+    if not made.parameters:
         raise ModelError(f"{graph.name}: has no weights that could be trained")
-    return TrainingGraph(graph, tuple(parameters), loss=loss, counted=counted)
+    made.stages = [replace(stage, terms=tuple(_tied(term, tied) for term in stage.terms)) for stage in graph.stages]
+    for name in tied:
+        del made.constants[name], made.tensors[name]
+    return made
 
 
 def _are_alike(one, other):
-    alike = one.term is not None and one.initial.shape == other.initial.shape and np.array_equal(one.initial, other.initial)
-    return alike and len(np.unique(one.initial)) > 2
+    return one.shape == other.shape and np.array_equal(one, other) and len(np.unique(one)) > 2
 
 
-def _are_shared(one, others, graph, loss):
-    """Returns True if a parameter equals one of the others in a graph with other weights, too, or if there is no such graph."""
-    if graph is None:
-        return True
-    stages = _prepared(graph, loss).stages
+def _are_shared(name, alike, others):
+    """Returns True if a parameter equals one of these in a graph with other weights, too, or if there is no such graph."""
+    constants = {}
     try:
-        weights, *rest = (stages[place.stage].terms[place.term].weights for place in (one, *others))
-    except IndexError:
+        graph = others and others()
+        constants = graph.constants if graph else {}
+    except ModelError:
+        pass
+    if not {name, *alike} <= constants.keys():
         return True
-    return any(np.array_equal(weights, other) for other in rest)
+    return any(np.array_equal(constants[name], constants[one]) for one in alike)
+
+
+def _tied(term, tied):
+    return replace(term, weights=tied[term.weights], swapped=True) if term.weights in tied else term
 
 
 def _prepared(graph, loss):
@@ -85,12 +97,12 @@ def _logits(graph):
     return replace(graph, stages=(*graph.stages[:-1], replace(last, softmax=False)), softmax=True)
 
 
-def _parameters(number, stage, is_after):
-    """Yields the parameters of a stage. `is_after` is True if an earlier stage has parameters."""
-    trained = [place for place, term in enumerate(stage.terms) if not (term.fixed or term.data)]
-    for place in trained:
-        name = "weights" if len(trained) == 1 else f"weights{place}"
-        yield Parameter(f"{stage.name}.{name}", number, place, stage.terms[place].weights.astype(np.float32))
-    adds_rows = is_after and stage.has_bias_rows and not stage.softmax and bool(np.isfinite(stage.bias).all())
-    if stage.bias is not None and (trained or adds_rows and all(term.fixed for term in stage.terms)):
-        yield Parameter(f"{stage.name}.bias", number, None, stage.bias.astype(np.float32))
+def _trained(graph, stage, is_after):
+    """Yields `(name, is a bias)` of the parameters of a stage. `is_after` is True if an earlier stage has parameters."""
+    trained = [term.weights for term in stage.terms if not (term.fixed or graph.is_product(term))]
+    yield from ((name, False) for name in trained)
+    if stage.start is None:
+        return
+    rows = is_after and graph.has_bias_rows(stage) and not stage.softmax and all(term.fixed for term in stage.terms)
+    if trained or rows and bool(np.isfinite(graph.constants[stage.start]).all()):
+        yield stage.start, True

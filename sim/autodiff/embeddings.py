@@ -6,7 +6,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from ..ir.errors import ModelError
-from ..ir.graph import Feed, Stage, Tensor, Term
+from ..ir.sample_order import Feed
+from ..ir.stage import Stage
 
 __all__ = ["MOST_ROWS", "with_embeddings", "tied_terms"]
 
@@ -25,36 +26,33 @@ def with_embeddings(graph):
     """
     if all(feed.table is None for feed in graph.feeds):
         return graph
-    tensors, feeds, stages = dict(graph.tensors), [], []
+    made, feeds = graph.copied(), []
+    made.stages = []
     for feed in graph.feeds:
         if feed.table is None:
             feeds.append(feed)
             continue
-        rows, tensor = len(feed.table), tensors[feed.tensor]
+        rows, tensor = len(feed.table), graph.tensors[feed.tensor]
         if rows > MOST_ROWS:
             raise ModelError(
                 f"{graph.name}: its table of embeddings {feed.tensor!r} has {rows:,} rows; training takes at most {MOST_ROWS:,}"
             )
-        name = f"{feed.tensor} one-hot"
-        tensors[name] = Tensor(name, rows, tensor.height, tensor.width)
+        name = made.add_tensor(f"{feed.tensor} one-hot", (tensor.height, tensor.width, rows))
         feeds.append(Feed(name, feed.places, np.eye(rows, dtype=np.float32)))
         weights = feed.table.astype(np.float32).astype(bfloat16)[None, None]
-        title = f"operator Gather, tensor {feed.tensor!r}"
-        stages.append(Stage(feed.tensor, feed.tensor, (Term(name, weights),), (tensor.height, tensor.width), title=title))
-    entry = feeds[0].tensor
-    return replace(graph, tensors=tensors, feeds=tuple(feeds), input=entry, stages=(*stages, *graph.stages))
+        term, title = made.term(name, f"{feed.tensor}.weights", weights), f"operator Gather, tensor {feed.tensor!r}"
+        stage = Stage(feed.tensor, (term,), (tensor.height, tensor.width), name=feed.tensor, title=title)
+        made.stages.append(stage)
+    made.stages += graph.stages
+    return replace(made, feeds=tuple(feeds), inputs=tuple(feed.tensor for feed in feeds))
 
 
-def tied_terms(graph, stage, term):
-    """Returns the other trained terms, as (stage, term), whose weights are the transpose of this embedding's: the language-model
-    head of a model with tied embeddings."""
-    weights = graph.stages[stage].terms[term].weights
-    if not any(feed.tensor == graph.stages[stage].terms[term].source and feed.table is not None for feed in graph.feeds):
+def tied_terms(graph, name):
+    """Returns the names of the other weights that are the transpose of these weights of an embedding: the language-model head of
+    a model with tied embeddings."""
+    weights, terms = graph.constants[name], [term for stage in graph.stages for term in stage.terms]
+    source = next(term.source for term in terms if term.weights == name)
+    if not any(feed.tensor == source and feed.table is not None for feed in graph.feeds) or len(np.unique(weights)) <= 2:
         return ()
-    found = []
-    for number, other in enumerate(graph.stages):
-        for place, one in enumerate(other.terms):
-            plain = one.weights.shape == weights.shape[:2] + weights.shape[:1:-1] and not (one.fixed or one.data)
-            if number != stage and plain and np.array_equal(one.weights, weights.swapaxes(2, 3)) and len(np.unique(weights)) > 2:
-                found.append((number, place))
-    return tuple(found)
+    others = [term.weights for term in terms if term.weights in graph.constants and not term.fixed and term.weights != name]
+    return tuple(other for other in others if np.array_equal(graph.constants[other], weights.swapaxes(1, 2)))

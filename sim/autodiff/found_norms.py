@@ -33,29 +33,29 @@ def norms_in(graph):
         if square is None or _readers(graph, stage.times) > 1:
             continue
         if _readers(graph, graph.stages[square].output) == len(graph.stages[root].terms):
-            found[number] = (square, root), float(graph.stages[root].bias[0])
+            found[number] = (square, root), float(graph.constants[graph.stages[root].start].item())
     return found
 
 
 def _readers(graph, name):
-    terms = [term for stage in graph.stages for term in stage.terms]
-    return [*(one.source for one in terms), *(one.data for one in terms), *(stage.times for stage in graph.stages)].count(name)
+    return sum(stage.operands.count(name) for stage in graph.stages)
 
 
 def _scales_by_one(graph, stage):
-    (term, *others), plain = stage.terms, stage.function == NONE and not (stage.softmax or stage.pool) and stage.bias is None
+    (term, *others), plain = stage.terms, stage.function == NONE and not (stage.softmax or stage.pool or stage.start)
     shape = graph.tensors[term.source].shape
-    same = shape == (*stage.size, stage.channels) and term.groups == shape[-1] and term.kernel == term.stride == (1, 1)
-    return not others and plain and term.fixed and same and bool((term.weights == 1).all())
+    same = shape == (*stage.size, graph.channels(stage)) and term.groups == shape[-1] and term.kernel == term.stride == (1, 1)
+    return not others and plain and term.fixed and same and bool((graph.constants[term.weights] == 1).all())
 
 
 def _square_of(graph, writers, root, source):
     """Returns the number of the stage of the square, if `root` is the inverse root of the mean square of a tensor."""
     channels, squared = graph.tensors[source].channels, root.terms[0].source
-    if root.function != Function("inverse_root") or root.times or root.bias is None or root.bias.size != 1:
+    start = graph.constants.get(root.start)
+    if root.function != Function("inverse_root") or root.times or start is None or start.size != 1:
         return None
     parts = mean_parts(channels)
-    if len(parts) != len(root.terms) or not all(_is_sum(*pair, squared, channels) for pair in zip(root.terms, parts)):
+    if len(parts) != len(root.terms) or not all(_is_sum(graph, *pair, squared, channels) for pair in zip(root.terms, parts)):
         return None
     number = writers.get(squared)
     square = None if number is None else graph.stages[number]
@@ -63,6 +63,6 @@ def _square_of(graph, writers, root, source):
     return number if is_square and square.terms[0].source == source else None
 
 
-def _is_sum(term, weight, source, channels):
-    plain = term.fixed and term.kernel == (1, 1) and term.weights.shape[2:] == (channels, 1)
-    return plain and term.source == source and bool((term.weights == weight).all())
+def _is_sum(graph, term, weight, source, channels):
+    plain = term.fixed and term.kernel == (1, 1) and graph.tensors[term.weights].shape == (1, channels, 1)
+    return plain and term.source == source and bool((graph.constants[term.weights] == weight).all())

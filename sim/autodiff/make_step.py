@@ -24,7 +24,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
 
     Parameters
     ----------
-    network : sim.ir.step.StepGraph
+    network : sim.ir.graph.Graph
         Ends in logits.
     optimizer : sim.ir.optimizers.Sgd or Adam
     cores : int
@@ -33,13 +33,13 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
         True: the loss of each position has a factor that the host writes, for example 0 for padding.
     inputs : sequence of str
         Inputs that get a gradient, too.
-    loss : sim.ir.training.Loss
+    loss : sim.ir.losses.Loss
     sharded : bool
         True: each core of a ring updates its share of the weights. False: every core updates all weights. The bits are equal.
 
     Returns
     -------
-    sim.ir.step.StepGraph
+    sim.ir.graph.Graph
     """
     step = network.copied()
     step.stages = []
@@ -48,7 +48,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
             add_norm(step, stage)
         else:
             step.stages.append(stage)
-    reverse = _Reverse(step, network.stages, {*network.parameters, *inputs})
+    reverse = _Reverse(step, network.stages, network.reached([*network.parameters, *inputs]))
     reverse.start(add_loss(step, loss, counted))
     for number in reversed(range(len(network.stages))):
         reverse.stage(number)
@@ -71,17 +71,13 @@ class _Reverse:
     -------
     moved : set of str
         Tensors that depend on a parameter, or on an input that gets a gradient.
-    terms : dict of str to list of ((int, int), StepTerm)
+    terms : dict of str to list of ((int, int), Term)
         Terms of the gradient of each tensor. The pair of numbers is the number of the stage that reads the tensor, and the place
         of the operand in that stage.
     """
 
     def __init__(self, step, stages, moved):
         self.step, self.stages, self.moved, self.terms = step, stages, moved, {}
-        for stage in stages:
-            read = {name for term in stage.terms for name in (term.source, term.weights)}
-            if moved & (read | {stage.start, stage.times}):
-                moved.add(stage.output)
 
     def start(self, gradient):
         """Records the gradient of the network's output. If the output is sums alone, it is the gradient of the last sums."""

@@ -4,20 +4,20 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from ..functions.functions import Function
-from ..ir.step import StepStage, StepTerm
+from ..ir.stage import Stage, Term
 from .found_norms import mean_parts
-from .stages import add_like, constant, filled, identity
+from .stages import add_like, filled, identity
 
 __all__ = ["add_norm", "add_norm_gradient"]
 
 
 def _centring(step, source, channels):
     values = (np.eye(channels, dtype=np.float32) - np.float32(1 / channels)).astype(bfloat16)
-    return StepTerm(source, constant(step, f"centring {channels}", values[None]))
+    return Term(source, step.constant(f"centring {channels}", values[None]))
 
 
 def _mean(step, source, channels):
-    return tuple(StepTerm(source, filled(step, part, channels, 1)) for part in mean_parts(channels))
+    return tuple(Term(source, filled(step, part, channels, 1)) for part in mean_parts(channels))
 
 
 def _numerator(step, stage):
@@ -34,9 +34,9 @@ def add_norm(step, stage):
     terms = (_numerator(step, stage),)
     numerator = add_like(step, name, f"{name}, numerator", terms) if stage.norm.centred else stage.terms[0].source
     square = add_like(step, name, f"{name}, square", terms, times=numerator)
-    epsilon = constant(step, f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
-    root = StepStage(f"{name}, root", _mean(step, square, channels), stage.size, epsilon, function=Function("inverse_root"))
-    step.stages.append(StepStage(name, terms, stage.size, times=step.add_stage(root, 1)))
+    epsilon = step.constant(f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
+    root = Stage(f"{name}, root", _mean(step, square, channels), stage.size, epsilon, function=Function("inverse_root"))
+    step.stages.append(Stage(name, terms, stage.size, times=step.add_stage(root, 1)))
 
 
 def add_norm_gradient(step, stage, terms):
@@ -46,8 +46,8 @@ def add_norm_gradient(step, stage, terms):
     root = next(made.times for made in step.stages if made.output == name)
     gradient = add_like(step, name, f"gradient of {name}, g", terms)
     product = add_like(step, name, f"gradient of {name}, g y", (), start=gradient, times=name)
-    mean = step.add_stage(StepStage(f"gradient of {name}, mean g y", _mean(step, product, channels), stage.size), 1)
+    mean = step.add_stage(Stage(f"gradient of {name}, mean g y", _mean(step, product, channels), stage.size), 1)
     part = add_like(step, name, f"gradient of {name}, y mean g y", (), start=name, times=mean)
     first = _centring(step, gradient, channels) if stage.norm.centred else identity(step, gradient)
-    less = StepTerm(part, filled(step, -1), groups=channels)
+    less = Term(part, filled(step, -1), groups=channels)
     return add_like(step, name, f"gradient of {name}", (first, less), times=root)

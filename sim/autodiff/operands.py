@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from ml_dtypes import bfloat16
 
-from ..ir.step import StepTerm
-from .stages import add_like, constant, identity, row_sum
+from ..ir.stage import Term
+from .stages import add_like, identity, row_sum
 
 __all__ = ["source_term", "weights_term", "start_term"]
 
@@ -32,7 +32,7 @@ def weights_term(step, term, gradient):
         product = f"{gradient} * {term.source}"
         return row_sum(step, add_like(step, gradient, product, (), start=gradient, times=term.source))
     if term.swapped:
-        return StepTerm(gradient, term.source, transposed=True)
+        return Term(gradient, term.source, transposed=True)
     return replace(term, weights=gradient, transposed=True)
 
 
@@ -46,4 +46,4 @@ def start_term(step, start, gradient):
     if positions == 1:
         return row_sum(step, gradient)
     places = np.eye(positions, dtype=np.float32).astype(bfloat16).reshape(tensor.height, tensor.width, positions)
-    return StepTerm(constant(step, f"places {tensor.height} x {tensor.width}", places), gradient, transposed=True)
+    return Term(step.constant(f"places {tensor.height} x {tensor.width}", places), gradient, transposed=True)

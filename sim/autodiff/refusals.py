@@ -7,12 +7,10 @@ import numpy as np
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
-from ..ir.graph import span
 from ..ir.losses import Loss
-from ..ir.training import NOWHERE
+from ..ir.stage import NOWHERE, span
 from .found_norms import norms_in
-from .network import windows_are_apart
-from .reshapes import is_part, is_repeated, reshapes_in
+from .reshapes import reshapes_in
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
@@ -70,7 +68,7 @@ def refusal(stage, name, *values):
 
 
 def check_trainable(graph, loss):
-    """Checks that a graph can be trained with a :class:`sim.ir.training.Loss`. If it cannot be trained, raises a
+    """Checks that a graph can be trained with a :class:`sim.ir.losses.Loss`. If it cannot be trained, raises a
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     if graph.beside:
         raise ModelError(f"{graph.name}: has several outputs; training needs a model with one")
@@ -81,9 +79,9 @@ def check_trainable(graph, loss):
     for number, stage in enumerate(graph.stages):
         if number in reshaped:
             continue
-        if is_part(graph, stage):
+        if graph.is_part(stage):
             _check_parts(graph, stage)
-        if not _reads(stage).isdisjoint(writers[number:]):  # parts of these tensors are not computed yet
+        if not set(writers[number:]).isdisjoint(stage.operands):  # parts of these tensors are not computed yet
             raise refusal(stage, "parts")
         if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise refusal(stage, "function", stage.function.name)
@@ -93,17 +91,13 @@ def check_trainable(graph, loss):
     _check_end(graph, last, loss)
 
 
-def _reads(stage):
-    return {name for term in stage.terms for name in (term.source, term.data)} | {stage.times}
-
-
 def _check_parts(graph, stage):
     """Checks a stage that computes a part of a tensor. Weights of several parts would be trained apart from each other."""
     if stage.output == graph.output:
         raise refusal(stage, "result")
     tensor = graph.tensors[stage.output]
     sizes = [prod(one.result_size) for one in graph.stages if one.output == stage.output]
-    if sum(sizes) != tensor.height * tensor.width or not all(term.fixed or term.data for term in stage.terms):
+    if sum(sizes) != tensor.height * tensor.width or not all(term.fixed or graph.is_product(term) for term in stage.terms):
         raise refusal(stage, "parts")
 
 
@@ -113,7 +107,7 @@ def _check_end(graph, last, loss):
     if loss is Loss.CROSS_ENTROPY and (last.function != NONE or last.pool or last.times):
         what = "a product" if last.times else "pooling" if last.pool else last.function.name
         raise refusal(last, "end", what)
-    if loss is Loss.CROSS_ENTROPY and last.channels == 1:
+    if loss is Loss.CROSS_ENTROPY and graph.channels(last) == 1:
         raise refusal(last, "class")
     count = int(np.prod(graph.tensors[graph.output].shape))
     order = graph.output_order
@@ -123,11 +117,11 @@ def _check_end(graph, last, loss):
 
 def _check_pool(stage):
     pool = stage.pool
-    if pool is None or is_repeated(stage):
+    if pool is None or stage.is_repeated:
         return
     if pool.window[0] * pool.window[1] >= NOWHERE:
         raise refusal(stage, "windows")
-    if stage.function.is_table and not windows_are_apart(pool, stage.size):
+    if stage.function.is_table and not pool.is_apart(stage.size):
         raise refusal(stage, "table", stage.function.name)
     sizes = zip(pool.size, pool.stride, pool.window, pool.dilation, pool.padding, stage.size)
     is_inside = all(not before and span(*window) <= have for *window, before, have in sizes)

@@ -1,13 +1,13 @@
-"""Reshapes in a graph of the compiler: copies of all positions of a tensor, in the same order, to a tensor of another height and
-width. A training step has no copies: both names stand for one tensor."""
+"""Reshapes in a network: copies of all positions of a tensor, in the same order, to a tensor of another height and width. Without
+copies, both names stand for one tensor."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..functions.functions import NONE
 
-__all__ = ["Reshapes", "is_part", "is_repeated", "reshapes_in"]
+__all__ = ["reshapes_in", "without_reshapes"]
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,55 @@ class Reshapes:
             tensor = self.names[tensor]
         return tensor
 
-    def size(self, tensor):
-        """Returns the (height, width) of a :class:`sim.ir.graph.Tensor`."""
-        return self.sizes.get(tensor.name, (tensor.height, tensor.width))
+
+def without_reshapes(graph):
+    """Returns the graph without copies. Sums have only positions that a result depends on."""
+    found, made = reshapes_in(graph), graph.copied()
+    for name, (height, width) in found.sizes.items():
+        made.tensors[name] = replace(graph.tensors[name], height=height, width=width)
+    for name in found.names:
+        del made.tensors[name]
+    stages = enumerate(graph.stages)
+    made.stages = [_reshaped(graph, made, stage, found) for number, stage in stages if number not in found.stages]
+    return made
 
 
-def is_part(graph, stage):
-    """Returns True if a stage writes only some positions of its output."""
-    return stage.result_size != graph.tensors[stage.output].shape[:2]
+def _reshaped(graph, made, stage, found):
+    size = stage.size
+    if size != (1, 1) and not graph.is_part(stage):
+        size = found.sizes.get(stage.output, stage.sums_size)
+    if size != stage.size and graph.has_bias_rows(stage):
+        _resize(made, stage.start, size)
+    terms = []
+    for term in stage.terms:
+        source = found.name(term.source)
+        kernel = term.kernel if term.kernel == (1, 1) else found.sizes.get(source, term.kernel)
+        terms.append(replace(term, source=source, weights=found.name(term.weights), kernel=kernel))
+    pool, times = stage.pool and _within(stage.pool, size), stage.times and found.name(stage.times)
+    return replace(stage, terms=tuple(terms), size=size, pool=pool, times=times)
 
 
-def is_repeated(stage):
-    """Returns True if a stage has sums of one position, and writes its result to several positions."""
-    return stage.pool is not None and stage.size == (1, 1) != stage.pool.size
+def _resize(made, name, size):
+    """Gives bias rows another height and width."""
+    made.tensors[name] = replace(made.tensors[name], height=size[0], width=size[1])
+    if name in made.constants:
+        made.constants[name] = made.constants[name].reshape(*size, -1)
+    else:
+        one = made.parameters[name]
+        made.parameters[name] = replace(one, initial=one.initial.reshape(*size, -1))
+
+
+def _within(pool, size):
+    """Returns a :class:`.Pool` whose only window along an axis, without padding, is not larger than the `size` of the sums."""
+    window = tuple(
+        min(want, (have - 1) // dilation + 1) if count == 1 and not padding else want
+        for want, have, count, dilation, padding in zip(pool.window, size, pool.size, pool.dilation, pool.padding)
+    )
+    return replace(pool, window=window)
 
 
 def reshapes_in(graph):
-    """Returns the :class:`Reshapes` of a :class:`sim.ir.graph.Graph`. It has none if a tensor would need two sizes."""
+    """Returns the :class:`Reshapes` of a network. It has none if a tensor would need two sizes."""
     writers = {}
     for number, stage in enumerate(graph.stages):
         writers.setdefault(stage.output, []).append(number)
@@ -66,7 +98,7 @@ def _copied(graph, name, stages):
         return None
     places = np.full((tensor.height, tensor.width), -1)
     for stage in stages:
-        if not _is_copy(stage) or stage.terms[0].source != source.name:
+        if not _is_copy(graph, stage) or stage.terms[0].source != source.name:
             return None
         (term,), (top, left), (height, width) = stage.terms, stage.origin, stage.size
         y, x = (np.arange(count) * by - before for count, by, before in zip(stage.size, term.stride, term.padding))
@@ -76,11 +108,11 @@ def _copied(graph, name, stages):
     return source.name if np.array_equal(places.reshape(-1), np.arange(source.height * source.width)) else None
 
 
-def _is_copy(stage):
+def _is_copy(graph, stage):
     term = stage.terms[0]
-    plain = stage.bias is None and not (stage.pool or stage.softmax or stage.times or stage.reflow) and stage.function == NONE
-    diagonal = term.fixed and term.kernel == (1, 1) and term.groups == stage.channels and term.data is None
-    return len(stage.terms) == 1 and plain and diagonal and bool((term.weights == 1).all())
+    plain = not (stage.start or stage.pool or stage.softmax or stage.times) and stage.function == NONE
+    diagonal = term.fixed and term.kernel == (1, 1) and term.groups == graph.channels(stage)
+    return len(stage.terms) == 1 and plain and diagonal and bool((graph.constants[term.weights] == 1).all())
 
 
 def _spread(graph, wanted, dropped):
@@ -93,17 +125,17 @@ def _spread(graph, wanted, dropped):
             return None
         have = graph.tensors[name].shape[:2]
         for stage in (one for number, one in enumerate(graph.stages) if have != size and number not in dropped):
-            read = {one for term in stage.terms for one in (term.source, term.data) if one} | ({stage.times} - {None})
+            read = {one for one in stage.operands if graph.tensors[one].samples}
             if name not in read | {stage.output}:
                 continue
             others = {term.source for term in stage.terms} | {stage.times, stage.output}
             if stage.size != have and name not in others:
                 continue  # as weights of its own, any tensor has a row for each position
-            if is_part(graph, stage):
+            if graph.is_part(stage):
                 return None
             if stage.size != (1, 1) and (stage.size != have or stage.pool):
                 return None
-            if any(not _keeps(graph, term, stage) for term in stage.terms):
+            if not all(_keeps(graph, term, stage) for term in stage.terms):
                 return None
             together = {one for one in read | {stage.output} if graph.tensors[one].shape[:2] == have}
             left += [(one, size) for one in together if one not in sizes]
@@ -112,5 +144,7 @@ def _spread(graph, wanted, dropped):
 
 def _keeps(graph, term, stage):
     source = graph.tensors[term.source]
+    if term.lanes:
+        return False
     whole = stage.size == (1, 1) and term.kernel == (source.height, source.width) and term.dilation == (1, 1)
     return (whole or term.kernel == term.stride == (1, 1)) and term.padding == (0, 0)

@@ -2,7 +2,7 @@
 
 from ..functions.derivatives import Derivative
 from ..functions.functions import RELU
-from ..ir.step import Select, StepTerm
+from ..ir.stage import Select, Term
 from .stages import add_like, add_twin, filled, identity
 
 __all__ = ["factor_term", "add_sums_gradient"]
@@ -16,7 +16,7 @@ def factor_term(step, stage, terms):
     product = add_like(step, name, f"gradient of {name} * result", terms, times=_result(step, stage))
     if step.tensors[stage.times].channels == channels:
         return identity(step, product)
-    return StepTerm(product, filled(step, 1, channels, 1))
+    return Term(product, filled(step, 1, channels, 1))
 
 
 def add_sums_gradient(step, stage, terms):
@@ -59,5 +59,5 @@ def _add_softmax(step, stage, terms, steps):
         start, terms = add_like(step, name, f"gradient of {result}", terms, **steps[0]), ()
     channels = step.tensors[name].channels
     product = add_like(step, name, f"gradient of {name} * result", terms, start=start, times=result)
-    less = StepTerm(product, filled(step, -1, channels, channels))
+    less = Term(product, filled(step, -1, channels, channels))
     return add_like(step, name, f"gradient of {name}", (*terms, less), start=start, times=result)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..ir.step import StepStage
+from ..ir.stage import Stage
 from .updates import add_update
 
 __all__ = ["add_shared_update", "segment_outputs"]
@@ -36,16 +36,16 @@ def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     size, channels = (tensor.height, tensor.width), tensor.channels
     if grouped or not (divided and sharded):
         ring = "all_reduce_segments" if divided else "all_reduce"
-        stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring=ring)
+        stage = Stage(f"{gradient}, sum of cores", (), size, gradient, ring=ring)
         total = step.add_stage(stage, channels, samples=False, wide=True)
         add_update(step, optimizer, name, name, total)
         return total
     share = segment_outputs(channels, cores)
-    stage = StepStage(f"{gradient}, sum of cores", (), size, gradient, ring="reduce_scatter")
+    stage = Stage(f"{gradient}, sum of cores", (), size, gradient, ring="reduce_scatter")
     total = step.add_stage(stage, share, samples=False, wide=True)
     own = step.add_tensor(f"{name}, own", (*size, share), samples=False, wide=True)
     step.tensors[name] = replace(tensor, wide=False)
     add_update(step, optimizer, name, own, total)
     gathers = sum(stage.ring == "all_gather" for stage in step.stages)
-    step.stages.insert(gathers, StepStage(name, (), size, own, ring="all_gather"))
+    step.stages.insert(gathers, Stage(name, (), size, own, ring="all_gather"))
     return total

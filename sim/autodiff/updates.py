@@ -14,7 +14,7 @@ def add_update(step, optimizer, name, master, gradient):
 
     Parameters
     ----------
-    step : StepGraph
+    step : Graph
     optimizer : Sgd or Adam
     name : str
         The parameter.

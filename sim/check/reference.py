@@ -14,7 +14,8 @@ from ..functions.functions import NONE
 from ..fusion.nodes import Input
 from ..fusion.origin import softmax
 from ..golden.network import core_input, run_graph
-from ..ir.graph import Feed, span
+from ..ir.sample_order import Feed
+from ..ir.stage import span
 
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_exact", "check_stages", "tensors_of"]
 
@@ -223,7 +224,7 @@ def tensors_of(network, samples):
     rounded = core_input(network, np.asarray(samples, np.float32))
     _, kept = run_graph(network, rounded, keep=True)
     kept |= network.arrange_inputs(rounded)
-    return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.tensors, strict=True)}
+    return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.sampled, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     check_effort(effort)
     batch, key = int(batch), key_of(graph, config, int(batch), effort)
     (graph,) = run_passes(LOWERING, graph, config, batch)
-    _check(graph.stages, config)
+    _check(graph, config)
     variants = run_passes(MAPPING, graph, config, batch)
     found = load(key)
     if found:
@@ -93,9 +93,9 @@ def _fastest(graph, variants, config, batch, fast, progress):
     return best
 
 
-def _check(stages, config):
-    for stage in stages:
-        needs = {"pooling": stage.pool, "softmax": stage.softmax, "attention": any(term.data for term in stage.terms)}
+def _check(graph, config):
+    for stage in graph.stages:
+        needs = {"pooling": stage.pool, "softmax": stage.softmax, "attention": any(map(graph.is_product, stage.terms))}
         needs["table_lanes"] = stage.function.is_table or stage.times
         for unit, needed in needs.items():
             check_unit(config, unit, needed, f"stage {stage.name}:")

@@ -52,19 +52,13 @@ class LayerCost:
         return "bus" if beats > self.compute_cycles else "array"
 
 
-def _kind(stage):
+def _kind(stage, channels):
     parts = []
     for term in stage.terms:
         size = "x".join(map(str, term.kernel))
-        identity = term.kernel == (1, 1) and term.groups == stage.channels
+        identity = term.kernel == (1, 1) and term.groups == channels
         name = (
-            "scale"
-            if identity
-            else "depthwise"
-            if term.groups == stage.channels > 1
-            else "conv"
-            if stage.size != (1, 1)
-            else "dense"
+            "scale" if identity else "depthwise" if term.groups == channels > 1 else "conv" if stage.size != (1, 1) else "dense"
         )
         parts.append(name if name in ("dense", "scale") else f"{name} {size}")
     words = [" + ".join(dict.fromkeys(parts))]
@@ -132,10 +126,12 @@ def _described(program):
     for op in program.ops:
         if op.unit == MATMUL:
             cycles[op.stage] += op.array_cycles(program.config.n)
-    return [
-        (stage.name, _kind(stage), (*stage.result_size, stage.channels), plan, graph.macs(stage), cycles[number])
-        for number, (stage, plan) in enumerate(zip(graph.stages, program.plan))
-    ]
+    layers = []
+    for number, (stage, plan) in enumerate(zip(graph.stages, program.plan)):
+        channels = graph.channels(stage)
+        shape = (*stage.result_size, channels)
+        layers.append((stage.name, _kind(stage, channels), shape, plan, graph.macs(stage), cycles[number]))
+    return layers
 
 
 def _layers(program, busy, cycles, stalls=None):

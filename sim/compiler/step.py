@@ -10,7 +10,7 @@ from ..golden.training import step_graph
 from ..ir.optimizers import Adam
 from .lowering.forms import NotMatrices
 from .order.search import compile_graph
-from .passes.cropping import cropped
+from .passes.cropping import crop
 from .program import CompileError, check_unit
 from .step_state import MASTER, StepMemory
 
@@ -28,7 +28,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
     Parameters
     ----------
-    training : sim.ir.training.TrainingGraph
+    training : sim.ir.graph.Graph
+        A network with parameters
     optimizer : sim.ir.optimizers.Sgd or Adam
     config : Config
         Configuration of the core, with the option `training`.
@@ -54,7 +55,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     """
     check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
-    for stage in training.graph.stages:
+    for stage in training.stages:
         check_unit(config, "table_lanes", stage.function.is_table, f"stage {stage.name}: its function {stage.function.name}")
     if sharded and cores > 1:
         with suppress(CompileError):
@@ -65,16 +66,16 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
     """Returns the program of a step whose updates are shared, or not; see :func:`compile_step`."""
     masked = tuple(sorted(dropout.stages(training))) if dropout else ()
-    step = step_graph(cropped(training), optimizer, masked, cores, sharded)
+    step = step_graph(crop(training, config, batch), optimizer, masked, cores, sharded)
     try:
         program = compile_graph(step, config, batch, cores)
     except NotMatrices as error:
-        reason = f"{_explained(training.graph, error)}; train it on the golden model alone, without steps on a core"
+        reason = f"{_explained(training, error)}; train it on the golden model alone, without steps on a core"
         raise CompileError(reason) from None
     except CompileError as error:
-        raise CompileError(_explained(training.graph, error)) from None
+        raise CompileError(_explained(training, error)) from None
     tensors = dict(program.tensors)
-    for number, (name, one) in enumerate(zip(step.parameters, training.parameters)):
+    for number, (name, one) in enumerate(zip(step.parameters, training.parameters.values())):
         for slot, tensor in {MASTER: step.masters[name], **step.slots[name]}.items():
             tensors[number, slot] = _with_shape(tensors[tensor], one.initial.shape)
     memory = StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor)

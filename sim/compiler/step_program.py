@@ -112,7 +112,7 @@ def _factor(matrix, value):
 
 
 def _useful_macs(step):
-    """Returns the multiplications that a :class:`sim.ir.step.StepGraph` needs for one sample: products with parameters, products
+    """Returns the multiplications that a :class:`sim.ir.graph.Graph` needs for one sample: products with parameters, products
     of two results, and gradients. Positions around a tensor count, as is usual. Factors, constants and sums of biases do not."""
     terms = {(stage.sums, place): (stage, term) for stage in step.stages for place, term in enumerate(stage.terms)}
     return sum(_of_term(step, stage, term) for stage, term in terms.values())

@@ -2,7 +2,7 @@
 
 A program from :func:`sim.compiler.step.compile_step` has these names in `tensors`:
 
-* `(number, name)`: parameter `number` of the :class:`sim.ir.training.TrainingGraph`, or its optimizer state. The names are
+* `(number, name)`: parameter `number` of the network, or its optimizer state. The names are
   :data:`MASTER` and the optimizer's slots;
 * :func:`sim.compiler.program.factor` of a name: a factor of the optimizer, in region MODEL.
 
@@ -30,15 +30,11 @@ class StepMemory:
     """The memory map of a training step, for :class:`sim.compiler.program.Program`."""
 
     step: Any
-    training: Any
+    network: Any
     optimizer: Any
     batch: int  # samples of a core
     masked: tuple  # Tuple of int. Stages whose results have a dropout mask.
     factor: Any  # factor of the numbers that dropout keeps
-
-    @property
-    def network(self):
-        return self.training.graph
 
     def inputs(self, x, targets, masks=None, counted=None):
         """Returns {tensor: values} of region INPUT. Raises ValueError if an array has another shape or type, or a mask other
@@ -68,7 +64,7 @@ class StepMemory:
 
     def _mask(self, number, masks):
         stage, mask = self.network.stages[number], np.asarray(masks.get(number, ()))
-        shape = (self.batch, *stage.result_size, stage.channels)
+        shape = (self.batch, *stage.result_size, self.network.channels(stage))
         if mask.dtype != bfloat16 or mask.shape != shape:
             raise ValueError(f"the mask of stage {stage.name} must be bfloat16 of shape {shape}, not {mask.dtype} {mask.shape}")
         if not np.isin(mask, np.array([0, self.factor], bfloat16)).all():
@@ -80,7 +76,7 @@ def with_rate(program, rate, step=1, counted=None):
     """Returns the contents of region MODEL for a learning rate and update number `step`, counted from 1. `counted` is as in
     :func:`sim.golden.training.step`, for the samples of all cores. Only the optimizer's tiles, and the factors of UPDATEs,
     differ."""
-    divisor = divisor_of(program.memory.training, program.batch * program.cores, counted)
+    divisor = divisor_of(program.memory.network, program.batch * program.cores, counted)
     return program.with_factors(program.memory.optimizer.factors(rate, divisor, step))
 
 
@@ -94,7 +90,7 @@ def pack_state(program, state, rank=0):
 def unpack_states(program, data, steps=0):
     """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, from a list with region SCRATCH
     of each core. With a correct program, all states are equal."""
-    parameters, slots = range(len(program.memory.training.parameters)), program.memory.optimizer.slots
+    parameters, slots = range(len(program.memory.network.parameters)), program.memory.optimizer.slots
     found = [{name: program.unpack_all(data, (number, name)) for name in (MASTER, *slots)} for number in parameters]
     return [
         TrainingState([one[MASTER][rank] for one in found], [{name: one[name][rank] for name in slots} for one in found], steps)

@@ -5,7 +5,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.graph import span
+from ..ir.stage import span
 
 __all__ = ["plain_model"]
 
@@ -87,9 +87,9 @@ class _Writer:
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
-        if stage.times or stage.softmax or stage.has_bias_rows or stage.result_size != (whole.height, whole.width):
+        if stage.times or stage.softmax or self.graph.has_bias_rows(stage) or stage.result_size != (whole.height, whole.width):
             raise ModelError(f"'{stage.name}': cannot be written as sums, MaxPool and a function")
-        bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
+        bias = None if stage.start is None else self._constant(self.graph.constants[stage.start].reshape(-1), f"{name}.bias")
         value = None
         for number, term in enumerate(stage.terms):
             part = self._term(stage, term, bias if value is None else None, f"{name}.{number}")
@@ -115,7 +115,8 @@ class _Writer:
 
     def _term(self, stage, term, bias, name):
         source = self.graph.tensors[term.source]
-        if bias is None and _is_identity(stage, term, source):
+        kernel = self.graph.kernel(term)
+        if bias is None and _is_identity(stage, term, source, kernel):
             return self.values[term.source]
         edges = [
             _edges(have, count, stride, kernel, dilation, before)
@@ -125,7 +126,7 @@ class _Writer:
         ]
         if None in edges:
             raise ModelError(f"'{stage.name}': reads only a part of its operand, which cannot be written as Conv")
-        weights = self._constant(term.weights.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
+        weights = self._constant(kernel.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
         return self._node(
             "Conv",
             [self.values[term.source], weights, *([bias] if bias else [])],
@@ -153,11 +154,11 @@ class _Writer:
         )
 
 
-def _is_identity(stage, term, source):
+def _is_identity(stage, term, source, kernel):
     return (
-        term.groups == source.channels == stage.channels
+        term.groups == source.channels == kernel.shape[3]
         and term.kernel == term.stride == (1, 1)
         and term.padding == (0, 0)
         and stage.size == (source.height, source.width)
-        and (term.weights == 1).all()
+        and (kernel == 1).all()
     )

@@ -19,9 +19,8 @@ _CLEAR = 0.1  # largest difference of a measured exponent from a multiple of 1/2
 
 
 def parameter_values(graph, parameters):
-    """Returns the values of the parameters in a graph that has the same stages. A missing bias is None."""
-    stages = [graph.stages[one.stage] for one in parameters]
-    return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
+    """Returns the values of the parameters in a graph with the same stages. A missing one is None."""
+    return [graph.constants.get(name) for name in parameters]
 
 
 def with_powers(model, read, parameters):
@@ -33,7 +32,7 @@ def with_powers(model, read, parameters):
     model : onnx.ModelProto
     read : callable
         `read(model)` returns the graph of a model whose weights are all near 1, or None.
-    parameters : sequence of sim.ir.training.Parameter
+    parameters : dict of str to sim.ir.graph.Parameter
 
     Returns
     -------
@@ -87,26 +86,12 @@ def _numbers(model):
 
 def _only_parameters_differ(one, other, parameters):
     """Returns True if two graphs differ in nothing but a factor of each parameter."""
-    if len(one.stages) != len(other.stages):
-        return False
-    places = {(parameter.stage, parameter.term) for parameter in parameters}
-    for number, stages in enumerate(zip(one.stages, other.stages)):
-        first, second = (
-            [stage.output, stage.size, stage.origin, stage.pool, stage.function, stage.softmax, stage.times]
-            + [(term.source, term.data, term.kernel, term.stride, term.padding, term.groups, term.fixed) for term in stage.terms]
-            for stage in stages
-        )
-        weights = zip(*([stage.bias, *(None if term.data else term.weights for term in stage.terms)] for stage in stages))
-        alike = (_are_alike(*pair, (number, place) in places) for place, pair in zip([None, *range(len(first))], weights))
-        if first != second or not all(alike):
-            return False
-    return True
+    pairs = [(one.constants[name], other.constants.get(name), name in parameters) for name in one.constants]
+    return [*one.stages] == [*other.stages] and all(_are_alike(*pair) for pair in pairs)
 
 
 def _are_alike(one, other, may_differ):
-    if one is None or other is None:
-        return one is other
-    if one.shape != other.shape:
+    if other is None or one.shape != other.shape:
         return False
     one, other = (values.astype(np.float64) for values in (one, other))
     if not may_differ or (one <= 0).any():

@@ -84,7 +84,7 @@ def find_weights(path, parameters, shapes=None):
     ----------
     path : path
         ONNX file that :func:`sim.frontend.load.load_network` can read.
-    parameters : sequence of sim.ir.training.Parameter
+    parameters : dict of str to sim.ir.graph.Parameter
         Parameters of the file's network.
     shapes : dict or None
         Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
@@ -101,7 +101,7 @@ def find_weights(path, parameters, shapes=None):
 
 def _find(model, zeros, path, parameters, shapes):
     """Returns the :class:`FileWeights` of a model, or None. Initializers `zeros` contain no parameter."""
-    counts = Counter(one.initial.size for one in parameters)
+    counts = Counter(one.initial.size for one in parameters.values())
     sizes = {size * share for size, count in counts.items() for share in range(1, count + 1)}  # heads share one initializer
     names = tuple(
         tensor.name
@@ -111,7 +111,7 @@ def _find(model, zeros, path, parameters, shapes):
     )
     arrays = _arrays(model, names)
     total = sum(array.size for array in arrays.values())
-    if total < sum(one.initial.size for one in parameters):
+    if total < sum(one.initial.size for one in parameters.values()):
         return None
     ones = np.random.default_rng(1).choice((1, _ABOVE_ONE), total)  # equal numbers might be read as another operation
     factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
@@ -121,7 +121,7 @@ def _find(model, zeros, path, parameters, shapes):
         factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
     if factors is None:
         return None
-    numbers, unit, space = [np.zeros(one.initial.shape, np.int64) for one in parameters], 1, _BASE
+    numbers, unit, space = [np.zeros(one.initial.shape, np.int64) for one in parameters.values()], 1, _BASE
     while space < total:
         space *= _BASE
     mixed = np.arange(total) * _MIXER % space  # equal digits side by side might be read as another operation
@@ -167,7 +167,7 @@ def _powers(found):
 def _graph(path, model, shapes):
     try:
         return with_embeddings(read_model(model, path, shapes=shapes))
-    except (ModelError, IndexError):
+    except ModelError:
         return None
 
 
@@ -176,12 +176,8 @@ def _read(path, parameters, model, arrays, flat, shapes):
     graph, values = _graph(path, _with(model, arrays, flat), shapes), []
     if graph is None:
         return None
-    try:
-        found = parameter_values(graph, parameters)
-    except IndexError:
-        return None
-    for one, array in zip(parameters, found):
-        if array is not None and array.ndim < one.initial.ndim:  # equal bias rows
+    for one, array in zip(parameters.values(), parameter_values(graph, parameters)):
+        if array is not None and array.shape == (1, 1, one.initial.shape[2]):  # equal bias rows
             array = np.broadcast_to(array, one.initial.shape)
         if array is None or array.shape != one.initial.shape:
             return None

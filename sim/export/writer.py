@@ -6,7 +6,9 @@ from ..autodiff.embeddings import with_embeddings
 from ..data.samples import random_samples
 from ..frontend.reader import read_model
 from ..golden.network import run_network
+from ..golden.training import bound_graph, initial_state
 from ..ir.errors import ModelError
+from ..ir.optimizers import Sgd
 from .plain import plain_model
 from .scales import parameter_values
 from .sources import find_weights
@@ -26,8 +28,7 @@ class ModelWriter:
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        The network as read from a file, without changes. A network without an `origin` has no original file.
-    parameters : sequence of sim.ir.training.Parameter
+        The network of a file, with parameters. A network without an `origin` has no original file.
 
     Attributes
     ----------
@@ -37,11 +38,11 @@ class ModelWriter:
         :attr:`.FileWeights.scales`. None if `own_form` is False.
     """
 
-    def __init__(self, graph, parameters):
-        self._parameters, self._path = tuple(parameters), graph.origin.path if graph.origin else Path("model.onnx")
+    def __init__(self, graph):
+        self._parameters, self._path = graph.parameters, graph.origin.path if graph.origin else Path("model.onnx")
         self._shapes = graph.origin.fixed if graph.origin else {}
-        self._weights = find_weights(self._path, parameters, self._shapes) if graph.origin else None
-        _, self.own_form = self.model(graph)
+        self._weights = find_weights(self._path, graph.parameters, self._shapes) if graph.origin else None
+        _, self.own_form = self.model(bound_graph(graph, initial_state(graph, Sgd())))
         self.scales = self._weights.scales if self.own_form else None
 
     def model(self, graph):
@@ -68,7 +69,7 @@ class ModelWriter:
         try:
             again = with_embeddings(read_model(model, self._path, shapes=self._shapes))
             again = parameter_values(again, self._parameters)
-        except (ModelError, IndexError):
+        except ModelError:
             return None
         return model if all(map(_same_bits, again, values)) else None
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..functions.functions import NONE, RELU, Function
 from ..ir.bias_rows import regions
 from ..ir.errors import ModelError
-from ..ir.graph import span
+from ..ir.stage import span
 from .merging import check_cancellation, drowns, folded_after, folded_sum, gentle, keeps_range, together
 from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 

@@ -1,12 +1,16 @@
 """Lowering of fused nodes to a :class:`sim.ir.graph.Graph`, with rounded weights."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..data.printable import printable
 from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.function_tables import table_of
 from ..ir.errors import ModelError
-from ..ir.graph import Feed, Graph, Stage, Tensor, Term
+from ..ir.graph import Graph
+from ..ir.sample_order import Feed
+from ..ir.stage import Stage, Term
 from .fuse import in_order
 from .nodes import Input
 
@@ -37,7 +41,8 @@ def _bias(node):
     the sums are finite in ONNX."""
     if node.bias is None:
         return None
-    bias = np.asarray(node.bias, np.float32)
+    with np.errstate(all="ignore"):
+        bias = np.asarray(node.bias, np.float32) + np.float32(0)  # adding +0 removes -0
     if (np.isinf(bias) & np.isfinite(node.bias)).any():
         raise ModelError(
             f"{node.title}: the constants added to it reach {np.abs(node.bias).max():.4g}, which is infinite in binary32; "
@@ -62,18 +67,19 @@ def _checked(weights, title, exact=False):
     return _rounded(weights) if exact else rounded
 
 
-def _terms(tap, names, title, known):
-    """Returns the terms of a tap. `known` has rounded weights by their place in memory: steps of a recurrent layer share them."""
+def _terms(graph, tap, names, name, title, known):
+    """Returns the terms of a tap. `known` has constants by the place of their weights in memory: steps of a recurrent layer share
+    them."""
     if tap.matrix is not None:
-        weights = np.broadcast_to(np.zeros((), bfloat16), tap.weights.shape)
-        return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
+        return [Term(names[tap.source], names[tap.matrix], swapped=not tap.rows)]
     # Selected channels of others than its own tile leave most tiles of the weights without a choice: they need no pass.
     sparse = tap.select is not None and tap.groups == 1
     key = tap.weights.__array_interface__["data"][0], tap.weights.shape, tap.weights.strides, tap.exact, sparse
     if key not in known:
-        known[key] = _rounded_weights(tap, title, sparse)
-    place = tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact
-    return [Term(names[tap.source], part, *place, sparse=sparse) for part in known[key]]
+        parts = _rounded_weights(tap, title, sparse)
+        known[key] = [graph.constant(name, part.reshape(-1, *part.shape[2:])) for part in parts]
+    place = tap.kernel, tap.stride, tap.dilation, tap.padding, tap.groups
+    return [Term(names[tap.source], one, *place, fixed=tap.exact, sparse=sparse) for one in known[key]]
 
 
 def _rounded_weights(tap, title, sparse):
@@ -131,14 +137,13 @@ def as_graph(name, ends, order, **facts):
     facts : dict
         Further attributes of the Graph, from the ONNX model.
     """
-    tensors, names, stages, taken, stage_names, known = {}, {}, [], {}, {}, {}
+    graph, names, taken, stage_names, known = Graph(name, **facts), {}, {}, {}, {}
     nodes, copied = in_order(*ends), 0
-    inputs = [node for node in nodes if isinstance(node, Input)]
     for node in nodes:
-        names[node] = _unique(printable(node.value or node.name, 80), taken)
-        height, width, channels = node.shape
-        tensors[names[node]] = Tensor(names[node], channels, height, width)
-        if node in inputs:
+        names[node] = graph.add_tensor(_unique(printable(node.value or node.name, 80), taken), node.shape)
+    for node in nodes:
+        if isinstance(node, Input):
+            graph.inputs += (names[node],)
             continue
         own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
         copied += own
@@ -147,30 +152,37 @@ def as_graph(name, ends, order, **facts):
                 f"{node.title}: joining or copying channels needs {own} weights of 0 or 1 here and {copied} up to this node, "
                 f"over {_MOST_CHOICES[0]} or {_MOST_CHOICES[1]}; insert a dense layer or a 1 x 1 convolution directly after it"
             )
-        with np.errstate(all="ignore"):
-            bias = _bias(node)
-            bias = None if bias is None else bias + np.float32(0)  # adding +0 removes -0
+        bias = _bias(node)
         for number, part in enumerate(node.parts):
-            stages.append(
-                Stage(
-                    name=_unique(node.name, stage_names),
-                    output=names[node],
-                    size=part.size,
-                    origin=part.origin,
-                    terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title, known)),
-                    bias=bias[number] if bias is not None and bias.ndim == 2 else bias,
-                    pool=node.pool,
-                    function=_checked_function(node.function, node.title),
-                    softmax=bool(node.softmax),
-                    times=None if node.times is None else names[node.times],
-                    value=node.value if part is node.parts[-1] else None,
-                    title=node.title,
-                )
-            )
-    order = None if np.array_equal(order, np.arange(sum(np.prod(end.shape) for end in ends))) else order
-    output, *beside = (names[end] for end in ends)
-    facts |= _inputs(inputs, names, int(np.prod(facts["input_shape"])))
-    return Graph(name, tensors, names[inputs[0]], output, tuple(stages), output_order=order, beside=tuple(beside), **facts)
+            own = bias[number] if bias is not None and bias.ndim == 2 else bias
+            graph.stages.append(_stage(graph, node, part, own, names, _unique(node.name, stage_names), known))
+    graph.output, *beside = (names[end] for end in ends)
+    if not beside and ends[0].times is None:
+        graph.tensors[graph.output] = replace(graph.tensors[graph.output], wide=True)
+    graph.output_order = None if np.array_equal(order, np.arange(sum(np.prod(end.shape) for end in ends))) else order
+    inputs = [node for node in nodes if isinstance(node, Input)]
+    return replace(graph, beside=tuple(beside), **_inputs(inputs, names, int(np.prod(graph.input_shape))))
+
+
+def _stage(graph, node, part, bias, names, name, known):
+    terms, several = [], sum(not tap.exact and tap.matrix is None for tap in part.taps) > 1
+    for tap in part.taps:
+        kind = "factors" if tap.exact else f"weights{len(terms)}" if several else "weights"
+        terms += _terms(graph, tap, names, f"{name}.{kind}", node.title, known)
+    return Stage(
+        names[node],
+        tuple(terms),
+        part.size,
+        start=None if bias is None else graph.constant(f"{name}.bias", bias if bias.ndim == 3 else bias[None, None]),
+        pool=node.pool,
+        function=_checked_function(node.function, node.title),
+        softmax=bool(node.softmax),
+        times=None if node.times is None else names[node.times],
+        name=name,
+        origin=part.origin,
+        value=node.value if part is node.parts[-1] else None,
+        title=node.title,
+    )
 
 
 def _inputs(inputs, names, size):

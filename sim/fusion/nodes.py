@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..functions.functions import NONE, Function
-from ..ir.graph import Pool
+from ..ir.stage import Pool
 
 __all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear", "SumRegion", "Tap", "identity", "per_channel"]
 

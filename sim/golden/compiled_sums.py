@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..ir.graph import Term
-from ..ir.training import NOWHERE
+from ..ir.stage import NOWHERE
 from .arithmetic import bfloat16
 from .sums import Sums, is_broadcast
 from .table_lookup import ALWAYS, NEVER
-from .windows import patches
+from .windows import Convolution, patches
 
 __all__ = ["fastest_sums"]
 
@@ -116,7 +115,7 @@ class _CompiledSums(Sums):
         if self._meets_once(sums, values, term):
             weights = term.weights[::-1, ::-1].transpose(2, 0, 1, 3).reshape(1, 1, values.shape[3], -1)
             if self._exact(values, weights, sums):
-                flat = self.add_term(sums.reshape(len(sums), 1, 1, -1), values, Term(term.source, weights))
+                flat = self.add_term(sums.reshape(len(sums), 1, 1, -1), values, Convolution(weights))
                 return flat.reshape(sums.shape)
         found = self._operands(values, term, sums.shape[1:3])
         if found is None:

@@ -42,12 +42,11 @@ class Dropout:
         return np.float32(256 / (256 - self._edge)).astype(bfloat16)
 
     def stages(self, graph):
-        """Returns the indices of the stages whose results get a mask, in the graph of a
-        :class:`sim.ir.training.TrainingGraph`."""
+        """Returns the indices of the stages whose results get a mask, in a network."""
         if self.share == 0:
             return ()
-        stages = graph.graph.stages
-        trained = set(graph.differentiated).difference(*(numbers for numbers, _ in norms_in(graph.graph).values()))
+        stages = graph.stages
+        trained = set(graph.differentiated).difference(*(numbers for numbers, _ in norms_in(graph).values()))
         dense = tuple(
             number
             for number, stage in enumerate(stages[:-1])
@@ -66,8 +65,8 @@ class Dropout:
         """
         masks = {}
         for number in self.stages(graph):
-            stage = graph.graph.stages[number]
-            shape = (batch, *stage.result_size, stage.channels)
+            stage = graph.stages[number]
+            shape = (batch, *stage.result_size, graph.channels(stage))
             random = np.random.Generator(np.random.Philox(key=[self.seed, number], counter=[0, 0, step, 0]))
             bytes_of = np.frombuffer(random.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
             masks[number] = np.where(bytes_of < self._edge, bfloat16(0), self.factor)

@@ -46,7 +46,7 @@ def squared_error(outputs, targets, counted=None):
 
 
 def loss_of(kind, outputs, targets, counted=None):
-    """Returns the mean loss. `kind` is a :class:`sim.ir.training.Loss`; the arrays are as in :func:`cross_entropy`."""
+    """Returns the mean loss. `kind` is a :class:`sim.ir.losses.Loss`; the arrays are as in :func:`cross_entropy`."""
     return (cross_entropy if kind is Loss.CROSS_ENTROPY else squared_error)(outputs, targets, counted)
 
 

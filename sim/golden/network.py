@@ -1,8 +1,10 @@
 """The reference model of networks. :mod:`sim.golden.steps` runs their stages."""
 
+from functools import partial
+from math import prod
+
 import numpy as np
 
-from ..autodiff.network import network_of
 from ..data.progress_lines import show
 from ..data.samples import as_rows
 from ..data.time_left import TimeLeft
@@ -24,19 +26,17 @@ def core_input(graph, x):
 
 def run_graph(graph, x, keep=False, sums=None):
     """Returns results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for samples as :func:`core_input` takes
-    them. `sums` is as in :func:`sim.golden.steps.run_step`.
+    them. Parameters have their initial values. `sums` is as in :func:`sim.golden.steps.run_step`.
 
     With `keep`, returns `(results, tensors)`. `tensors` has the results of all stages, (batch, height, width, channels), by name
     of the tensor.
     """
-    x, network = core_input(graph, x), network_of(graph)
-    largest = max(
-        np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms) for stage in graph.stages
-    )
+    x, weights = core_input(graph, x), {name: one.initial[None] for name, one in graph.parameters.items()}
+    largest = max(prod(stage.size) * sum(map(partial(_operands, graph), stage.terms)) for stage in graph.stages)
     step = max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(map(graph.macs, graph.stages))))))
     results, kept, left = [], {stage.output: [] for stage in graph.stages if keep}, TimeLeft("fewer samples")
     for first in range(0, len(x), step):
-        values, _ = run_step(network, graph.arrange_inputs(x[first : first + step]), sums)
+        values, _ = run_step(graph, graph.arrange_inputs(x[first : first + step]) | weights, sums)
         results.append(graph.arrange_output(values))
         for name, parts in kept.items():
             parts.append(values[name])
@@ -44,6 +44,10 @@ def run_graph(graph, x, keep=False, sums=None):
             show(f"the golden model: {text}" if first + step < len(x) else None)
     whole = np.concatenate(results)
     return (whole, {name: np.concatenate(parts) for name, parts in kept.items()}) if keep else whole
+
+
+def _operands(graph, term):
+    return prod(term.kernel) * graph.tensors[term.source].channels
 
 
 def samples_for(graph, x):

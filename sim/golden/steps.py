@@ -1,4 +1,4 @@
-"""The reference model of training steps: runs the stages of a :class:`sim.ir.step.StepGraph`.
+"""The reference model of training steps: runs the stages of a :class:`sim.ir.graph.Graph`.
 
 Arrays are (batch, height, width, channels); tensors that all samples share have a batch of 1. :class:`Sums` adds the products.
 """
@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..autodiff.network import windows_are_apart
 from ..autodiff.rings import segment_outputs
 from ..functions.functions import RELU
-from ..ir.graph import Pool, Term
+from ..ir.stage import Pool
 from .arithmetic import bfloat16
 from .function_tables import apply, table_of
 from .ring import held_by, ring_sum
 from .softmax import softmax
 from .sums import Sums, upper_half
-from .windows import pool_max
+from .windows import Convolution, pool_max
 
 __all__ = ["run_step", "segments_of", "whole_of_segments"]
 
@@ -30,7 +29,7 @@ def run_step(step, values, sums=None, kept=({},), shards=(slice(None),)):
 
     Parameters
     ----------
-    step : sim.ir.step.StepGraph
+    step : sim.ir.graph.Graph
     values : dict of str to array
         Tensors of samples, for all cores, and tensors that all cores share: factors, and parameters that the network reads.
     sums : Sums or None
@@ -73,7 +72,7 @@ def run_step(step, values, sums=None, kept=({},), shards=(slice(None),)):
 class _Planned:
     """A stage in the order of a step."""
 
-    stage: object  # StepStage
+    stage: object  # Stage
     reads: tuple  # Tuple of str. Tensors that it reads.
     twin: int  # number that is equal for twins
     is_last: bool  # no later stage is a twin
@@ -87,8 +86,7 @@ def _plan(step, stages):
     made = {stage.output for stage in step.stages if not step.tensors[stage.output].samples} - results
     plan, read_later, twins_later, numbers, written_later = [], set(), set(), {}, Counter()
     for stage in reversed(step.stages):
-        reads = dict.fromkeys(name for term in stage.terms for name in (term.source, term.weights))
-        reads |= dict.fromkeys(name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name)
+        reads = dict.fromkeys(stage.operands)
         parts = tuple(written_later[name] for name in reads)  # a tensor may be read before all of its parts are written
         twin = numbers.setdefault((stage.sums, parts), len(numbers))
         unread = tuple(name for name in reads if name in made and name not in read_later)
@@ -198,7 +196,7 @@ class _Tensors:
     def _largest(self, stage, total, results):
         """Returns the largest sums of windows and, if these are side by side, their places. `results` keeps both for twins."""
         pool, key = stage.pool, (stage.pool, stage.function == RELU)
-        if not windows_are_apart(pool, stage.size):
+        if not pool.is_apart(stage.size):
             return pool_max(total, pool), None
         if key not in results:
             results[key] = self.sums.pool(total, *key)
@@ -251,7 +249,7 @@ class _Tensors:
             height, width, inputs, outputs = kernel.shape
             kernel = kernel[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
             kernel = np.ascontiguousarray(kernel.reshape(height, width, outputs // term.groups, -1))
-        return Term("", kernel, term.stride, term.dilation, term.padding, term.groups)
+        return Convolution(kernel, term.stride, term.dilation, term.padding, term.groups)
 
     def _add_product(self, total, source, weights, term):
         """Adds each sample's own product; +0 is added last."""
@@ -270,7 +268,7 @@ class _Tensors:
             source = _broadcast(source, (len(source), *vectors.shape[1:3], source.shape[3]))
         source = _broadcast(source, (len(vectors), *source.shape[1:]))
         kernel = (*term.kernel, source.shape[3] // term.groups, vectors.shape[3])
-        one = Term("", np.broadcast_to(bfloat16(0), kernel), term.stride, term.dilation, term.padding, term.groups)
+        one = Convolution(np.broadcast_to(bfloat16(0), kernel), term.stride, term.dilation, term.padding, term.groups)
         if not samples:
             start = None if total is None else total.reshape(kernel)
             return self.sums.weight_gradient(source, one, vectors, start).reshape(shape)

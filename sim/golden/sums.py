@@ -8,7 +8,7 @@ binary32. Every sum is accumulated in order, as in :func:`sim.golden.arithmetic.
 
 import numpy as np
 
-from ..ir.training import NOWHERE
+from ..ir.stage import NOWHERE
 from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bfloat16
 from .table_lookup import lookup
 from .windows import add_term, patches
@@ -63,7 +63,7 @@ def _broadcast(sums, values, term, scaled):
 
 
 class Sums:
-    """The long sums of a training step, computed with numpy as they are defined. Terms are :class:`sim.ir.graph.Term`."""
+    """The long sums of a training step, computed with numpy as they are defined. Terms are :class:`.Convolution`."""
 
     def add_term(self, sums, values, term):
         """Adds the products of one term to `sums`, float32 (batch, height, width, channels). `values` is the term's source

@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Parameters and optimizer state. Lists are in the order of `TrainingGraph.parameters`."""
+    """Parameters and optimizer state. Lists are in the order of the parameters of the graph."""
 
     masters: list  # list of float32 array
     #: List of dict of str to array. Optimizer state of each parameter. Names and types are those in the optimizer's `slots`; the
@@ -68,9 +68,8 @@ class StepResult:
 
 
 def initial_state(graph, optimizer, masters=None):
-    """Returns the state before the first step of a :class:`sim.ir.training.TrainingGraph`. Default for `masters`: the parameters
-    in the graph."""
-    masters = [one.initial for one in graph.parameters] if masters is None else masters
+    """Returns the state before the first step of a network. Default for `masters`: the parameters in the graph."""
+    masters = [one.initial for one in graph.parameters.values()] if masters is None else masters
     masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # + 0 removes -0, which the core cannot keep
     slots = [{name: np.zeros(one.shape, kind) for name, kind in optimizer.slots.items()} for one in masters]
     return TrainingState(masters, slots)
@@ -79,34 +78,35 @@ def initial_state(graph, optimizer, masters=None):
 def images(graph, state):
     """Returns the operands of the forward pass for each parameter: the bfloat16 upper halves of weights, and float32 biases
     unchanged."""
-    return [master if one.term is None else upper_half(master) for one, master in zip(graph.parameters, state.masters)]
+    pairs = zip(graph.parameters.values(), state.masters)
+    return [upper_half(master) if one.decays else master for one, master in pairs]
 
 
 def bound_graph(graph, state) -> Graph:
-    """Returns the network for inference, with the weights of a training state."""
-    stages = list(graph.graph.stages)
-    for one, values in zip(graph.parameters, images(graph, state)):
-        stage = stages[one.stage]
-        if one.term is None:
-            stages[one.stage] = replace(stage, bias=values)
-        else:
-            terms = list(stage.terms)
-            terms[one.term] = replace(terms[one.term], weights=values)
-            stages[one.stage] = replace(stage, terms=tuple(terms))
-        for number, place in one.tied:
-            terms = list(stages[number].terms)
-            terms[place] = replace(terms[place], weights=np.ascontiguousarray(values.swapaxes(2, 3)))
-            stages[number] = replace(stages[number], terms=tuple(terms))
-    return replace(graph.graph, stages=tuple(stages))
+    """Returns the network for inference, with the weights of a training state as constants."""
+    made = replace(graph.copied(), parameters={})
+    made.constants |= dict(zip(graph.parameters, images(graph, state)))
+    for name in graph.parameters:
+        made.tensors[name] = replace(graph.tensors[name], wide=made.constants[name].dtype == np.float32)
+    made.stages = [replace(stage, terms=tuple(_untied(made, stage, term) for term in stage.terms)) for stage in graph.stages]
+    return made
+
+
+def _untied(graph, stage, term):
+    """Returns a term that reads transposed constants with weights of its own."""
+    if not term.swapped or term.weights not in graph.constants:
+        return term
+    weights = np.ascontiguousarray(graph.constants[term.weights].swapaxes(1, 2))
+    return replace(term, weights=graph.constant(f"{stage.name}.weights", weights), swapped=False)
 
 
 @functools.lru_cache(maxsize=4)
 def step_graph(graph, optimizer, masked=(), cores=1, sharded=True):
-    """Returns the :class:`sim.ir.step.StepGraph` of a training graph's step.
+    """Returns the :class:`sim.ir.graph.Graph` of a network's training step.
 
     Parameters
     ----------
-    graph : sim.ir.training.TrainingGraph
+    graph : sim.ir.graph.Graph
     optimizer : Sgd or Adam
     masked : tuple of int
         Numbers of stages whose results have a mask.
@@ -119,11 +119,11 @@ def step_graph(graph, optimizer, masked=(), cores=1, sharded=True):
     sim.ir.errors.ModelError
         If a derivative does not fit a table; one line.
     """
-    network = step_network(graph.graph, graph.parameters, masked)
-    for stage in (graph.graph.stages[number] for number in graph.differentiated):
+    network = step_network(graph, masked)
+    for stage in (graph.stages[number] for number in graph.differentiated):
         if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
             slope_table(stage)
-    return make_step(network, optimizer, cores, counted=graph.counted, loss=graph.loss, sharded=sharded)
+    return make_step(network, optimizer, cores, counted=graph.is_counted, loss=graph.loss, sharded=sharded)
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1, counted=None):
@@ -131,7 +131,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
 
     Parameters
     ----------
-    graph : sim.ir.training.TrainingGraph
+    graph : sim.ir.graph.Graph
     state : TrainingState
     optimizer : Sgd or Adam
         From :mod:`sim.ir.optimizers`.
@@ -159,24 +159,25 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     ValueError
         If the batch cannot be split equally among the cores.
     """
-    masks, shards, network = masks or {}, shards_of(len(x), cores), graph.graph
+    masks, shards = masks or {}, shards_of(len(x), cores)
     made = step_graph(graph, optimizer, tuple(sorted(masks)), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
-    inputs = network.arrange_inputs(x)
-    values = inputs | dict(zip(made.inputs[len(inputs) :], (masks[number] for number in sorted(masks))))
-    values |= target_tensors(made, network, targets, counted)
+    inputs = graph.arrange_inputs(x)
+    named = zip(made.inputs[len(inputs) :], (masks[number] for number in sorted(masks)))
+    values = inputs | {name: mask.reshape(-1, *made.tensors[name].shape) for name, mask in named}
+    values |= target_tensors(made, graph, targets, counted)
     factors = optimizer.factors(rate, divisor_of(graph, len(x), counted), state.steps + 1)
     values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in made.factors.items()}
     shared, kept = _kept(made, state, cores)
     tensors, own = run_step(made, values | shared, sums, kept, shards)
     masters, slots, gradients = [], [], []
-    for name, one in zip(made.parameters, graph.parameters):
+    for name, one in zip(made.parameters, graph.parameters.values()):
         whole = functools.partial(_whole, made, tensors, own, name, one.initial.shape)
         masters.append(whole(made.state[made.masters[name]]))
         slots.append({slot: whole(made.state[tensor]) for slot, tensor in made.slots[name].items()})
         gradients.append(whole(made.gradients[name]))
-    logits = network.arrange_output(tensors)
-    after, places = TrainingState(masters, slots, state.steps + 1), Positions(network)
+    logits = graph.arrange_output(tensors)
+    after, places = TrainingState(masters, slots, state.steps + 1), Positions(graph)
     loss = loss_of(graph.loss, places.vectors(logits), places.vectors(targets), counted)
     return StepResult(after, logits, loss, gradients, tensors)
 
@@ -198,7 +199,7 @@ def target_tensors(made, network, targets, counted):
 
 def divisor_of(graph, batch, counted):
     """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
-    height, width, channels = graph.graph.tensors[graph.graph.output].shape
+    height, width, channels = graph.tensors[graph.output].shape
     positions = batch * height * width if counted is None else max(1, int(np.sum(np.asarray(counted).astype(np.int64))))
     return positions if graph.loss is Loss.CROSS_ENTROPY else positions * channels / 2
 

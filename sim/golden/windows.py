@@ -1,13 +1,31 @@
 """The reference model of windows: convolutions and max pooling. :mod:`sim.golden.arithmetic` has the single matrix product."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..ir.graph import span
+from ..ir.stage import span
 from .arithmetic import matmul, matmuls, ordered
 
-__all__ = ["add_term", "patches", "pool_max"]
+__all__ = ["Convolution", "add_term", "patches", "pool_max"]
 
 _NARROW = 4  # groups with at most this number of outputs are computed together
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """The weights of a convolution, bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the
+    result), and its windows, as in :class:`sim.ir.stage.Term`."""
+
+    weights: np.ndarray
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+
+    @property
+    def kernel(self):
+        return self.weights.shape[:2]
 
 
 def patches(values, term, size):

@@ -8,7 +8,7 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.cell_stages import split_stages
 
 from ..golden.arithmetic import bfloat16
-from ..ir.graph import Graph, Stage, Tensor, Term
+from ..ir.graph import dense_chain
 from ..rtl.probes import Net, Probe
 from .inference import run_samples
 
@@ -43,8 +43,7 @@ def _values(seed):
 
 
 def _network(weights, bias):
-    stage = Stage("dense", "y", (Term("x", weights.astype(bfloat16).reshape(1, 1, _N, _N)),), (1, 1), bias=bias)
-    return Graph("wave", {"x": Tensor("x", _N), "y": Tensor("y", _N)}, "x", "y", (stage,))
+    return dense_chain("wave", [("dense", weights.astype(bfloat16), bias, "none")])
 
 
 def _probe(names):

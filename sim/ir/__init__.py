@@ -1,1 +1,1 @@
-"""The compiler's intermediate form of a network."""
+"""The intermediate form of networks and training steps: one graph of stages."""

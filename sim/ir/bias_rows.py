@@ -42,17 +42,19 @@ def split_bias_rows(graph):
     """Returns the graph with stages of one bias each in place of each stage with bias rows. No bit changes.
 
     Raises ModelError if a stage has too many different biases."""
-    if not any(stage.has_bias_rows for stage in graph.stages):
+    if not any(map(graph.has_bias_rows, graph.stages)):
         return graph
-    names, stages = {stage.name for stage in graph.stages}, []
+    made, names = graph.copied(), {stage.name for stage in graph.stages}
+    made.stages = []
     for stage in graph.stages:
-        stages += _parts(stage, names) if stage.has_bias_rows else [stage]
-    return replace(graph, stages=tuple(stages))
+        made.stages += _parts(made, stage, names) if graph.has_bias_rows(stage) else [stage]
+    return made
 
 
-def _parts(stage, names):
+def _parts(made, stage, names):
     """Yields the stages of one bias each. `names` are the names of stages so far."""
-    rectangles = regions([stage.bias], stage.title or stage.name)
+    bias = made.constants[stage.start]
+    rectangles = regions([bias], stage.title or stage.name)
     for number, ((top, bottom), (left, right)) in enumerate(rectangles, 1):
         name = stage.name if number == 1 else _unused(f"{stage.name}_{number}", names)
         names.add(name)
@@ -62,7 +64,7 @@ def _parts(stage, names):
             size=(bottom - top, right - left),
             origin=(stage.origin[0] + top, stage.origin[1] + left),
             terms=tuple(moved(term, top, left) for term in stage.terms),
-            bias=stage.bias[top, left],
+            start=made.constant(f"{name}.bias", bias[top : top + 1, left : left + 1]),
             value=stage.value if number == len(rectangles) else None,
         )
 

@@ -27,7 +27,7 @@ _ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accu
 
 
 def loss_of(name):
-    """Returns the :class:`sim.ir.training.Loss` of an argument `loss`. Raises ArgumentError for other names."""
+    """Returns the :class:`sim.ir.losses.Loss` of an argument `loss`. Raises ArgumentError for other names."""
     check_name("loss", name, _LOSSES)
     return _LOSSES[name]
 

@@ -48,11 +48,11 @@ def fit(network, x, y, given, check_form, check_programs):
     callbacks, loss = Callbacks(given.callbacks), loss_of(given.loss)
     _check(given)
     trained = trainable_network(network, loss)
-    writer = ModelWriter(trained.graph, trained.parameters)
+    writer = ModelWriter(trained)
     check_form(writer.scales)
     samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_padded or measured and measured.is_padded:
-        trained = replace(trained, counted=True)
+        trained = replace(trained, is_counted=True)
     early = callbacks.early_stopping
     if early and measured is None:
         raise ArgumentError("EarlyStopping needs `validation_split` or `validation_data`")

@@ -19,7 +19,7 @@ def layers_of(network):
     tensor, it is the name of the operator.
     """
     layers, taken = [], set()
-    for node, tensor in zip(network.origin.nodes, network.tensors, strict=True):
+    for node, tensor in zip(network.origin.nodes, network.sampled, strict=True):
         if not isinstance(node, Input):
             name = node.view.name if node.view and node.view.name not in taken else tensor
             while name in taken:
@@ -35,10 +35,10 @@ def network_up_to(network, tensor):
     for stage in reversed(network.stages):
         if stage.output in wanted:
             stages.insert(0, stage)
-            wanted.update(term.source for term in stage.terms)
-            wanted.update([stage.times] if stage.times else [])
-    tensors = {name: one for name, one in network.tensors.items() if name in wanted}
-    return replace(network, tensors=tensors, output=tensor, stages=tuple(stages), output_order=None, beside=(), softmax=False)
+            wanted.update(stage.operands)
+    wide = not any(stage.times for stage in stages if stage.output == tensor)
+    tensors = network.tensors | {tensor: replace(network.tensors[tensor], wide=wide)}
+    return replace(network, tensors=tensors, output=tensor, stages=stages, output_order=None, beside=(), softmax=False)
 
 
 def trace(network, rows, place, run):

@@ -40,7 +40,7 @@ class StepComparison:
 
     Parameters
     ----------
-    network : sim.ir.training.TrainingGraph
+    network : sim.ir.graph.Graph
     run : callable
         `run(state, batches, progress)` executes these steps from a TrainingState and returns :class:`CoreSteps`. `batches` is a
         list of :class:`sim.trainer.training.Batch`. `progress` is None, or called with (steps done, steps).
@@ -117,13 +117,13 @@ class StepComparison:
     def _compare(self, found):
         for number, (here, there) in enumerate(zip(found.logits, self._logits, strict=True)):
             self._count(f"the logits of step {self.steps + number + 1}", here, there)
-        for number, one in enumerate(self._network.parameters):
+        for number, parameter in enumerate(self._network.parameters):
             wanted, seen = _arrays_of(self._after, number), []
             for core, state in enumerate(found.states):
                 where = f" of core {core}" if len(found.states) > 1 else ""
                 for name, here in _arrays_of(state, number).items():
                     if not any(here is other for other in seen):
-                        self._count(f"{name} of {one.name}{where}", here, wanted[name])
+                        self._count(f"{name} of {parameter}{where}", here, wanted[name])
                         seen.append(here)
 
     def _count(self, where, here, there):

@@ -28,8 +28,8 @@ _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller n
 
 
 def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
-    """Returns the :class:`sim.ir.training.TrainingGraph` of a network from an ONNX file. Raises ModelError if it cannot be
-    trained with a :class:`sim.ir.training.Loss`. A file with ONNX's own `training_info` is refused, because it describes
+    """Returns the :class:`sim.ir.graph.Graph` of a network from an ONNX file. Raises ModelError if it cannot be
+    trained with a :class:`sim.ir.losses.Loss`. A file with ONNX's own `training_info` is refused, because it describes
     another training."""
     if len(graph.origin.inputs) > 1 or graph.origin.is_split:
         raise ModelError(

@@ -46,16 +46,8 @@ def facts_of(training):
 def _digest(network):
     """Returns a digest of a network's stages. It does not depend on the values of the parameters."""
     digest = hashlib.sha256()
-    graph = network.graph
-    described = [graph.input, graph.output, [(one.name, one.stage, one.term, one.initial.shape) for one in network.parameters]]
-    for stage in graph.stages:
-        described.append((stage.output, stage.size, stage.pool, stage.function))
-        for term in stage.terms:
-            described.append((term.source, term.stride, term.dilation, term.padding, term.groups, term.fixed, term.weights.shape))
-            if term.fixed:
-                digest.update(np.ascontiguousarray(term.weights).tobytes())
-    digest.update(repr(described).encode())
-    for order in (graph.input_order, graph.output_order):
+    digest.update(str(network).encode())
+    for order in (network.input_order, network.output_order):
         digest.update(b"" if order is None else np.asarray(order, np.int64).tobytes())
     return digest.hexdigest()[:32]
 
@@ -63,14 +55,14 @@ def _digest(network):
 def _tensors_of(network, state):
     """Returns the arrays of a TrainingState, as `{name in the checkpoint: array}`."""
     tensors = {}
-    for one, master, slots in zip(network.parameters, state.masters, state.slots):
-        tensors[f"master/{one.name}"] = master
-        tensors |= {f"{slot}/{one.name}": array for slot, array in slots.items()}
+    for name, master, slots in zip(network.parameters, state.masters, state.slots):
+        tensors[f"master/{name}"] = master
+        tensors |= {f"{slot}/{name}": array for slot, array in slots.items()}
     return tensors
 
 
 def _state_of(network, optimizer, tensors, steps):
-    names = [one.name for one in network.parameters]
+    names = network.parameters
     slots = [{slot: np.array(tensors[f"{slot}/{name}"]) for slot in optimizer.slots} for name in names]
     return TrainingState([np.array(tensors[f"master/{name}"]) for name in names], slots, steps)
 
@@ -92,7 +84,7 @@ def save(training, checkpoints):
     }
     if best := position.best:
         progress["best"] = [best.epoch, best.loss]
-        tensors |= {f"best/{one.name}": master for one, master in zip(training.network.parameters, best.masters)}
+        tensors |= {f"best/{name}": master for name, master in zip(training.network.parameters, best.masters)}
     checkpoints.write(facts_of(training), progress, tensors)
 
 
@@ -110,7 +102,7 @@ def restore(training, checkpoints):
         )
         best = progress["best"]
         if best:
-            best = Best(*best, [np.array(tensors[f"best/{one.name}"]).reshape(one.initial.shape) for one in network.parameters])
+            best = Best(*best, [np.array(tensors[f"best/{name}"]) for name in network.parameters])
         figures = [tensors[name] for name in _FIGURES]
         if not (all(len(one) == done for one in figures) and 0 <= progress["number"] < training.steps):
             raise ValueError

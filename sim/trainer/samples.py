@@ -70,17 +70,17 @@ class Objective:
 
     Parameters
     ----------
-    network : sim.ir.training.TrainingGraph
+    network : sim.ir.graph.Graph
     """
 
     def __init__(self, network):
-        self.network, self.positions = network, Positions(network.graph)
+        self.network, self.positions = network, Positions(network)
 
     def targets(self, labels):
         """Returns `(targets, counted)` of a step, as :func:`sim.golden.training.step` takes them."""
         if self.network.loss is Loss.SQUARED_ERROR:
             return labels, None
-        counted = (np.asarray(labels).reshape(len(labels), -1) != PADDING).astype(np.int64) if self.network.counted else None
+        counted = (np.asarray(labels).reshape(len(labels), -1) != PADDING).astype(np.int64) if self.network.is_counted else None
         return self.positions.targets(labels), counted
 
     def score(self, results, labels):

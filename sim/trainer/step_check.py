@@ -33,7 +33,7 @@ def checked_step(training, program):
     Two steps start at the state of `training`, so that the second one has the optimizer state of the first. If the golden model's
     steps are infinite or NaN for all random samples, the program stays unchecked, and a line says so.
     """
-    name, memory = f"a training step of {training.network.graph.name}", program.memory
+    name, memory = f"a training step of {training.network.name}", program.memory
     meaning = "step", str(memory.step), memory.optimizer, memory.factor
     if was_checked(program, *meaning):
         return replace(program, checked=True)
@@ -74,15 +74,13 @@ def _golden_steps(training, count, most, factor):
 
 def _random_batch(training, number, most, factor):
     network, plan, random = training.network, training.plan, np.random.default_rng([_SEED, number])
-    rows = factor * core_input(network.graph, stress_samples(network.graph, plan.batch_size, _SEED + number, most)).astype(
-        np.float32
-    )
+    rows = factor * core_input(network, stress_samples(network, plan.batch_size, _SEED + number, most)).astype(np.float32)
     if network.loss is Loss.SQUARED_ERROR:
-        labels = round_bfloat16(random.standard_normal((plan.batch_size, network.graph.output_size), np.float32))
+        labels = round_bfloat16(random.standard_normal((plan.batch_size, network.output_size), np.float32))
     else:
         positions = training.objective.positions
         labels = random.integers(0, positions.classes, (plan.batch_size, len(positions)))
-        if network.counted:
+        if network.is_counted:
             labels[random.random(labels.shape) < 1 / 4] = PADDING
     targets, counted = training.objective.targets(labels)
     masks = plan.dropout.masks(network, number, plan.batch_size)

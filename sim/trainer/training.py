@@ -97,7 +97,7 @@ class Training:
 
     Parameters
     ----------
-    network : sim.ir.training.TrainingGraph
+    network : sim.ir.graph.Graph
     plan : Plan
     samples : LabelledSamples
         Training set.
@@ -154,7 +154,7 @@ class Training:
         chosen = self.samples.chosen(self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size])
         targets, counted = self.objective.targets(chosen.labels)
         masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch_size)
-        x = core_input(self.network.graph, chosen.rows)
+        x = core_input(self.network, chosen.rows)
         return Batch(epoch, number, x, chosen.labels, targets, counted, self.rate(self.step_number), masks)
 
     def step(self, batch):

@@ -137,8 +137,10 @@ def test_wrong_program_is_noticed(monkeypatch, rng):
 
     def compiled(network, *arguments):
         (stage,) = network.stages
-        bias = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
-        return right(replace(network, stages=(replace(stage, bias=bias + np.float32(1)),)), *arguments)
+        bias = network.constants.get(stage.start, np.zeros((1, 1, network.channels(stage)), np.float32))
+        changed = network.copied()
+        changed.stages = [replace(stage, start=changed.constant("bias", bias + np.float32(1)))]
+        return right(changed, *arguments)
 
     monkeypatch.setattr(trials, "random_model", lambda seed, most: drawn)
     assert trial(1, (4, 8)).outcome == RIGHT

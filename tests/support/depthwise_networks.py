@@ -9,8 +9,9 @@ from amaranth_tpu.sim.compiler import compile as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.compiler.passes.pipeline import MAPPING
 from amaranth_tpu.sim.functions.functions import RELU
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, span
+from amaranth_tpu.sim.ir.stage import Tensor, span
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 __all__ = ["NETWORKS", "network", "turn_all"]
 
@@ -36,20 +37,20 @@ def network(rng, height, width, channels, layers, kernel=3):
     def add(term, size, function=RELU):
         name = f"t{len(stages)}"
         bias = rng.normal(size=term.weights.shape[3]).astype(np.float32)
-        stages.append(Stage(name, name, (term,), size, bias, function=function))
+        stages.append(GivenStage(name, name, (term,), size, bias, function=function))
         tensors.append(Tensor(name, term.weights.shape[3], *size))
 
-    add(Term("x", random_values(rng, (1, 1, 2, channels))), (height, width))
+    add(GivenTerm("x", random_values(rng, (1, 1, 2, channels))), (height, width))
     for stride, padding in layers:
         have = tensors[-1]
         size = tuple((h + 2 * padding - span(1, 1, kernel, 1)) // stride + 1 for h in (have.height, have.width))
         weights = random_values(rng, (kernel, kernel, 1, have.channels), 0.5)
-        add(Term(have.name, weights, (stride,) * 2, padding=(padding,) * 2, groups=have.channels), size)
+        add(GivenTerm(have.name, weights, (stride,) * 2, padding=(padding,) * 2, groups=have.channels), size)
         outputs = have.channels * int(rng.integers(1, 3))
-        add(Term(tensors[-1].name, random_values(rng, (1, 1, have.channels, outputs), 0.3)), size)
+        add(GivenTerm(tensors[-1].name, random_values(rng, (1, 1, have.channels, outputs), 0.3)), size)
     have = tensors[-1]
-    add(Term(have.name, random_values(rng, (have.height, have.width, have.channels, 3), 0.2)), (1, 1))
-    return Graph("g", {one.name: one for one in tensors}, "x", tensors[-1].name, tuple(stages))
+    add(GivenTerm(have.name, random_values(rng, (have.height, have.width, have.channels, 3), 0.2)), (1, 1))
+    return built("g", {one.name: one for one in tensors}, "x", tensors[-1].name, tuple(stages))
 
 
 def turn_all(monkeypatch, graph, n, batch):

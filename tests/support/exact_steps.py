@@ -1,4 +1,4 @@
-"""Training steps in binary64: the rules of a :class:`sim.ir.step.StepGraph` without rounding, for 1 x 1 terms."""
+"""Training steps in binary64: the rules of a :class:`sim.ir.graph.Graph` without rounding, for 1 x 1 terms."""
 
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace

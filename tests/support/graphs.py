@@ -13,8 +13,9 @@ from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
+from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from second_network import run_stages
+from stage_graphs import GivenStage, GivenTerm, built
 
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
 
@@ -43,7 +44,7 @@ def _convolution(random, source, channels):
     groups = int(random.choice([g for g in (1, 1, 1, 2, 4) if source.channels % g == channels % g == 0]))
     inputs = source.channels // groups
     weights = random_values(random, (*kernel, inputs, channels), (inputs * np.prod(kernel)) ** -0.5)
-    return Term(source.name, weights, stride, dilation, padding, groups), size
+    return GivenTerm(source.name, weights, stride, dilation, padding, groups), size
 
 
 def _pool(random, size):
@@ -61,7 +62,7 @@ def _joined(random, source, term, size, channels):
         span(count, stride, 1, 1) > have for count, stride, have in zip(size, term.stride, (source.height, source.width))
     ):
         return (term,)
-    return term, Term(source.name, random_values(random, (1, 1, source.channels, channels), 0.3), term.stride)
+    return term, GivenTerm(source.name, random_values(random, (1, 1, source.channels, channels), 0.3), term.stride)
 
 
 def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=(NONE, RELU)):
@@ -82,19 +83,21 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
             left = area[1] // 2
             for part, (first, count) in enumerate(((0, left), (left, area[1] - left))):
                 moved = tuple(
-                    Term(t.source, t.weights, t.stride, t.dilation, (t.padding[0], t.padding[1] - first * t.stride[1]), t.groups)
+                    GivenTerm(
+                        t.source, t.weights, t.stride, t.dilation, (t.padding[0], t.padding[1] - first * t.stride[1]), t.groups
+                    )
                     for t in terms
                 )
-                made.append(Stage(f"{name}.{part}", terms=moved, size=(area[0], count), origin=(0, first), **common))
+                made.append(GivenStage(f"{name}.{part}", terms=moved, size=(area[0], count), origin=(0, first), **common))
         else:
-            made.append(Stage(name, terms=terms, size=area, pool=pool, **common))
+            made.append(GivenStage(name, terms=terms, size=area, pool=pool, **common))
             area = made[-1].result_size
         source = tensors[name] = Tensor(name, outputs, *area)
     outputs = int(random.integers(1, 2 * channels))
     weights = random_values(random, (source.height, source.width, source.channels, outputs), 0.2)
     tensors["y"] = Tensor("y", outputs)
-    made.append(Stage("dense", "y", (Term(source.name, weights),), bias=random.normal(size=outputs).astype(np.float32)))
-    return Graph("random", tensors, "x", "y", tuple(made))
+    made.append(GivenStage("dense", "y", (GivenTerm(source.name, weights),), bias=random.normal(size=outputs).astype(np.float32)))
+    return built("random", tensors, "x", "y", tuple(made))
 
 
 def execute(program, config, samples, random):

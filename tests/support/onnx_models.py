@@ -109,10 +109,11 @@ def values_of(path, x, names):
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x})))
 
 
-def _size_of_sums(values, term):
+def _size_of_sums(graph, tensors, term):
     """Returns the root mean square of a term's sums if their products were independent. Rounding errors are proportional to it,
     even where products cancel or ReLU zeroes most results."""
-    weights = np.square(term.weights.astype(np.float32)).sum(axis=(0, 1, 2))
+    weights = 0 if graph.is_product(term) else graph.constants[term.weights].astype(np.float32)
+    weights, values = np.square(weights).sum(axis=(0, 1)) if np.ndim(weights) else np.zeros(1), tensors[term.source]
     return np.sqrt(np.square(values.astype(np.float32)).mean() * max(0.09, weights.max(initial=0)))
 
 
@@ -123,9 +124,9 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     assert graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
     for stage in graph.stages:
-        assert all(term.weights.dtype == bfloat16 for term in stage.terms)
-        assert stage.channels == graph.tensors[stage.output].channels
-        assert stage.bias is None or stage.bias.dtype == np.float32 and not np.signbit(stage.bias[stage.bias == 0]).any()
+        assert all(graph.is_product(term) or graph.constants[term.weights].dtype == bfloat16 for term in stage.terms)
+        bias = graph.constants.get(stage.start)
+        assert bias is None or bias.dtype == np.float32 and not np.signbit(bias[bias == 0]).any()
     wanted = reference(path, x).reshape(len(x), -1)
     known = values_of(path, x, [stage.value for stage in graph.stages if stage.value])
     samples = x.astype(np.float32).reshape(len(x), -1)
@@ -133,14 +134,14 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     unknown, limit = 0, 1
     for stage in graph.stages:
         unknown += 2
-        result = run_stage(stage, tensors, binary32=graph.outputs == (stage.output,))
+        result = run_stage(graph, stage, tensors, binary32=graph.outputs == (stage.output,))
         whole = tensors.setdefault(stage.output, np.full((len(x), *graph.tensors[stage.output].shape), np.nan, result.dtype))
         (top, left), (height, width) = stage.origin, stage.result_size
         whole[:, top : top + height, left : left + width] = result
         if stage.value:
             value = known[stage.value]
             value = (value if value.ndim == 4 else value.reshape(*value.shape, 1, 1)).transpose(0, 2, 3, 1)
-            scale = max(_size_of_sums(tensors[term.source], term) for term in stage.terms)
+            scale = max(_size_of_sums(graph, tensors, term) for term in stage.terms)
             limit, unknown = unknown - 1, 0
             close(whole, value, tolerance * limit, scale)
             if graph.outputs != (stage.output,):
@@ -149,6 +150,6 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     if softmax:
         results = np.exp(results - results.max(1, keepdims=True))
         results /= results.sum(1, keepdims=True)
-    scale = max(0.1, *(_size_of_sums(tensors[term.source], term) for term in stage.terms))
+    scale = max(0.1, *(_size_of_sums(graph, tensors, term) for term in stage.terms))
     close(results, wanted, tolerance * max(2, unknown + 1, limit), scale)
     return graph

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amaranth_tpu.sim.ir.graph import Term
-from amaranth_tpu.sim.ir.training import TrainingGraph
+from amaranth_tpu.sim.golden.windows import Convolution
+from amaranth_tpu.sim.ir.graph import Graph
 
 __all__ = ["GradientTerm", "SumsGradient", "ReverseGraph", "reverse_graph"]
 
@@ -51,8 +51,8 @@ class SumsGradient:
 
 
 @dataclass(frozen=True, eq=False)
-class ReverseGraph(TrainingGraph):
-    """A training graph with the gradients of its stages.
+class ReverseGraph:
+    """A network with parameters, `graph`, and the gradients of its stages.
 
     Parameters
     ----------
@@ -61,31 +61,31 @@ class ReverseGraph(TrainingGraph):
         no gradient.
     """
 
+    graph: Graph
     gradients: tuple[SumsGradient, ...]
 
     def mirrored(self, part, weights):
-        """Returns the :class:`sim.ir.graph.Term` that computes the contribution of a :class:`GradientTerm`. The weights are the
-        weights of the reader, mirrored in y and x. The term is a convolution of stride 1 over the gradient of the reader's sums,
-        with zeros inserted as :meth:`stretch` describes."""
+        """Returns the convolution that computes the contribution of a :class:`GradientTerm`. The weights are the weights of the
+        reader, mirrored in y and x. The stride over the gradient of the reader's sums is 1, with zeros inserted as
+        :meth:`stretch` describes."""
         term = self.graph.stages[part.stage].terms[part.term]
         height, width, inputs, outputs = weights.shape
         kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
         kernel = np.ascontiguousarray(kernel.reshape(height, width, outputs // term.groups, -1))
         padding = tuple((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
-        return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
+        return Convolution(kernel, dilation=term.dilation, padding=padding, groups=term.groups)
 
     def stretch(self, part):
         """Returns the distance, along y and x, between positions of the reader's gradient for the term of :meth:`mirrored`:
-        distance - 1 zeros are inserted between two positions. It is :meth:`sim.ir.graph.Term.stretch` of the reader. The zeros do
-        not change a sum, so they need not be multiplied."""
+        distance - 1 zeros are inserted between two positions. The zeros do not change a sum, so they need not be multiplied."""
         stage = self.graph.stages[part.stage]
-        return stage.terms[part.term].stretch(stage.sums_size)
+        return tuple(1 if count == 1 else stride for count, stride in zip(stage.sums_size, stage.terms[part.term].stride))
 
 
-def reverse_graph(training):
-    stages, gradients = training.graph.stages, []
+def reverse_graph(graph):
+    stages, gradients = graph.stages, []
     names = [f"gradient of {stage.name}" for stage in stages]
-    for number in reversed(training.differentiated):
+    for number in reversed(graph.differentiated):
         terms = tuple(
             GradientTerm(names[reader], reader, place)
             for reader in range(number + 1, len(stages))
@@ -93,4 +93,4 @@ def reverse_graph(training):
             if term.source == stages[number].output
         )
         gradients.append(SumsGradient(names[number], number, terms))
-    return ReverseGraph(training.graph, training.parameters, tuple(gradients))
+    return ReverseGraph(graph, tuple(gradients))

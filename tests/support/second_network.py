@@ -5,9 +5,9 @@ import numpy as np
 from amaranth_tpu.sim.golden.arithmetic import matmul, round_bfloat16
 from amaranth_tpu.sim.golden.function_tables import apply
 from amaranth_tpu.sim.golden.softmax import softmax
-from amaranth_tpu.sim.golden.windows import add_term, pool_max
+from amaranth_tpu.sim.golden.windows import Convolution, add_term, pool_max
 
-__all__ = ["first_sums", "run_stage", "run_stages"]
+__all__ = ["convolution", "first_sums", "run_stage", "run_stages"]
 
 
 def _add_product(sums, values, weights, rows):
@@ -19,21 +19,29 @@ def _add_product(sums, values, weights, rows):
     return np.stack(result) + np.float32(0)
 
 
-def first_sums(stage, batch):
+def convolution(graph, term):
+    """Returns a term with constant weights."""
+    return Convolution(graph.kernel(term), term.stride, term.dilation, term.padding, term.groups)
+
+
+def first_sums(graph, stage, batch):
     """Returns the initial sums of a stage, float32 (batch, height, width, channels): its bias, or +0 if it has none."""
-    start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
-    return np.broadcast_to(start, (batch, *stage.size, stage.channels)).copy()
+    start = np.zeros(1, np.float32) if stage.start is None else graph.constants[stage.start]
+    return np.broadcast_to(start, (batch, *stage.size, graph.channels(stage))).copy()
 
 
-def run_stage(stage, tensors, binary32=False):
+def run_stage(graph, stage, tensors, binary32=False):
     """Computes the result of a stage, (batch, height, width, channels), as bfloat16, or as float32 with `binary32`."""
-    values = first_sums(stage, len(tensors[stage.terms[0].source]))
+    values = first_sums(graph, stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
         source = tensors[term.source]
-        values = _add_product(values, source, tensors[term.data], term.rows) if term.data else add_term(values, source, term)
+        if term.weights in graph.constants:
+            values = add_term(values, source, convolution(graph, term))
+        else:
+            values = _add_product(values, source, tensors[term.weights], not term.swapped)
     values = pool_max(values, stage.pool) if stage.pool else values
     if stage.softmax:
-        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels))
+        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, graph.channels(stage)))
         values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(values.shape)
     else:
         values = apply(stage.function, values)
@@ -47,7 +55,7 @@ def run_stages(graph, x):
     """Returns all tensors of a graph, {name: (batch, height, width, channels)}, for bfloat16 samples (batch, input size)."""
     tensors = graph.arrange_inputs(x)
     for stage in graph.stages:
-        part = run_stage(stage, tensors, binary32=graph.is_wide(stage))
+        part = run_stage(graph, stage, tensors, binary32=graph.tensors[stage.output].wide)
         whole = tensors.setdefault(stage.output, np.zeros((len(x), *graph.tensors[stage.output].shape), part.dtype))
         (top, left), (height, width) = stage.origin, stage.result_size
         whole[:, top : top + height, left : left + width] = part

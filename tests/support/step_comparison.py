@@ -26,11 +26,11 @@ def steps_differ(training, optimizer, rng, batch, *, dropout=None, cores=1, step
         found, wanted = step(*arguments), defined_step(*arguments)
         pairs = [("logits", found.logits, wanted.logits)]
         for index, one in enumerate(training.parameters):
-            pairs.append((one.name, found.state.masters[index], wanted.state.masters[index]))
-            pairs.append((f"gradient of {one.name}", found.gradients[index], wanted.gradients[index]))
+            pairs.append((one, found.state.masters[index], wanted.state.masters[index]))
+            pairs.append((f"gradient of {one}", found.gradients[index], wanted.gradients[index]))
             slots = wanted.state.slots[index]
-            pairs += [(f"{one.name}, {slot}", found.state.slots[index][slot], slots[slot]) for slot in slots]
-        stages = training.graph.stages
+            pairs += [(f"{one}, {slot}", found.state.slots[index][slot], slots[slot]) for slot in slots]
+        stages = training.stages
         names = {stage.output: stage.output for stage in stages[:-1]}
         names |= {one.name: f"gradient of {stages[one.stage].output}" for one in reverse_graph(training).gradients}
         for name, mine in names.items():

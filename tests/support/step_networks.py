@@ -1,16 +1,17 @@
-"""Networks of :class:`sim.ir.step.StepGraph` with random parameters, for tests of gradients."""
+"""Networks of :class:`sim.ir.graph.Graph` with random parameters, for tests of gradients."""
 
 import numpy as np
 
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.ir.step import Norm, StepGraph, StepStage, StepTerm
+from amaranth_tpu.sim.ir.graph import Graph
+from amaranth_tpu.sim.ir.stage import Norm, Stage, Term
 
 __all__ = ["Builder", "first_slots", "transformer"]
 
 
-class Builder(StepGraph):
+class Builder(Graph):
     """A network with random parameters."""
 
     def __init__(self, rng):
@@ -28,7 +29,7 @@ class Builder(StepGraph):
 
     def stage(self, name, channels, *terms, size=(1, 1), wide=False, **fields):
         """Adds a stage; returns its output."""
-        return self.add_stage(StepStage(name, terms, size, **fields), channels, wide=wide)
+        return self.add_stage(Stage(name, terms, size, **fields), channels, wide=wide)
 
     def conv(self, name, source, channels, *, kernel=1, stride=1, dilation=1, padding=0, groups=1, wide=False, **fields):
         """Adds a convolution with weights and bias; returns its output."""
@@ -37,7 +38,7 @@ class Builder(StepGraph):
         size = tuple((have + 2 * padding - need) // stride + 1 for have in (tensor.height, tensor.width))
         weights = self.weights(f"{name}.weights", kernel**2, tensor.channels // groups, channels)
         pairs = ((value, value) for value in (kernel, stride, dilation, padding))
-        term = StepTerm(source, weights, *pairs, groups)
+        term = Term(source, weights, *pairs, groups)
         return self.stage(name, channels, term, size=size, start=self.bias(f"{name}.bias", channels), wide=wide, **fields)
 
 
@@ -54,10 +55,10 @@ def _attention(network, name, source, width, heads, mask):
         at = f"{name}.{head}"
         q, k, v = (network.conv(f"{at}.{kind}", source, each) for kind in "qkv")
         scale = network.add_constant(f"{at}.scale", np.full((1, 1, 1), each**-0.5, np.float32).astype(bfloat16))
-        q = network.stage(f"{at}.scaled", each, StepTerm(q, scale, groups=each), size=(1, tokens))
-        share = network.stage(f"{at}.share", tokens, StepTerm(q, k, swapped=True), size=(1, tokens), start=mask, softmax=True)
-        o = network.stage(f"{at}.o", each, StepTerm(share, v), size=(1, tokens))
-        terms.append(StepTerm(o, network.weights(f"{at}.out", 1, each, width)))
+        q = network.stage(f"{at}.scaled", each, Term(q, scale, groups=each), size=(1, tokens))
+        share = network.stage(f"{at}.share", tokens, Term(q, k, swapped=True), size=(1, tokens), start=mask, softmax=True)
+        o = network.stage(f"{at}.o", each, Term(share, v), size=(1, tokens))
+        terms.append(Term(o, network.weights(f"{at}.out", 1, each, width)))
     return terms
 
 
@@ -69,12 +70,12 @@ def transformer(rng, tokens=6, width=16, heads=2, letters=7, layers=1, centred=T
     mask = network.add_constant("causal", mask)
     here = network.add_constant("here", np.eye(tokens, dtype=np.float32)[None].astype(bfloat16))
     embedding = network.weights("embedding", 1, letters, width, 0.5)
-    terms = StepTerm("tokens", embedding), StepTerm(here, network.weights("position", 1, tokens, width, 0.5))
+    terms = Term("tokens", embedding), Term(here, network.weights("position", 1, tokens, width, 0.5))
     x = network.stage("x", width, *terms, size=size)
 
     def normed(name, source):
         network.stage(f"{name}.norm", width, identity(network, source), size=size, norm=Norm(1e-5, centred))
-        gain = StepTerm(f"{name}.norm", network.bias(f"{name}.gain", width, 1.0), groups=width)
+        gain = Term(f"{name}.norm", network.bias(f"{name}.gain", width, 1.0), groups=width)
         return network.stage(name, width, gain, size=size, start=network.bias(f"{name}.offset", width))
 
     for layer in range(layers):
@@ -83,8 +84,8 @@ def transformer(rng, tokens=6, width=16, heads=2, letters=7, layers=1, centred=T
             f"{layer}.x1", width, identity(network, x), *heads_of, size=size, start=network.bias(f"{layer}.b1", width)
         )
         f = network.conv(f"{layer}.f", normed(f"{layer}.z2", x), 2 * width, function=Function("gelu"))
-        down = StepTerm(f, network.weights(f"{layer}.down", 1, 2 * width, width))
+        down = Term(f, network.weights(f"{layer}.down", 1, 2 * width, width))
         x = network.stage(f"{layer}.x2", width, identity(network, x), down, size=size, start=network.bias(f"{layer}.b2", width))
-    term = StepTerm(normed("last", x), embedding, swapped=True)
+    term = Term(normed("last", x), embedding, swapped=True)
     network.output = network.stage("logits", letters, term, size=size, wide=True)
     return network

@@ -1,4 +1,4 @@
-"""A network of :class:`sim.ir.step.StepGraph` in binary64, written a second time without rounding, and its finite differences."""
+"""A network of :class:`sim.ir.graph.Graph` in binary64, written a second time without rounding, and its finite differences."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def loss(network, values, targets, counted=None, choices=None, is_squared=False)
 
     Parameters
     ----------
-    network : sim.ir.step.StepGraph
+    network : sim.ir.graph.Graph
     values : dict of str to float64 array (batch or 1, height, width, channels)
         Inputs and parameters.
     targets, counted : float64 array (batch, height, width, classes or 1)

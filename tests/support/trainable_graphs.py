@@ -4,8 +4,9 @@ import numpy as np
 
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
+from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 __all__ = ["random_trainable_graph", "KINDS", "TABLES"]
 
@@ -15,7 +16,7 @@ TABLES = [*map(Function, ("tanh", "sigmoid", "leaky_relu", "gelu", "hard_swish",
 
 def _convolution(random, source, channels, kernel, padding, stride=(1, 1), dilation=(1, 1)):
     weights = random_values(random, (*kernel, source.channels, channels), (2 / (source.channels * np.prod(kernel))) ** 0.5)
-    return Term(source.name, weights, stride, dilation, padding)
+    return GivenTerm(source.name, weights, stride, dilation, padding)
 
 
 def _shape(random, source):
@@ -38,8 +39,8 @@ def _pool(random, size):
 def _average(name, source, output, window):
     size = source.height // window[0], source.width // window[1]
     share = np.full((*window, 1, source.channels), 1 / np.prod(window), np.float32).astype(bfloat16)
-    term = Term(source.name, share, window, groups=source.channels, fixed=True)
-    return Stage(name, output, (term,), size), size
+    term = GivenTerm(source.name, share, window, groups=source.channels, fixed=True)
+    return GivenStage(name, output, (term,), size), size
 
 
 def _same(random, source):
@@ -93,9 +94,11 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
             terms = [_same(random, source)]
             scale = np.ones(source.channels) if random.random() < 0.5 else random.choice([0.5, 1, 2], source.channels)
             other = scale.astype(np.float32).astype(bfloat16).reshape(1, 1, 1, -1)
-            terms.append(Term(source.name, other, groups=source.channels, fixed=True))
+            terms.append(GivenTerm(source.name, other, groups=source.channels, fixed=True))
             bias = random.normal(size=source.channels).astype(np.float32)
-            source = add(Stage(f"residual{number}", name, tuple(terms), (source.height, source.width), bias, function=function))
+            source = add(
+                GivenStage(f"residual{number}", name, tuple(terms), (source.height, source.width), bias, function=function)
+            )
         else:
             kernel, padding, stride, dilation, area = _shape(random, source)
             outputs = int(draw(1, channels))
@@ -105,7 +108,7 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
             alike = area == tuple(-(-have // by) for have, by in zip((source.height, source.width), stride))
             if kind == "shortcut" and alike:
                 terms += (_convolution(random, source, outputs, (1, 1), (0, 0), stride),)
-            source = add(Stage(f"conv{number}", name, terms, area, bias, pool, function))
+            source = add(GivenStage(f"conv{number}", name, terms, area, bias, pool, function))
     widths = [int(draw(1, 2 * channels)) for _ in range(int(draw(0, 2)) + (0 if kinds else stages))]
     widths.append(classes or int(draw(2, channels)))
     for number, width in enumerate(widths):
@@ -113,5 +116,5 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         bias = random.normal(size=width).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
         last = number == len(widths) - 1
         function = NONE if last else rectifier()
-        source = add(Stage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=function))
-    return Graph("random", tensors, "x", "y", tuple(made), softmax=True)
+        source = add(GivenStage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=function))
+    return built("random", tensors, "x", "y", tuple(made), softmax=True)

@@ -15,10 +15,11 @@ from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.softmax import softmax
 from amaranth_tpu.sim.golden.sums import Sums, scaled, upper_half
 from amaranth_tpu.sim.golden.training import TrainingState, bound_graph, slope_table
+from amaranth_tpu.sim.golden.windows import Convolution
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from reverse_graph import reverse_graph
-from second_network import first_sums
+from second_network import convolution, first_sums
 
 __all__ = ["DefinedStep", "defined_step", "summed", "update", "last_gradient"]
 
@@ -61,7 +62,7 @@ def data_gradient(graph, one, gradients, weights, sums):
     for part in one.terms:
         source, (down, across) = gradients[part.source], graph.stretch(part)
         if total is None:
-            total = np.zeros((len(source), *stage.result_size, stage.channels), np.float32)
+            total = np.zeros((len(source), *stage.result_size, graph.graph.channels(stage)), np.float32)
         if (down, across) != (1, 1):
             batch, height, width, channels = source.shape
             apart = np.zeros((batch, (height - 1) * down + 1, (width - 1) * across + 1, channels), bfloat16)
@@ -156,9 +157,9 @@ def forward(graph, x, masks, sums):
     number, float32 (batch, 1, 1, classes). Masks are bfloat16, by stage number."""
     tensors, indices, slopes = {graph.input: graph.arrange_input(x)}, {}, {}
     for number, stage in enumerate(graph.stages):
-        values = first_sums(stage, len(x))
+        values = first_sums(graph, stage, len(x))
         for term in stage.terms:
-            values = sums.add_term(values, tensors[term.source], term)
+            values = sums.add_term(values, tensors[term.source], convolution(graph, term))
         rectified = stage.function.name == "relu"
         if stage.pool:
             values, indices[number] = sums.pool(values, stage.pool, rectified)
@@ -178,7 +179,7 @@ def defined_step(training, state, optimizer, x, targets, rate, masks=None, sums=
     """Runs one training step; see :func:`sim.golden.training.step`."""
     graph, sums, masks, shards = reverse_graph(training), sums or Sums(), masks or {}, shards_of(len(x), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
-    bound = bound_graph(graph, state)
+    bound = bound_graph(training, state)
     tensors, indices, slopes, logits = forward(bound, x, masks, sums)
     classes = logits.shape[3]
     of_last = np.array(np.asarray(targets, bfloat16))
@@ -186,11 +187,11 @@ def defined_step(training, state, optimizer, x, targets, rate, masks=None, sums=
         of_last[:, bound.output_order] = targets
     last = last_gradient(logits.reshape(-1, classes), of_last)
     tensors |= _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums)
-    gradients = [_parameter_gradient(graph, one, tensors, sums, shards) for one in graph.parameters]
+    gradients = [_parameter_gradient(graph, name, tensors, sums, shards) for name in training.parameters]
     factors = optimizer.factors(rate, len(x), state.steps + 1)
     updated = [
-        update(optimizer, factors, one.term is not None, master, slots, gradient, sums)
-        for one, master, slots, gradient in zip(graph.parameters, state.masters, state.slots, gradients)
+        update(optimizer, factors, one.decays, master, slots, gradient, sums)
+        for one, master, slots, gradient in zip(training.parameters.values(), state.masters, state.slots, gradients)
     ]
     after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
     return DefinedStep(after, bound.arrange_output({bound.output: logits}), gradients, tensors)
@@ -202,7 +203,7 @@ def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
         if not one.terms:
             gradients[one.name] = last.reshape(len(last), 1, 1, -1)
             continue
-        whole = data_gradient(graph, one, gradients, lambda part: bound.stages[part.stage].terms[part.term].weights, sums)
+        whole = data_gradient(graph, one, gradients, lambda part: bound.kernel(bound.stages[part.stage].terms[part.term]), sums)
         number, stage = one.stage, bound.stages[one.stage]
         gradients[one.name] = stage_gradient(
             stage, whole, tensors[stage.output], indices.get(number), masks.get(number), sums, slopes.get(number)
@@ -211,14 +212,17 @@ def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
 
 
 def _parameter_gradient(graph, parameter, tensors, sums, shards):
-    name, is_bias = next(one.name for one in graph.gradients if one.stage == parameter.stage), parameter.term is None
+    is_bias, shape = not graph.graph.parameters[parameter].decays, graph.graph.tensors[parameter].shape
+    number = next(number for number, stage in enumerate(graph.graph.stages) if parameter in stage.operands)
+    name = next(one.name for one in graph.gradients if one.stage == number)
     parts = [tensors[name][shard] for shard in shards]
     if is_bias:
-        gradients = [sums.bias_gradient(part) for part in parts]
+        gradients = [sums.bias_gradient(part).reshape(shape) for part in parts]
     else:
-        term = graph.graph.stages[parameter.stage].terms[parameter.term]
-        values = tensors[term.source]
-        gradients = [sums.weight_gradient(values[shard], term, part) for shard, part in zip(shards, parts)]
+        term = next(term for term in graph.graph.stages[number].terms if term.weights == parameter)
+        values, kernel = tensors[term.source], np.broadcast_to(bfloat16(0), (*term.kernel, *shape[1:]))
+        term = Convolution(kernel, term.stride, term.dilation, term.padding, term.groups)
+        gradients = [sums.weight_gradient(values[shard], term, part).reshape(shape) for shard, part in zip(shards, parts)]
     return summed(gradients, is_bias, sums) if len(shards) > 1 else gradients[0]
 
 

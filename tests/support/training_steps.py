@@ -11,7 +11,9 @@ from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
+from stage_graphs import GivenStage, GivenTerm, built
 
 __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps", "selections"]
 
@@ -37,15 +39,15 @@ def convolutions(rng, channels, size=28, classes=10, hidden=128):
     tensors, stages, source = {"x": Tensor("x", 1, size, size)}, [], Tensor("x", 1, size, size)
     for number, count in enumerate(channels):
         sums, name = source.height - 2, f"a{number}"
-        term = Term(source.name, weights(3, 3, source.channels, count))
+        term = GivenTerm(source.name, weights(3, 3, source.channels, count))
         pool = Pool((2, 2), (sums // 2, sums // 2), (2, 2))
-        stages.append(Stage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
+        stages.append(GivenStage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
         tensors[name] = source = Tensor(name, count, sums // 2, sums // 2)
-    dense = Term(source.name, weights(source.height, source.width, source.channels, hidden))
-    stages.append(Stage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
-    stages.append(Stage("dense1", "y", (Term("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
+    dense = GivenTerm(source.name, weights(source.height, source.width, source.channels, hidden))
+    stages.append(GivenStage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
+    stages.append(GivenStage("dense1", "y", (GivenTerm("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
     tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
-    return Graph("a", tensors, "x", "y", tuple(stages), softmax=True)
+    return built("a", tensors, "x", "y", tuple(stages), softmax=True)
 
 
 def with_function(graph, function):
@@ -55,7 +57,7 @@ def with_function(graph, function):
 
 def started_state(training, optimizer, rng):
     """Returns a training state as after some steps: master weights of full precision, and non-zero slots."""
-    masters = [one.initial * np.float32(rng.uniform(0.9, 1.1)) for one in training.parameters]
+    masters = [one.initial * np.float32(rng.uniform(0.9, 1.1)) for one in training.parameters.values()]
     state = initial_state(training, optimizer, masters)
     for slots in state.slots:
         for name, values in slots.items():
@@ -65,9 +67,8 @@ def started_state(training, optimizer, rng):
 
 
 def batch_of(training, batch, rng):
-    graph = training.graph
-    x = round_bfloat16(rng.random((batch, graph.input_size)).astype(np.float32))
-    return x, one_hot(rng.integers(0, graph.output_size, batch), graph.output_size)
+    x = round_bfloat16(rng.random((batch, training.input_size)).astype(np.float32))
+    return x, one_hot(rng.integers(0, training.output_size, batch), training.output_size)
 
 
 def _bits(values):
@@ -78,9 +79,9 @@ def differences(training, found, wanted):
     """Returns {name: number of differing elements} of two states, only for arrays that differ."""
     pairs = {}
     for index, one in enumerate(training.parameters):
-        pairs[one.name] = found.masters[index], wanted.masters[index]
+        pairs[one] = found.masters[index], wanted.masters[index]
         for name, values in wanted.slots[index].items():
-            pairs[f"{one.name}, {name}"] = found.slots[index][name], values
+            pairs[f"{one}, {name}"] = found.slots[index][name], values
     counts = {name: int((_bits(a) != _bits(b)).sum()) for name, (a, b) in pairs.items()}
     return {name: count for name, count in counts.items() if count}
 

@@ -35,8 +35,8 @@ def dense_layers(graph):
         same = graph.tensors[source].shape[:2] == (1, 1) == term.kernel == stage.size
         if not (plain and same and stage.function.name in ("none", "relu")):
             raise ValueError(f"{stage.title or stage.name}: the CPU's part of the example takes dense layers with ReLU alone")
-        weights = term.weights[0, 0].astype(np.float32).T
-        bias = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
+        weights = graph.constants[term.weights][0].astype(np.float32).T
+        bias = np.zeros(len(weights), np.float32) if stage.start is None else graph.constants[stage.start].reshape(-1)
         layers.append(Layer(weights, bias, stage.function.name == "relu"))
         source = stage.output
     if graph.input_order is not None and (graph.input_order != np.arange(graph.input_size)).any():

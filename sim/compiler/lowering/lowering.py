@@ -1,4 +1,4 @@
-"""Lowers a :class:`sim.ir.step.StepGraph` to sums of matrix products (:mod:`sim.compiler.lowering.sums`)."""
+"""Lowers a :class:`sim.ir.graph.Graph` to sums of matrix products (:mod:`sim.compiler.lowering.sums`)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,9 +8,8 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ...autodiff.network import windows_are_apart
 from ...functions.functions import NONE
-from ...ir.step import StepStage
+from ...ir.stage import Stage
 from ...ir.tiles import tiles_of
 from ..memory.matrices import Geometry, matrix_of
 from ..passes.ungrouping import ungrouped
@@ -31,7 +30,7 @@ class Lowered:
     ----------
     folded : Folded
     n, batch : int
-    given : sim.ir.step.StepGraph
+    given : sim.ir.graph.Graph
         The step before all passes.
 
     Members
@@ -262,7 +261,7 @@ class Lowered:
         if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")
         spread = select.window if select and select.index else None
-        is_any = stage.pool is not None and not windows_are_apart(stage.pool, stage.size)
+        is_any = stage.pool is not None and not stage.pool.is_apart(stage.size)
         windows = {"pool": stage.pool, "has_any_windows": is_any, "index": stage.index, "spread": spread}
         return Result(made, stage.function, stage.softmax, *beside, **windows)
 
@@ -282,7 +281,7 @@ def _is_number(term, source, weights, shape):
 
 def with_products_apart(step):
     """Divides each stage with a function and a product, such as a ReLU with dropout, into two stages, because MULTIPLY applies no
-    function. Returns a :class:`sim.ir.step.StepGraph`. Raises NotMatrices if a stage selects as well."""
+    function. Returns a :class:`sim.ir.graph.Graph`. Raises NotMatrices if a stage selects as well."""
     tensors, stages = dict(step.tensors), []
     for stage in step.stages:
         if stage.select and (stage.times or stage.pool or stage.function != NONE):
@@ -291,7 +290,7 @@ def with_products_apart(step):
             name = f"{stage.output}, before the product"
             tensors[name] = tensors[stage.output]
             stages.append(replace(stage, output=name, times=None))
-            stage = StepStage(stage.output, start=name, size=stage.result_size, times=stage.times)
+            stage = Stage(stage.output, start=name, size=stage.result_size, times=stage.times)
         stages.append(stage)
     return replace(step, tensors=tensors, stages=stages)
 

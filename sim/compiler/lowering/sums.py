@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ...functions.functions import NONE, RELU
-from ...ir.graph import Pool
+from ...ir.stage import Pool
 from ..memory.matrices import Matrix
 from ..memory.windows import Window
 
@@ -29,7 +29,7 @@ class Product:
     own: bool = False  # each sample has its own weights
     window: Window | None = None
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
-    blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.step.StepTerm`.
+    blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.graph.Term`.
 
     @property
     def is_scale(self):

@@ -49,7 +49,7 @@ _ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250), (3, 0))  # `eager` and `late` of 
 def compile_graph(step, config, batch, cores=1):
     """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
 
-    `step` is a :class:`sim.ir.step.StepGraph` of :func:`sim.autodiff.make_step.make_step`. The other parameters and the result
+    `step` is a :class:`sim.ir.graph.Graph` of :func:`sim.autodiff.make_step.make_step`. The other parameters and the result
     are as in :func:`sim.compiler.step.compile_step`.
 
     Raises

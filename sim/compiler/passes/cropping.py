@@ -6,11 +6,9 @@ positions. The gradient of these positions is 0, and they add 0 to the gradients
 
 from dataclasses import replace
 
-from ...autodiff.network import windows_are_apart
-from ...autodiff.reshapes import is_repeated
-from ...ir.graph import span
+from ...ir.stage import span
 
-__all__ = ["crop", "cropped"]
+__all__ = ["crop"]
 
 
 def _reach(graph, stages, name):
@@ -27,7 +25,7 @@ def _reach(graph, stages, name):
 def _is_windows(graph):
     outputs = {stage.output for stage in graph.stages}
     others = any(
-        stage.times or stage.softmax or stage.has_bias_rows or is_repeated(stage) or any(term.data for term in stage.terms)
+        stage.times or stage.softmax or graph.has_bias_rows(stage) or stage.is_repeated or any(map(graph.is_product, stage.terms))
         for stage in graph.stages
     )
     return len(outputs) == len(graph.stages) and not (others or graph.feeds)
@@ -43,15 +41,10 @@ def crop(graph, config, batch):
         if stage.output not in graph.outputs:
             size = _reach(graph, stages, stage.output)
             stage = replace(stage, pool=replace(stage.pool, size=size)) if stage.pool else replace(stage, size=size)
-            if stage.pool and stage.pool.window == (1, 1) and windows_are_apart(stage.pool, size):
+            if stage.pool and stage.pool.window == (1, 1) and stage.pool.is_apart(size):
                 stage = replace(stage, pool=None, size=size)
             tensors[stage.output] = replace(tensors[stage.output], height=size[0], width=size[1])
         stages.insert(0, stage if stage.size == stage.sums_size else replace(stage, size=stage.sums_size))
     if all(one.size == other.size and one.pool == other.pool for one, other in zip(stages, graph.stages)):
         return graph
-    return replace(graph, stages=tuple(stages), tensors=tensors)
-
-
-def cropped(training):
-    """Returns a :class:`sim.ir.training.TrainingGraph` whose graph is cropped."""
-    return replace(training, graph=crop(training.graph, None, None))
+    return replace(graph, stages=stages, tensors=tensors)

@@ -15,11 +15,12 @@ result changes.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Tensor, Term, View
+from ...ir.stage import Term
 from ...ir.tiles import tiles_of
 
 __all__ = ["map_depthwise"]
@@ -27,11 +28,12 @@ __all__ = ["map_depthwise"]
 _ZERO = 0x8000  # adding x * -0 changes no sum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Band:
     """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result."""
 
     term: Term
+    kernel: np.ndarray  # weights (kernel height, kernel width, 1, channels)
     #: source, result: Height and width.
     source: tuple[int, int]
     result: tuple[int, int]
@@ -41,9 +43,6 @@ class _Band:
     @property
     def lanes(self):
         return self.made * self.result[1]
-
-    def view(self, name):
-        return View(name, self.rows)
 
     @property
     def blocks(self):
@@ -80,25 +79,27 @@ class _Band:
     def passes(self):
         return self.reach[1] - self.reach[0] + 1
 
-    def with_positions_in_lanes(self, source, n):
-        """Returns the term with band-matrix weights that reads the transposed tensor named `source`."""
+    def with_positions_in_lanes(self, n):
+        """Returns the weights of band matrices, and the fields of a term that reads vectors of positions."""
         first, last = self.reach
-        kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
+        kernel, channels = self.kernel.view(np.uint16), self.kernel.shape[3]
         band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
         for (y, x, ky, kx), (row, column) in self._seen.items():
             block, place = divmod(row, self.rows)
             band[block - first, place * self.source[1] + column, :, y * self.result[1] + x] = kernel[ky, kx, 0]
-        weights = band.reshape(len(band), 1, n, channels * n).view(bfloat16)
-        return Term(source, weights, stride=(self.step, 1), padding=(-first, 0), groups=channels, fixed=self.term.fixed)
+        windows = {"stride": (self.step, 1), "dilation": (1, 1), "padding": (-first, 0)}
+        lines = {"lanes": self.rows * self.source[1], "blocks": ((0, 0),)}
+        return band.reshape(len(band), n, channels * n).view(bfloat16), windows | lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Halo:
     """A depthwise term, mapped to rows that are longer than a vector. A row is split into blocks. A source vector holds all
     positions in the windows of one result vector, so neighbouring source vectors overlap.
     """
 
     term: Term  # must have stride 1
+    kernel: np.ndarray  # weights (kernel height, kernel width, 1, channels)
     #: source, result: Height and width.
     source: tuple[int, int]
     result: tuple[int, int]
@@ -108,9 +109,6 @@ class _Halo:
     @property
     def lanes(self):
         return self.step
-
-    def view(self, name):
-        return View(name, step=self.step, before=self.term.padding[1])
 
     @property
     def across(self):
@@ -124,34 +122,47 @@ class _Halo:
     def passes(self):
         return self.term.kernel[0]
 
-    def with_positions_in_lanes(self, source, n):
-        """Returns the term with band-matrix weights that reads the transposed tensor named `source`."""
-        kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
+    def with_positions_in_lanes(self, n):
+        """Returns the weights of band matrices, and the fields of a term that reads vectors of positions."""
+        kernel, channels = self.kernel.view(np.uint16), self.kernel.shape[3]
         band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
         for x, kx in product(range(self.step), range(self.term.kernel[1])):
             band[:, x + kx * self.term.dilation[1], :, x] = kernel[:, kx, 0]
-        weights = band.reshape(self.passes, 1, n, channels * n).view(bfloat16)
-        dilation, padding = self.term.dilation[0] * self.across, self.term.padding[0] * self.across
-        return Term(source, weights, dilation=(dilation, 1), padding=(padding, 0), groups=channels, fixed=self.term.fixed)
+        weights = band.reshape(self.passes, n, channels * n).view(bfloat16)
+        made = [self._clipped(weights, number * self.step - self.term.padding[1]) for number in range(self.across)]
+        kinds = {one.tobytes(): one for _, one in made}
+        blocks = tuple((first, [*kinds].index(one.tobytes())) for first, one in made)
+        windows = {"stride": (1, 1), "dilation": (self.term.dilation[0], 1), "padding": (self.term.padding[0], 0)}
+        return np.concatenate([*kinds.values()]), windows | {"lanes": self.source[1], "blocks": blocks}
+
+    def _clipped(self, weights, first):
+        """Returns `(first position, weights)` of a vector of a line that began at position `first`. The vector is moved into the
+        line. The weights of positions outside the line are -0."""
+        lanes, width = weights.shape[1], self.source[1]
+        start = min(max(first, 0), width - lanes)
+        moved, positions = np.full_like(weights, -0.0), np.arange(first, first + lanes)
+        there = (positions >= 0) & (positions < width)
+        moved[:, positions[there] - start] = weights[:, there]
+        return start, moved
 
 
-def _is_depthwise(stage):
-    term, channels = stage.terms[0], stage.channels
-    alone = len(stage.terms) == 1 and not term.data and 0 not in term.stride
-    return alone and 1 < term.groups == channels and term.weights.shape[2] == 1
+def _is_depthwise(graph, stage):
+    term, channels = stage.terms[0], graph.channels(stage)
+    alone = len(stage.terms) == 1 and not graph.is_product(term) and 0 not in term.stride
+    return alone and 1 < term.groups == channels and graph.tensors[term.weights].width == 1
 
 
-def _is_pointwise(stage):
+def _is_pointwise(graph, stage):
     term = stage.terms[0]
     return (
         len(stage.terms) == 1
-        and not (term.data or term.sparse or any(term.padding))
+        and not (graph.is_product(term) or term.sparse or any(term.padding))
         and (term.groups == 1 and term.kernel == term.stride == (1, 1))
     )
 
 
-def _is_plain(stage):
-    beyond = stage.pool or stage.softmax or stage.times or stage.has_bias_rows
+def _is_plain(graph, stage):
+    beyond = stage.pool or stage.softmax or stage.times or graph.has_bias_rows(stage)
     return not (beyond or stage.origin != (0, 0))
 
 
@@ -171,13 +182,14 @@ class _DepthwiseMapping:
         self.readers, self.writers = {}, {}
         for number, stage in enumerate(graph.stages):
             self.writers.setdefault(stage.output, []).append(number)
-            for name in {*(term.source for term in stage.terms), *(term.data for term in stage.terms), stage.times}:
+            for name in {*stage.operands}:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):
         """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
-        if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output in self.graph.outputs:
+        graph, channels = self.graph, self.graph.channels(stage)
+        if not (_is_depthwise(graph, stage) and _is_plain(graph, stage)) or channels % self.n or stage.output in graph.outputs:
             return None
         source, behind = stage.terms[0].source, self.readers.get(stage.output, ())
         if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number]:
@@ -188,7 +200,7 @@ class _DepthwiseMapping:
             return None
         reader = self.graph.stages[behind[0]]
         whole = reader.size == stage.size == tensors[stage.output].shape[:2]
-        if not (whole and _is_pointwise(reader) and _is_plain(reader)) or reader.output in self.graph.outputs:
+        if not (whole and _is_pointwise(graph, reader) and _is_plain(graph, reader)) or reader.output in graph.outputs:
             return None
         return behind[0] if self._begins_whole(source) else None
 
@@ -203,7 +215,7 @@ class _DepthwiseMapping:
 
     def _begins_whole(self, name):
         writer = self.graph.stages[self.writers[name][0]]
-        beyond = writer.softmax or writer.times or writer.has_bias_rows
+        beyond = writer.softmax or writer.times or self.graph.has_bias_rows(writer)
         return not beyond and writer.result_size == self.graph.tensors[name].shape[:2]
 
     def entries(self, number):
@@ -211,7 +223,7 @@ class _DepthwiseMapping:
         stage."""
         source = self.graph.tensors[self.graph.stages[number].terms[0].source]
         writer = self.graph.stages[self.writers[source.name][0]]
-        return range(1, max(1, self.n // source.width) + 1 if _is_plain(writer) and source.height > 1 else 2)
+        return range(1, max(1, self.n // source.width) + 1 if _is_plain(self.graph, writer) and source.height > 1 else 2)
 
     def best(self, number, rows):
         """Returns `(cycles saved, {stage index: _Band or _Halo})` of the best mapping for the chain of depthwise stages that
@@ -225,12 +237,13 @@ class _DepthwiseMapping:
     def _bands(self, number, rows):
         stage = self.graph.stages[number]
         term, source = stage.terms[0], self.graph.tensors[stage.terms[0].source]
+        kernel = self.graph.kernel(term)
         if source.width > self.n:
-            return [_Halo(term, source.shape[:2], stage.size, self._step(stage))] if rows == 1 else []
+            return [_Halo(term, kernel, source.shape[:2], stage.size, self._step(stage))] if rows == 1 else []
         if rows > source.height or rows * source.width > self.n:
             return []
         most = min(self.n // stage.size[1], stage.size[0])
-        bands = (_Band(term, source.shape[:2], stage.size, rows, made) for made in range(1, most + 1))
+        bands = (_Band(term, kernel, source.shape[:2], stage.size, rows, made) for made in range(1, most + 1))
         return [band for band in bands if band.step is not None]
 
     def _saved(self, number, band):
@@ -241,8 +254,9 @@ class _DepthwiseMapping:
         if rest is None or not worth(rest[0]):
             rest = 0, {}
         area = stage.size[0] * stage.size[1]
-        before = stage.terms[0].weights[..., 0].size * tiles_of(stage.channels, self.n) * max(self.n, area) * self.batch
-        after = band.passes * stage.channels * max(self.n, band.blocks[1] * self.batch)
+        channels = self.graph.channels(stage)
+        before = prod(stage.terms[0].kernel) * tiles_of(channels, self.n) * max(self.n, area) * self.batch
+        after = band.passes * channels * max(self.n, band.blocks[1] * self.batch)
         return before - after + rest[0], {number: band} | rest[1]
 
 
@@ -260,23 +274,22 @@ def map_depthwise(graph, config, batch):
             found = (mapping.best(number, rows) for rows in mapping.entries(number))
             saved, more = max((one for one in found if one), key=lambda one: one[0], default=(0, {}))
             bands |= more if worth(saved) else {}
-    tensors, stages = dict(graph.tensors), list(graph.stages)
+    made = graph.copied()
+    made.stages = [*graph.stages]
     for number, band in bands.items():
-        _replace(mapping, tensors, stages, number, band, config.n)
-    return replace(graph, tensors=tensors, stages=tuple(stages)) if bands else graph
+        _replace(mapping, made, number, band, config.n)
+    return made if bands else graph
 
 
-def _replace(mapping, tensors, stages, number, band, n):
-    stage, behind = stages[number], mapping.pair(number)
-    name, made, blocks = stage.terms[0].source, tensors[stage.output], band.blocks[1]
-    if band.rows > 1:
-        writer = stages[mapping.writers[name][0]]
-        reflow = writer.result_size[1] != band.rows * tensors[name].width
-        stages[mapping.writers[name][0]] = replace(writer, reflow=reflow)
-    view = Tensor(f"{name}, transposed", tensors[name].channels * n, band.blocks[0], view=band.view(name))
-    back = Tensor(f"{made.name}, transposed", made.channels, blocks, n, View(made.name))
-    tensors |= {view.name: view, back.name: back, made.name: Tensor(made.name, made.channels * n, blocks)}
-    bias = None if stage.bias is None else np.repeat(stage.bias, n)
-    stages[number] = replace(stage, terms=(band.with_positions_in_lanes(view.name, n),), size=(blocks, 1), bias=bias)
-    (term,), size = stages[behind].terms, (blocks, band.lanes)
-    stages[behind] = replace(stages[behind], terms=(replace(term, source=back.name),), size=size, reflow=band.lanes != made.width)
+def _replace(mapping, made, number, band, n):
+    stage, behind = made.stages[number], mapping.pair(number)
+    weights, fields = band.with_positions_in_lanes(n)
+    term, tensor, across = stage.terms[0], made.tensors[stage.output], len(fields["blocks"])
+    name = made.constant(f"{term.weights}, as bands", weights)
+    term = replace(term, weights=name, kernel=(band.passes, 1), **fields)
+    size, channels = (band.blocks[1] // across, across), tensor.channels * n
+    start = stage.start and made.constant(f"{stage.start}, in lanes", np.repeat(made.constants[stage.start], n, axis=2))
+    made.tensors[stage.output] = replace(tensor, channels=channels, height=size[0], width=across)
+    made.stages[number] = replace(stage, terms=(term,), size=size, start=start)
+    term = replace(made.stages[behind].terms[0], lanes=band.lanes)
+    made.stages[behind] = replace(made.stages[behind], terms=(term,))

@@ -10,14 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Stage, Term
+from ...ir.stage import Stage
 
 __all__ = ["widen_factors"]
-
-
-def _reads(stage):
-    tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
-    return {*tensors, *([stage.times] if stage.times else ())}
 
 
 def widen_factors(graph, config, batch):
@@ -25,25 +20,24 @@ def widen_factors(graph, config, batch):
     lanes = {}
     for stage in graph.stages:
         if _spreads(graph, stage):
-            lanes[stage.times] = max(lanes.get(stage.times, 1), min(config.n, stage.channels))
+            lanes[stage.times] = max(lanes.get(stage.times, 1), min(config.n, graph.channels(stage)))
     if not lanes:
         return graph
-    alone, tensors, stages, names = _alone(graph, lanes), dict(graph.tensors), [], {}
+    alone, made, names = _alone(graph, lanes), graph.copied(), {}
+    made.stages = []
     for stage in graph.stages:
         name = stage.times
         if _spreads(graph, stage):
             if name not in names:
-                names[name] = name if name in alone else f"{name}, in {lanes[name]} lanes"
-                tensors[names[name]] = replace(tensors[name], name=names[name], channels=lanes[name])
-                if name not in alone:
-                    stages.append(_copy(tensors[name], names[name], lanes[name]))
+                names[name] = name if name in alone else _copied(made, graph.tensors[name], lanes[name])
+                made.tensors[names[name]] = replace(made.tensors[names[name]], channels=lanes[name])
             stage = replace(stage, times=names[name])
-        stages.append(_widened(stage, lanes[stage.output]) if stage.output in alone else stage)
-    return replace(graph, tensors=tensors, stages=tuple(stages))
+        made.stages.append(_widened(made, stage, lanes[stage.output]) if stage.output in alone else stage)
+    return made
 
 
 def _spreads(graph, stage):
-    return stage.times and graph.tensors[stage.times].channels < stage.channels
+    return stage.times and graph.tensors[stage.times].channels < graph.channels(stage)
 
 
 def _alone(graph, factors):
@@ -51,17 +45,22 @@ def _alone(graph, factors):
     functions of sums."""
     others = {*graph.input_names, *graph.outputs}
     for stage in graph.stages:
-        others |= _reads(stage if not _spreads(graph, stage) else replace(stage, times=None))
-        others |= {stage.output} if stage.times or stage.softmax else set()
-        others |= {stage.output for term in stage.terms if term.data}
+        others |= {*replace(stage, times=None if _spreads(graph, stage) else stage.times).operands}
+        others |= {stage.output} if stage.times or stage.softmax or any(map(graph.is_product, stage.terms)) else set()
     return set(factors) - others
 
 
-def _widened(stage, lanes):
-    terms = tuple(replace(term, weights=np.repeat(term.weights, lanes, axis=3)) for term in stage.terms)
-    return replace(stage, terms=terms, bias=None if stage.bias is None else np.repeat(stage.bias, lanes, axis=-1))
+def _widened(made, stage, lanes):
+    def wide(name):
+        return made.constant(f"{name}, in {lanes} lanes", np.repeat(made.constants[name], lanes, axis=2))
+
+    terms = tuple(replace(term, weights=wide(term.weights)) for term in stage.terms)
+    return replace(stage, terms=terms, start=stage.start and wide(stage.start))
 
 
-def _copy(tensor, name, lanes):
-    term = Term(tensor.name, np.ones((1, 1, 1, lanes), bfloat16), fixed=True)
-    return Stage(name, name, (term,), tensor.shape[:2], bias=np.full(lanes, -0.0, np.float32))  # -0 + x is x, for -0 too
+def _copied(made, tensor, lanes):
+    """Adds a stage that copies a factor to all lanes. Returns the name of the copy."""
+    name = f"{tensor.name}, in {lanes} lanes"
+    term = made.term(tensor.name, f"{name}.factors", np.ones((1, 1, 1, lanes), bfloat16), fixed=True)
+    start = made.constant(f"{name}.bias", np.full((1, 1, lanes), -0.0, np.float32))  # -0 + x is x, for -0 too
+    return made.add_stage(Stage(name, (term,), tensor.shape[:2], start=start, name=name), lanes)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...golden.arithmetic import bfloat16
 from ...golden.windows import patches
-from ...ir.graph import Term
-from ...ir.step import StepGraph, StepTensor
+from ...ir.graph import Graph
+from ...ir.stage import Tensor, Term
 from ...ir.tiles import saves_tiles
 
 __all__ = ["Folded", "family_of", "fold"]
@@ -21,7 +20,7 @@ class Folded:
 
     Parameters
     ----------
-    step : sim.ir.step.StepGraph
+    step : sim.ir.graph.Graph
     inputs : dict of str to list of (str, Term or None, (int, int))
         For each input of the step before: the inputs that the host makes of it, the term whose windows it gathers (None: a copy),
         and the size of the sums.
@@ -33,7 +32,7 @@ class Folded:
         Inputs with a row for each channel. Channel 0 is 1.
     """
 
-    step: StepGraph
+    step: Graph
     inputs: dict
     views: dict = field(default_factory=dict)
     stacks: frozenset = frozenset()
@@ -126,7 +125,7 @@ def _term(made, folds, stage, term, chosen, family):
     if key not in folds:
         channels = made.tensors[term.source].channels
         name = made.free_name(f"{term.source}, gathered {len(folds)}")
-        made.tensors[name] = StepTensor(name, term.kernel[0] * term.kernel[1] * channels, *size)
-        folds[key] = name, Term("", np.zeros((*term.kernel, channels, 1), bfloat16), **windows), size
+        made.tensors[name] = Tensor(name, term.kernel[0] * term.kernel[1] * channels, *size)
+        folds[key] = name, Term(term.source, "", term.kernel, **windows), size
     plain = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "padding": (0, 0)}
     return replace(term, source=folds[key][0], **plain)

@@ -15,13 +15,12 @@ from math import gcd, lcm, prod
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Term, span
+from ...ir.stage import Term, span
 from ...ir.tiles import saves_tiles
-from .weight_passes import count_passes
+from .weight_passes import Weighted, count_passes, dense
 
 __all__ = ["Fold", "best_folding", "fold_columns"]
 
-_ZERO = 0x8000  # as between groups of channels: adding x * -0 changes no sum
 _MOST_TRIALS = 64
 
 
@@ -38,42 +37,27 @@ class Fold:
         return -(-(width + self.offset) // self.count)
 
 
-def _dense(term):
-    """Returns the bits of a term's weights as uint16, (ky, kx, channels of the source, channels of the result). Weights between
-    groups are -0."""
-    inputs, channels = term.weights.shape[2:]
-    dense = np.full((*term.kernel, inputs * term.groups, channels), _ZERO, np.uint16)
-    outputs = channels // term.groups
-    for g in range(term.groups):
-        own = slice(g * outputs, (g + 1) * outputs)
-        dense[:, :, g * inputs : (g + 1) * inputs, own] = term.weights.view(np.uint16)[..., own]
-    return dense
-
-
-def _between(term, source, result):
-    """Returns the term that reads a packed source and computes a packed result. `source` and `result` are their :class:`Fold`. If
-    a row of the result has several vectors, the stride times the result's `count` must be a multiple of the source's `count`."""
+def _between(one, source, result):
+    """Returns the :class:`.Weighted` that reads a packed source and computes a packed result. `source` and `result` are their
+    :class:`Fold`. If a row of the result has several vectors, the stride times the result's `count` must be a multiple of the
+    source's `count`."""
     if source.count == result.count == 1:
-        return term
-    step, places = term.stride[1], {}
+        return one
+    term, places = one.term, {}
+    step = term.stride[1]
     for x, k in product(range(result.count), range(term.kernel[1])):
         column = (x - result.offset) * step + k * term.dilation[1] - term.padding[1] + source.offset
         places[x, k] = divmod(column, source.count)
     first, last = min(places.values())[0], max(places.values())[0]
-    dense = _dense(term)
-    inputs, outputs = dense.shape[2:]
-    weights = np.full((term.kernel[0], last - first + 1, source.count * inputs, result.count * outputs), _ZERO, np.uint16)
+    whole = dense(one.weights, term.groups)
+    inputs, outputs = whole.shape[2:]
+    weights = np.full((term.kernel[0], last - first + 1, source.count * inputs, result.count * outputs), -0.0, bfloat16)
     for (x, k), (position, lane) in places.items():
-        weights[:, position - first, lane * inputs : (lane + 1) * inputs, x * outputs : (x + 1) * outputs] = dense[:, k]
-    return Term(
-        term.source,
-        weights.view(bfloat16),
-        (term.stride[0], max(1, step * result.count // source.count)),
-        (term.dilation[0], 1),
-        (term.padding[0], -first),
-        fixed=term.fixed,
-        sparse=True,
-    )
+        weights[:, position - first, lane * inputs : (lane + 1) * inputs, x * outputs : (x + 1) * outputs] = whole[:, k]
+    stride = term.stride[0], max(1, step * result.count // source.count)
+    dilation, padding = (term.dilation[0], 1), (term.padding[0], -first)
+    made = Term(term.source, term.weights, weights.shape[:2], stride, dilation, padding, fixed=term.fixed, sparse=True)
+    return Weighted(made, weights)
 
 
 def _inside(graph, name):
@@ -94,10 +78,10 @@ def _foldable(graph):
     found = {}
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
-        found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times or stage.has_bias_rows)
-    products = [(stage, term) for stage in graph.stages for term in stage.terms if term.data]
+        found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times or graph.has_bias_rows(stage))
+    products = [(stage, term) for stage in graph.stages for term in stage.terms if graph.is_product(term)]
     for stage, term in products:
-        found |= dict.fromkeys((stage.output, term.source, term.data), False)
+        found |= dict.fromkeys((stage.output, term.source, term.weights), False)
     repeated = [(stage.output, term.source) for stage in graph.stages for term in stage.terms if 0 in term.stride]
     for name in [*graph.outputs, *(stage.times for stage in graph.stages), *(name for pair in repeated for name in pair)]:
         found[name] = False
@@ -134,8 +118,9 @@ class _Folding:
             self.stages.append(self._stage(stage, wanted.get(stage.output, 1), stage.output in foldable))
 
     def _stage(self, stage, count, foldable):
-        """Returns the stage with packed operands and a packed result. The result has a multiple of `count` columns per vector.
-        `foldable` is True if the result may be packed. Raises ValueError if it must be packed but cannot."""
+        """Returns the stage with packed operands and a packed result, and its terms as :class:`.Weighted`. The result has a
+        multiple of `count` columns per vector. `foldable` is True if the result may be packed. Raises ValueError if it must be
+        packed but cannot."""
         width, name = stage.size[1], stage.output
         for term in stage.terms if width > 1 else ():
             source = self.folds.get(term.source, Fold()).count
@@ -147,48 +132,76 @@ class _Folding:
             raise ValueError(name)
         folds = [Fold(count, offset) for offset in range(count if inside else 1)]
         made = [self._made(stage, fold) for fold in folds]
-        best = min(range(len(folds)), key=lambda index: count_passes(made[index], self.n) * prod(made[index].size))
+        best = min(range(len(folds)), key=lambda index: count_passes(made[index][1], self.n) * prod(made[index][0].size))
         self.folds[name] = folds[best]
         return made[best]
 
     def _made(self, stage, fold):
         terms = tuple(self._term(term, self.folds.get(term.source, Fold()), fold) for term in stage.terms)
-        if fold.count == 1:
-            return replace(stage, terms=terms)
-        bias = None if stage.bias is None else np.tile(stage.bias, fold.count)
-        return replace(stage, terms=terms, size=(stage.size[0], fold.width(stage.size[1])), bias=bias)
+        size = stage.size if fold.count == 1 else (stage.size[0], fold.width(stage.size[1]))
+        return replace(stage, size=size, terms=tuple(one.term for one in terms)), terms
 
-    def _term(self, *key):
+    def _term(self, term, source, result):
+        """Returns a packed term as :class:`.Weighted`. There is only one for equal arguments."""
+        key = term, source, result
         if key not in self.known:
-            self.known[key] = _between(*key)
+            self.known[key] = _between(self._weighted(term), source, result)
         return self.known[key]
 
-    def _after_im2col(self, term):
-        """Returns a term as the host's windows of an input make it."""
-        channels = self.graph.tensors[term.source].channels
-        is_input = term.source in self.graph.input_names and not term.data and term.groups == 1
+    def _weighted(self, term):
+        if term not in self.known:
+            weights = self.graph.kernel(term)
+            if weights is None:  # only their shape matters
+                positions, channels = self.graph.tensors[term.weights].shape[1:]
+                shape = (channels, positions) if term.swapped else (positions, channels)
+                weights = np.broadcast_to(bfloat16(0), (1, 1, *shape))
+            self.known[term] = Weighted(term, weights)
+        return self.known[term]
+
+    def _after_im2col(self, one):
+        """Returns a :class:`.Weighted` as the host's windows of an input make it."""
+        term, channels = one.term, self.graph.tensors[one.term.source].channels
+        is_input = term.source in self.graph.input_names and term.weights in self.graph.constants and term.groups == 1
         if not (is_input and saves_tiles(term.kernel, channels, self.n)):
-            return term
-        return Term(term.source, term.weights.reshape(1, 1, -1, term.weights.shape[3]), sparse=term.sparse)
+            return one
+        if (one, "im2col") not in self.known:
+            plain = Term(term.source, term.weights, sparse=term.sparse)
+            self.known[one, "im2col"] = Weighted(plain, one.weights.reshape(1, 1, -1, one.weights.shape[3]))
+        return self.known[one, "im2col"]
 
     @property
-    def tensors(self):
-        made = dict(self.graph.tensors)
+    def packed(self):
+        """The graph with packed tensors."""
+        made = self.graph.copied()
+        made.stages = []
         for name, fold in self.folds.items():
-            made[name] = replace(made[name], channels=made[name].channels * fold.count, width=fold.width(made[name].width))
+            one = made.tensors[name]
+            made.tensors[name] = replace(one, channels=one.channels * fold.count, width=fold.width(one.width))
+        for stage, terms in self.stages:
+            start, count = stage.start, self.folds.get(stage.output, Fold()).count
+            if start and count > 1:
+                start = made.constant(f"{start}, {count} columns", np.tile(made.constants[start], count))
+            made.stages.append(replace(stage, start=start, terms=tuple(self._named(made, one) for one in terms)))
         return made
+
+    def _named(self, made, one):
+        """Returns the term of a :class:`.Weighted`, with its weights in the graph `made`."""
+        if one is self.known.get(one.term):
+            return one.term
+        name = made.constant(f"{one.term.weights}, packed", one.weights.reshape(-1, *one.weights.shape[2:]))
+        return replace(one.term, weights=name)
 
     @property
     def cycles(self):
-        stages = [replace(stage, terms=tuple(map(self._after_im2col, stage.terms))) for stage in self.stages]
-        return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
+        found = ((stage, tuple(map(self._after_im2col, terms))) for stage, terms in self.stages)
+        return sum(count_passes(terms, self.n) * max(self.n, prod(stage.sums_size)) for stage, terms in found)
 
 
 def fold_columns(graph, config, batch):
     """Returns the graph in which tensors are packed where this saves cycles of the array. It has one stage for each stage of
     `graph`."""
     best = best_folding(graph, config.n)
-    return replace(graph, tensors=best.tensors, stages=tuple(best.stages)) if best.folds else graph
+    return best.packed if best.folds else graph
 
 
 def best_folding(graph, n):

@@ -4,9 +4,8 @@ part computes a rectangle of the results. No sum changes."""
 from dataclasses import replace
 from itertools import product
 
-from ...autodiff.network import windows_are_apart
 from ...ir.bias_rows import moved
-from ...ir.graph import span
+from ...ir.stage import span
 
 __all__ = ["split_large"]
 
@@ -16,7 +15,8 @@ _IMAGE = 8  # a line of windows has at most one of so many parts of the unified 
 
 def split_large(graph, config, batch):
     """Returns the graph in which large stages are split."""
-    stages, names = [], {stage.name for stage in graph.stages}
+    made, names = graph.copied(), {stage.name for stage in graph.stages}
+    made.stages = stages = []
     for stage in graph.stages:
         ranges = [_ranges(stage, axis, most) for axis, most in enumerate(_most(graph, stage, config))]
         for number, (rows, columns) in enumerate(product(*ranges)):
@@ -25,18 +25,18 @@ def split_large(graph, config, batch):
                 name = f"{stage.name}_{number}" if name == stage.name else f"{name}_"
             names.add(name)
             whole = len(ranges[0]) == len(ranges[1]) == 1
-            stages.append(stage if whole else _part(stage, name, rows, columns))
-    return replace(graph, stages=tuple(stages)) if len(stages) > len(graph.stages) else graph
+            stages.append(stage if whole else _part(made, stage, name, rows, columns))
+    return made if len(stages) > len(graph.stages) else graph
 
 
 def _most(graph, stage, config):
     (height, width), depth = stage.sums_size, config.accumulator_depth
     reads = any(term.kernel != (1, 1) for term in stage.terms) or stage.pool
-    if not reads or (height, width) == (1, 1) or stage.times or any(term.data for term in stage.terms):
+    if not reads or (height, width) == (1, 1) or stage.times or any(map(graph.is_product, stage.terms)):
         return height, width
     image = max(term.kernel[0] * max(1, term.stride[1]) for term in stage.terms)
     limit = min(depth // _PARTS, config.unified_buffer_depth // (_IMAGE * image))
-    if stage.pool and not windows_are_apart(stage.pool, (height, width)):
+    if stage.pool and not stage.pool.is_apart((height, width)):
         columns = min(width, max(limit // _reach(stage, 0), _reach(stage, 1)))
         return max(limit // columns, _reach(stage, 0)), columns
     return height, max(limit // (_reach(stage, 0) if stage.pool else 1), _reach(stage, 1) if stage.pool else 1)
@@ -70,17 +70,18 @@ def _sums(stage, axis, first, end):
     return range(max(0, start), min(stage.sums_size[axis], start + reach))
 
 
-def _part(stage, name, *ranges):
+def _part(made, stage, name, *ranges):
     """Returns the stage of a rectangle of results, `(first, end)` along y and along x."""
     sums = [_sums(stage, axis, *one) for axis, one in enumerate(ranges)]
     size, result = tuple(map(len, sums)), tuple(end - first for first, end in ranges)
-    pool, bias = stage.pool, stage.bias
+    pool, start = stage.pool, stage.start
     if pool:
         starts = [first * by - before for (first, _), by, before in zip(ranges, pool.stride, pool.padding)]
         padding = tuple(own.start - start for own, start in zip(sums, starts))
         pool = replace(pool, size=result, padding=padding)
-    if stage.has_bias_rows:
-        bias = bias[sums[0].start : sums[0].stop, sums[1].start : sums[1].stop]
+    if made.has_bias_rows(stage):
+        rows = made.constants[start][sums[0].start : sums[0].stop, sums[1].start : sums[1].stop]
+        start = made.constant(f"{name}.bias", rows)
     terms = tuple(moved(term, sums[0].start, sums[1].start) for term in stage.terms)
     origin = tuple(have + first for have, (first, _) in zip(stage.origin, ranges))
-    return replace(stage, name=name, terms=terms, size=size, bias=bias, pool=pool, origin=origin)
+    return replace(stage, name=name, terms=terms, size=size, start=start, pool=pool, origin=origin)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Pool, Stage, Tensor, Term, span
+from ...ir.stage import Pool, Stage, span
 
 __all__ = ["split_windows"]
 
@@ -22,26 +22,25 @@ def _fits(stage, depth):
     return np.prod(reach) <= depth
 
 
-def _split(stage, number):
-    """Splits a stage in two. Returns the intermediate tensor and the two stages. `number` makes the tensor's name unique."""
-    pool, height = stage.pool, stage.sums_size[0]
-    between = Tensor(f"{stage.name}, largest along x, {number}", stage.channels, height, pool.size[1])
+def _split(made, stage):
+    """Adds the two stages in place of a stage."""
+    pool, height, channels = stage.pool, stage.sums_size[0], made.channels(stage)
     along_x = Pool((1, pool.window[1]), (height, pool.size[1]), (1, pool.stride[1]), (1, pool.dilation[1]), (0, pool.padding[1]))
     along_y = Pool((pool.window[0], 1), pool.size, (pool.stride[0], 1), (pool.dilation[0], 1), (pool.padding[0], 0))
-    one = Term(between.name, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels)
-    first = Stage(f"{stage.name}, along x", between.name, stage.terms, (height, stage.size[1]), stage.bias, along_x)
-    return between, first, replace(stage, terms=(one,), size=(height, pool.size[1]), bias=None, pool=along_y)
+    first = Stage(f"{stage.name}, largest along x", stage.terms, (height, stage.size[1]), stage.start, along_x)
+    between = made.add_stage(replace(first, name=f"{stage.name}, along x"), channels)
+    one = made.term(between, "ones", np.ones((1, 1, 1, channels), bfloat16), groups=channels)
+    made.stages.append(replace(stage, terms=(one,), size=(height, pool.size[1]), start=None, pool=along_y))
 
 
 def split_windows(graph, config, batch):
     """Returns the graph in which stages are split if one window needs more accumulator rows than the core has. Stages with
     binary32 results are not split."""
-    tensors, stages = dict(graph.tensors), []
+    made = graph.copied()
+    made.stages = []
     for stage in graph.stages:
-        if stage.pool and not graph.is_wide(stage) and not _fits(stage, config.accumulator_depth):
-            between, *parts = _split(stage, len(tensors))
-            tensors[between.name] = between
-            stages += parts
+        if stage.pool and not graph.tensors[stage.output].wide and not _fits(stage, config.accumulator_depth):
+            _split(made, stage)
         else:
-            stages.append(stage)
-    return replace(graph, tensors=tensors, stages=tuple(stages)) if len(stages) > len(graph.stages) else graph
+            made.stages.append(stage)
+    return made if len(made.stages) > len(graph.stages) else graph

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.step import StepParameter
+from ...ir.graph import Parameter
 from .folding import Folded, family_of
 
 __all__ = ["stacked"]
@@ -97,7 +97,7 @@ def _stacked(folded, weights, bias, names):
     one, other = whole[weights], [step.parameters[name] for name in (bias, weights)]
     initial = np.concatenate([parameter.initial for parameter in other], axis=1)
     made.parameters = {name: kept for name, kept in step.parameters.items() if name not in (weights, bias)}
-    made.parameters[one] = StepParameter(initial, other[1].decays)
+    made.parameters[one] = Parameter(initial, other[1].decays)
     made.masters, made.gradients = step.masters | {one: one}, step.gradients | {one: whole[gradient.output]}
     made.slots = step.slots | {one: {slot: whole[name] for slot, name in step.slots[weights].items()}}
     for kept in (made.masters, made.slots, made.gradients):

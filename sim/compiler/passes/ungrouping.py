@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...autodiff.stages import constant, identity
+from ...autodiff.stages import identity
 from ...golden.arithmetic import bfloat16
-from ...ir.step import Select, StepGraph, StepStage
+from ...ir.graph import Graph
+from ...ir.stage import Select, Stage
 from .folding import family_of
 
 __all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
@@ -17,7 +18,7 @@ __all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
 class Ungrouped:
     """A step without groups of trained weights."""
 
-    step: StepGraph
+    step: Graph
     groups: dict  # Dict of str to int. Groups of the tensors that the host stores for all channels.
     images: frozenset  # weights with +0 outside of the groups
 
@@ -56,10 +57,10 @@ def ungrouped(step):
     made.parameters, made.stages, images = step.parameters | parameters, [], {}
     for name, count in groups.items():
         mask = unpacked(np.ones(step.tensors[name].shape, np.float32), count).astype(bfloat16)
-        mask, tensor = constant(made, f"groups of {name}", mask), made.tensors[name]
+        mask, tensor = made.constant(f"groups of {name}", mask), made.tensors[name]
         images[name] = image = made.free_name(f"{name}, in groups")
         made.tensors[image] = replace(tensor, name=image, wide=False)
-        made.stages.append(StepStage(image, (identity(made, name),), tensor.shape[:2], select=Select(mask)))
+        made.stages.append(Stage(image, (identity(made, name),), tensor.shape[:2], select=Select(mask)))
     for stage in step.stages:
         own = stage.output in of_all
         terms = tuple(_term(term, images, own) for term in stage.terms)

@@ -9,7 +9,7 @@ multiplies its weights instead; that is faster for few channels only.
 import numpy as np
 
 from ...fusion.nodes import Linear, SumRegion
-from ...ir.graph import Pool
+from ...ir.stage import Pool
 from .phases import phases_of
 from .runs import select
 from .values import limited

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...fusion.nodes import Joint, Linear, Node, SumRegion, Tap
 from ...ir.errors import ModelError
-from ...ir.graph import Pool
+from ...ir.stage import Pool
 from .blocks import block_product, block_select
 from .fine import written_out
 from .relayout import Relayout, separated

@@ -8,7 +8,7 @@ from ...functions.functions import DEFINITIONS, NONE, RELU, Function, attributes
 from ...fusion.fuse import bounds
 from ...fusion.nodes import Affine, Joint, Linear, SumRegion, identity, per_channel
 from ...ir.errors import ModelError
-from ...ir.graph import Pool
+from ...ir.stage import Pool
 from ..index.blocks import block_select
 from ..index.phases import phases_of
 from ..index.values import SymbolicTensor, common, limited, show, whole

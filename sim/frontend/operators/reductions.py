@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...fusion.nodes import Linear, SumRegion, Tap, identity
-from ...ir.graph import Pool
+from ...ir.stage import Pool
 from ..index.values import limited, reduction, whole
 from ..index.views import arranged, arrangement, in_place, product_in_blocks, select
 from ..registry import POOLS, operator

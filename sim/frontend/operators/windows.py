@@ -6,7 +6,7 @@ import numpy as np
 
 from ...fusion.nodes import Linear, SumRegion, Tap, identity
 from ...ir.errors import ModelError
-from ...ir.graph import Pool, span
+from ...ir.stage import Pool, span
 from ..index.phases import phased_convolution
 from ..index.values import LOWEST, SymbolicTensor, limited, show, whole
 from ..index.views import copied, slide, tap, view

@@ -15,9 +15,11 @@ from amaranth_tpu.sim.bundle import host_model
 from amaranth_tpu.sim.bundle.c_header import c_header
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from c_driver import BASE, ERRORS, SOURCES, Counters, Session, build_library, host_of
 from graphs import random_graph
+from stage_graphs import GivenStage, GivenTerm, built
 
 CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64)
 LIMIT = 50
@@ -89,11 +91,11 @@ def test_bfloat16_results(rng, tmp_path):
     bit."""
 
     def term(source, inputs):
-        return Term(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))
+        return GivenTerm(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))
 
     tensors = {t.name: t for t in (Tensor("x", 7), Tensor("h", 6), Tensor("y", 6))}
-    stages = Stage("one", "h", (term("x", 7),)), Stage("two", "y", (term("x", 7),), times="h")
-    graph = Graph("product", tensors, "x", "y", stages, output_order=rng.permutation(6))
+    stages = GivenStage("one", "h", (term("x", 7),)), GivenStage("two", "y", (term("x", 7),), times="h")
+    graph = built("product", tensors, "x", "y", stages, output_order=rng.permutation(6))
     host = host_of(graph, CONFIG, rng.normal(size=(2, 7)).astype(np.float32), tmp_path)
     assert host.bundle.model.output_bits == 16
     host.pack(host.bundle.samples)
@@ -168,10 +170,10 @@ def test_missing_features_are_refused(rng, tmp_path):
     """The C driver refuses a core without a feature that the network uses (pooling, function table), and accepts one without the
     others."""
     tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
-    conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
-    point = Term("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
-    first = Stage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)))
-    graph = Graph("features", tensors, "x", "y", (first, Stage("two", "y", (point,), (2, 2), function=Function("tanh"))))
+    conv = GivenTerm("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
+    point = GivenTerm("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
+    first = GivenStage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)))
+    graph = built("features", tensors, "x", "y", (first, GivenStage("two", "y", (point,), (2, 2), function=Function("tanh"))))
     host = host_of(graph, CONFIG, rng.normal(size=(1, 36)).astype(np.float32), tmp_path)
     assert host.bundle.model.needs.features == 0xFF01
     refused = [({"pooling": False}, "CONFIGURATION"), ({"table_lanes": 0}, "CONFIGURATION")]

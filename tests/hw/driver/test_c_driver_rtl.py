@@ -8,12 +8,13 @@ import pytest
 
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from amaranth_tpu.sim.rtl.cpp_program import cpp_program
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from c_driver import ERRORS, SOURCES, host_of, objects_of
 from core_runs import FULL, MEMORY
+from stage_graphs import GivenStage, GivenTerm, built
 
 pytestmark = pytest.mark.slow
 BENCH = SOURCES.parents[1] / "tests" / "support" / "c_driver_bench.cpp"
@@ -25,10 +26,10 @@ def bench(tmp_path_factory):
     with windows, pooling and tanh."""
     rng, folder = np.random.default_rng(11), tmp_path_factory.mktemp("rtl")
     tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
-    conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
-    point = Term("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
-    first = Stage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)), function=Function("tanh"))
-    graph = Graph("features", tensors, "x", "y", (first, Stage("two", "y", (point,), (2, 2))))
+    conv = GivenTerm("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
+    point = GivenTerm("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
+    first = GivenStage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)), function=Function("tanh"))
+    graph = built("features", tensors, "x", "y", (first, GivenStage("two", "y", (point,), (2, 2))))
     host = host_of(graph, FULL, rng.normal(size=(2, 36)).astype(np.float32), folder)
     for name, data in host.bundle.files.items():
         (folder / name).write_bytes(data)

@@ -9,15 +9,20 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.ir.errors import ModelError
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 
 def test_the_default_network():
     found = differentiate(load_network(SHIPPED["default"]))
-    assert [one.initial.shape for one in found.parameters] == [(1, 1, 784, 128), (128,), (1, 1, 128, 10), (10,)]
-    assert [(one.stage, one.term) for one in found.parameters] == [(0, 0), (0, None), (1, 0), (1, None)]
+    shapes = [(1, 784, 128), (1, 1, 128), (1, 128, 10), (1, 1, 10)]
+    assert [one.initial.shape for one in found.parameters.values()] == shapes
+    first, second = found.stages
+    assert [*found.parameters] == [first.terms[0].weights, first.start, second.terms[0].weights, second.start]
+    assert [one.decays for one in found.parameters.values()] == [True, False] * 2
     assert found.differentiated == (0, 1)
 
 
@@ -26,7 +31,7 @@ def test_a_last_softmax_is_left_out(keep):
     network = load_network(SHIPPED["d"], keep)
     assert network.stages[-1].softmax == keep
     found = differentiate(network)
-    assert found.graph.softmax and not found.graph.stages[-1].softmax
+    assert found.softmax and not found.stages[-1].softmax
 
 
 @pytest.mark.parametrize("name, shapes", {"a": 8, "b": 8, "c": 10, "d": 2}.items())
@@ -35,21 +40,21 @@ def test_shipped_networks(name, shapes):
 
 
 def test_stages_before_the_first_parameter_have_no_gradient(rng):
-    first = Stage("scale", "s", (Term("x", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True),))
-    second = Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 4, 3))),))
+    first = GivenStage("scale", "s", (GivenTerm("x", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True),))
+    second = GivenStage("dense", "y", (GivenTerm("s", random_values(rng, (1, 1, 4, 3))),))
     tensors = {"x": Tensor("x", 4), "s": Tensor("s", 4), "y": Tensor("y", 3)}
-    found = differentiate(Graph("g", tensors, "x", "y", (first, second)))
+    found = differentiate(built("g", tensors, "x", "y", (first, second)))
     assert found.differentiated == (1,) and len(found.parameters) == 1
 
 
 def _network(rng, **changes):
     """Returns a graph of a convolution of a 9 x 9 input, with `changes` to its stage or term, and a dense layer."""
-    term = Term("x", random_values(rng, (2, 2, 2, 4)))
-    stage = Stage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
+    term = GivenTerm("x", random_values(rng, (2, 2, 2, 4)))
+    stage = GivenStage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
     size = stage.result_size
-    dense = Stage("dense", "y", (Term("c", random_values(rng, (*size, 4, 3))),))
+    dense = GivenStage("dense", "y", (GivenTerm("c", random_values(rng, (*size, 4, 3))),))
     tensors = {"x": Tensor("x", 2, 9, 9), "c": Tensor("c", 4, *size), "y": Tensor("y", 3)}
-    return Graph("g", tensors, "x", "y", (stage, dense))
+    return built("g", tensors, "x", "y", (stage, dense))
 
 
 @pytest.mark.parametrize(
@@ -78,22 +83,22 @@ def test_refusals(rng, changes, cause):
 def _in_parts(rng, **changes):
     """Returns a graph of a dense layer, a tensor of two parts, and a last layer. The first part has `changes`."""
     weights = random_values(rng, (1, 1, 1, 4))
-    first = Stage("first", "t", (Term("d", weights, groups=4, fixed=True),), title="operator Concat, node 'both'")
+    first = GivenStage("first", "t", (GivenTerm("d", weights, groups=4, fixed=True),), title="operator Concat, node 'both'")
     stages = (
-        Stage("dense", "d", (Term("x", random_values(rng, (1, 1, 3, 4))),)),
+        GivenStage("dense", "d", (GivenTerm("x", random_values(rng, (1, 1, 3, 4))),)),
         replace(first, **changes),
         replace(first, name="second", origin=(0, 1)),
-        Stage("last", "y", (Term("t", random_values(rng, (1, 2, 4, 3))),)),
+        GivenStage("last", "y", (GivenTerm("t", random_values(rng, (1, 2, 4, 3))),)),
     )
     tensors = Tensor("x", 3), Tensor("d", 4), Tensor("t", 4, 1, 2), Tensor("y", 3)
-    return Graph("g", {one.name: one for one in tensors}, "x", "y", stages)
+    return built("g", {one.name: one for one in tensors}, "x", "y", stages)
 
 
 def test_refusals_of_parts(rng):
     """Parts have no weights, are disjoint, do not read other parts, and are no parts of the result."""
-    graph, trained = _in_parts(rng), Term("d", random_values(rng, (1, 1, 4, 4)))
-    assert [one.name for one in differentiate(graph).parameters] == ["dense.weights", "last.weights"]
-    reading = Term("t", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True)
+    graph, trained = _in_parts(rng), GivenTerm("d", random_values(rng, (1, 1, 4, 4)))
+    assert [*differentiate(graph).parameters] == ["dense.weights", "last.weights"]
+    reading = GivenTerm("t", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True)
     for one in (
         _in_parts(rng, terms=(trained,)),
         _in_parts(rng, terms=(reading,)),
@@ -134,11 +139,7 @@ def test_the_end_of_the_network(rng):
 
 def test_one_result_is_refused(rng):
     """A network with a single output is refused, because the Softmax of one number is always 1: loss 0 and accuracy 100 %."""
-    graph = _network(rng)
-    *stages, dense = graph.stages
-    dense = replace(
-        dense, terms=(replace(dense.terms[0], weights=dense.terms[0].weights[..., :1]),), title="operator Gemm 'last'"
-    )
-    graph = replace(graph, stages=(*stages, dense), tensors=graph.tensors | {"y": Tensor("y", 1)})
+    dense = GivenStage("dense", "y", (GivenTerm("x", random_values(rng, (1, 1, 4, 1))),), title="operator Gemm 'last'")
+    graph = built("g", {"x": Tensor("x", 4), "y": Tensor("y", 1)}, "x", "y", (dense,))
     with pytest.raises(ModelError, match="operator Gemm 'last': has one result, whose Softmax is always 1"):
         differentiate(graph)

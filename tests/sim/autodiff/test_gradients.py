@@ -9,9 +9,8 @@ from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.steps import run_step
-from amaranth_tpu.sim.ir.graph import Pool
 from amaranth_tpu.sim.ir.optimizers import Sgd
-from amaranth_tpu.sim.ir.step import Norm, StepTerm
+from amaranth_tpu.sim.ir.stage import Norm, Pool, Term
 from step_networks import Builder, first_slots, transformer
 from step_reference import gradient_errors
 from training_runs import FIXED
@@ -82,7 +81,7 @@ def test_norm(rng, centred, scale):
     network.add_input("x", (1, 3, 16))
     x = network.conv("before", "x", 16)
     network.stage("norm", 16, identity(network, x), size=(1, 3), norm=Norm(1e-5, centred))
-    gain = StepTerm("norm", network.bias("gain", 16, 1.0), groups=16)
+    gain = Term("norm", network.bias("gain", 16, 1.0), groups=16)
     x = network.stage("normed", 16, gain, size=(1, 3), start=network.bias("offset", 16))
     network.output = network.conv("y", x, 5, wide=True)
     network.parameters["before.bias"].initial[:] *= scale
@@ -105,9 +104,9 @@ def test_averages(rng):
     network.add_input("x", (8, 8, 4))
     x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"), pool=Pool((2, 2), (4, 4), (2, 2)))
     window = network.add_constant("window", np.full((4, 1, 6), 0.25, bfloat16))
-    x = network.stage("average", 6, StepTerm(x, window, (2, 2), (2, 2), groups=6), size=(2, 2))
+    x = network.stage("average", 6, Term(x, window, (2, 2), (2, 2), groups=6), size=(2, 2))
     whole = network.add_constant("whole", np.full((4, 1, 6), 0.25, bfloat16))
-    x = network.stage("global", 6, StepTerm(x, whole, (2, 2), groups=6))
+    x = network.stage("global", 6, Term(x, whole, (2, 2), groups=6))
     network.output = network.conv("y", x, 5, wide=True)
     _check(network)
 
@@ -118,7 +117,7 @@ def test_overlapping_averages(rng):
     network.add_input("x", (7, 6, 4))
     x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"))
     ninth = network.add_constant("ninth", np.full((9, 1, 6), 1 / 9, np.float32).astype(bfloat16))
-    x = network.stage("average", 6, StepTerm(x, ninth, (3, 3), (2, 2), padding=(1, 1), groups=6), size=(4, 3))
+    x = network.stage("average", 6, Term(x, ninth, (3, 3), (2, 2), padding=(1, 1), groups=6), size=(4, 3))
     network.output = network.conv("y", x, 5, wide=True)
     _check(network, ["x"])
 
@@ -129,7 +128,7 @@ def test_positions_as_initial_sums(rng):
     network = Builder(rng)
     network.add_input("x", (1, 5, 7))
     places = network.add_parameter("places", rng.normal(0, 1, (1, 5, 6)).astype(np.float32))
-    x = network.stage("x + places", 6, StepTerm("x", network.weights("w", 1, 7, 6)), size=(1, 5), start=places)
+    x = network.stage("x + places", 6, Term("x", network.weights("w", 1, 7, 6)), size=(1, 5), start=places)
     x = network.stage("tanh", 6, size=(1, 5), start=x, function=Function("tanh"))
     network.output = network.conv("y", x, 5, wide=True)
     _check(network)

@@ -13,10 +13,11 @@ from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.ir.errors import ModelError
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, View
+from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import Norm, Select, StepGraph, StepStage, StepTensor, StepTerm
+from amaranth_tpu.sim.ir.stage import Norm, Pool, Select, Stage, Tensor, Term
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 
 def _graph(rng):
@@ -24,23 +25,23 @@ def _graph(rng):
     the two dense layers."""
 
     def term(source, *shape, **fields):
-        return Term(source, random_values(rng, shape), **fields)
+        return GivenTerm(source, random_values(rng, shape), **fields)
 
     bias, pool = np.zeros(3, np.float32), Pool((2, 2), (2, 2), (2, 2))
     stages = (
-        Stage("conv", "a", (term("x", 3, 3, 2, 3, stride=(2, 2), padding=(1, 1)),), (4, 4), bias, pool, RELU),
-        Stage("left", "b", (term("a", 2, 2, 3, 4),), function=Function("tanh")),
-        Stage("right", "c", (term("a", 2, 2, 3, 4),)),
-        Stage("last", "y", (term("b", 1, 1, 4, 5), term("c", 1, 1, 4, 5))),
+        GivenStage("conv", "a", (term("x", 3, 3, 2, 3, stride=(2, 2), padding=(1, 1)),), (4, 4), bias, pool, RELU),
+        GivenStage("left", "b", (term("a", 2, 2, 3, 4),), function=Function("tanh")),
+        GivenStage("right", "c", (term("a", 2, 2, 3, 4),)),
+        GivenStage("last", "y", (term("b", 1, 1, 4, 5), term("c", 1, 1, 4, 5))),
     )
     tensors = Tensor("x", 2, 8, 8), Tensor("a", 3, 2, 2), Tensor("b", 4), Tensor("c", 4), Tensor("y", 5)
     tensors = {one.name: one for one in tensors}
-    return Graph("g", tensors, "x", "y", stages)
+    return built("g", tensors, "x", "y", stages)
 
 
 def _step(rng, optimizer, masked=(), cores=1):
     training = differentiate(_graph(rng))
-    return make_step(step_network(training.graph, training.parameters, masked), optimizer, cores)
+    return make_step(step_network(training, masked), optimizer, cores)
 
 
 SGD = """
@@ -77,21 +78,21 @@ def test_text_of_a_step(rng):
 def test_text_differs_if_a_step_differs():
     """Each field of a term, a pool or a stage that affects results changes the text."""
     sizes, whole = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 0)}, Pool((2, 2), (2, 2), (2, 2))
-    term = StepTerm("x", "w")
+    term = Term("x", "w")
     terms = {"source": "z", "weights": "z", "kernel": (2, 1), "groups": 3, "apart": (2, 1), "swapped": True, "transposed": True}
     terms |= {"lanes": 4, "blocks": ((0, 1),)} | sizes
     stages = {"output": "z", "start": "z", "index": True, "function": RELU, "softmax": True, "norm": Norm(1), "times": "z"}
     stages |= {"select": Select("z"), "ring": "all_gather", "origin": (1, 0), "size": (5, 5), "pool": whole}
-    assert {*terms} == {one.name for one in fields(StepTerm)}
-    assert {*stages, "terms", "name"} == {one.name for one in fields(StepStage)}
-    stage = StepStage("y", (term,), (4, 4))
+    assert {*terms} == {one.name for one in fields(Term) if one.compare}
+    assert {*stages, "terms", "name"} == {one.name for one in fields(Stage) if one.compare}
+    stage = Stage("y", (term,), (4, 4))
     pooled = replace(stage, pool=whole)
     changed = [stage, replace(stage, terms=()), replace(pooled, pool=replace(whole, window=(2, 1)))]
     changed += [replace(stage, terms=(replace(term, **{name: value}),)) for name, value in terms.items()]
     changed += [replace(pooled, pool=replace(whole, **{name: value})) for name, value in sizes.items()]
     changed += [replace(stage, **{name: value}) for name, value in stages.items()]
-    tensors = {name: StepTensor(name, 3, 5, 5) for name in "xyz"}
-    texts = {str(StepGraph(tensors, [one])) for one in changed}
+    tensors = {name: Tensor(name, 3, 5, 5) for name in "xyz"}
+    texts = {str(Graph(tensors=tensors, stages=[one])) for one in changed}
     assert len(texts) == len(changed)
 
 
@@ -125,13 +126,15 @@ def test_text_of_adam_on_a_ring(rng):
 def test_names_that_the_network_uses_are_not_taken(rng):
     """Tensors of an ONNX file may have names such as "rate" and "targets"."""
     names, graph = {"a": "rate", "b": "targets", "c": "constant 1", "x": "gradient of y", "y": "y"}, _graph(rng)
-    tensors = {names[one.name]: replace(one, name=names[one.name]) for one in graph.tensors.values()}
-    stages = []
-    for stage in graph.stages:
+    for name, one in [*graph.tensors.items()]:
+        if one.samples:
+            del graph.tensors[name]
+            graph.tensors[names[name]] = replace(one, name=names[name])
+    for number, stage in enumerate(graph.stages):
         terms = tuple(replace(term, source=names[term.source]) for term in stage.terms)
-        stages.append(replace(stage, output=names[stage.output], terms=terms))
-    training = differentiate(Graph("g", tensors, names["x"], "y", tuple(stages)))
-    made = make_step(step_network(training.graph, training.parameters), Sgd())
+        graph.stages[number] = replace(stage, output=names[stage.output], terms=terms)
+    training = differentiate(replace(graph, inputs=(names["x"],)))
+    made = make_step(step_network(training), Sgd())
     assert (
         len({stage.output for stage in made.stages} | {*made.inputs, made.targets, *made.factors.values()})
         == len(made.stages) + 4
@@ -141,23 +144,22 @@ def test_names_that_the_network_uses_are_not_taken(rng):
 
 
 def test_graphs_changed_by_passes_are_refused(rng):
-    """A step has no views, no reflow and no factor in some lanes: without a message, it would compute other values."""
+    """A step has no transposed sources and no factor in some lanes: without a message, it would compute other values."""
     graph = _graph(rng)
-    seen = replace(graph.tensors["a"], view=View("x"))
-    narrow = {**graph.tensors, "f": Tensor("f", 2)}
     conv, left, *others = graph.stages
-    for name, form, tensors, stages in (
-        ("left", "reads the view 'a'", {**graph.tensors, "a": seen}, graph.stages),
-        ("conv", "has `reflow`", graph.tensors, (replace(conv, reflow=True), left, *others)),
-        ("left", "has 2 lanes in its factor", narrow, (conv, replace(left, times="f"), *others)),
+    tensors = {**graph.tensors, "f": Tensor("f", 2)}
+    for name, form, one in (
+        ("left", "reads 'a' transposed", replace(left, terms=(replace(left.terms[0], lanes=4),))),
+        ("left", "has 2 lanes in its factor", replace(left, times="f")),
     ):
+        stages = conv, one, *others
         with pytest.raises(ModelError, match=f"^stage '{name}': it {form}, which a step cannot have; [^\n]*$"):
-            step_network(replace(graph, tensors=tensors, stages=tuple(stages)))
+            step_network(replace(graph, tensors=tensors, stages=stages))
 
 
 def test_a_network_is_not_changed_by_its_step(rng):
     training = differentiate(_graph(rng))
-    network = step_network(training.graph, training.parameters)
+    network = step_network(training)
     before = str(network), set(network.tensors), dict(network.factors)
     one, two = make_step(network, Sgd()), make_step(network, Sgd())
     assert (str(network), set(network.tensors), dict(network.factors)) == before and str(one) == str(two)
@@ -170,13 +172,13 @@ def test_gradient_of_a_source_is_the_adjoint_map(rng, groups):
     have = tuple(int(size) for size in rng.integers(3, 8, 2))
     stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
     size = tuple((h + before - apart) // by + 1 for h, before, apart, by in zip(have, padding, dilation, stride))
-    step = StepGraph()
+    step = Graph()
     step.add_input("x", (*have, 4))
     step.add_input("d", (*size, 6))
     weights = step.add_constant("w", rng.integers(-2, 3, (4, 4 // groups, 6)).astype(bfloat16))
-    term = StepTerm("x", weights, (2, 2), stride, dilation, padding, groups)
-    step.add_stage(StepStage("there", (term,), size), 6)
-    step.add_stage(StepStage("back", (source_term(step, term, "d"),), have), 4)
+    term = Term("x", weights, (2, 2), stride, dilation, padding, groups)
+    step.add_stage(Stage("there", (term,), size), 6)
+    step.add_stage(Stage("back", (source_term(step, term, "d"),), have), 4)
     x, d = rng.integers(-2, 3, (2, *have, 4)), rng.integers(-2, 3, (2, *size, 6))
     values, _ = run_step(step, {"x": x.astype(bfloat16), "d": d.astype(bfloat16)})
     assert (values["there"].astype(int) * d).sum() == (values["back"].astype(int) * x).sum()
@@ -185,10 +187,10 @@ def test_gradient_of_a_source_is_the_adjoint_map(rng, groups):
 def test_terms_add_in_their_order():
     """Terms are added in their order: the sum of 2^30, 1 and -2^30 is 0, and it is 1 if 1 is added last."""
     for order, total in (((2.0**30, 1, -(2.0**30)), 0), ((2.0**30, -(2.0**30), 1), 1)):
-        step = StepGraph()
+        step = Graph()
         step.add_input("x", (1, 1, 2))
-        terms = (StepTerm("x", step.add_constant("w", np.full((1, 1, 1), factor, bfloat16)), groups=2) for factor in order)
-        step.add_stage(StepStage("y", tuple(terms)), 2, wide=True)
+        terms = (Term("x", step.add_constant("w", np.full((1, 1, 1), factor, bfloat16)), groups=2) for factor in order)
+        step.add_stage(Stage("y", tuple(terms)), 2, wide=True)
         values, _ = run_step(step, {"x": np.ones((1, 1, 1, 2), bfloat16)})
         assert values["y"].reshape(-1).tolist() == [total, total]
 
@@ -196,10 +198,10 @@ def test_terms_add_in_their_order():
 @pytest.mark.parametrize("own", [False, True])
 def test_products_by_weights_of_each_sample_add_zero_last(own):
     """-0 plus products of -0 is -0, but +0 if each sample has its own weights."""
-    step, less = StepGraph(), np.full((1, 2, 2), -1, bfloat16)
+    step, less = Graph(), np.full((1, 2, 2), -1, bfloat16)
     step.add_input("x", (1, 1, 2))
     weights = step.add_input("w", less.shape) if own else step.add_constant("w", less)
     start = step.add_constant("start", np.full((1, 1, 2), -0.0, np.float32))
-    step.add_stage(StepStage("y", (StepTerm("x", weights),), start=start), 2, wide=True)
+    step.add_stage(Stage("y", (Term("x", weights),), start=start), 2, wide=True)
     values, _ = run_step(step, {"x": np.zeros((1, 1, 1, 2), bfloat16)} | ({"w": less[None]} if own else {}))
     assert (values["y"] == 0).all() and (np.signbit(values["y"]) != own).all()

@@ -71,7 +71,7 @@ def _case(rng, folder, name):
     b, x, labels = CASES[name](rng)
     graph = load_network(b.save(folder))
     training = differentiate(graph, Loss.CROSS_ENTROPY if labels.dtype == int else Loss.SQUARED_ERROR, (labels == PADDING).any())
-    return training, graph, core_input(training.graph, np.asarray(x, np.float32)), labels
+    return training, graph, core_input(training, np.asarray(x, np.float32)), labels
 
 
 @pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])
@@ -80,12 +80,12 @@ def test_gradients(rng, tmp_path, name):
     training, _, x, labels = _case(rng, tmp_path, name)
     targets, counted = Objective(training).targets(labels)
     result = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1, counted=counted)
-    network, height = step_network(training.graph, training.parameters), training.graph.tensors[training.graph.output].height
+    network, height = step_network(training), training.tensors[training.output].height
     shape = (6, height, -1)
-    given = training.graph.arrange_inputs(x) | {key: one.initial[None] for key, one in network.parameters.items()}
+    given = training.arrange_inputs(x) | {key: one.initial[None] for key, one in network.parameters.items()}
     gradients = {key: one.reshape(1, *network.tensors[key].shape) for key, one in zip(network.parameters, result.gradients)}
     is_squared = training.loss is Loss.SQUARED_ERROR
-    wanted = labels if is_squared else one_hot(labels, training.graph.tensors[training.graph.output].channels)
+    wanted = labels if is_squared else one_hot(labels, training.tensors[training.output].channels)
     wanted = wanted.reshape(*shape, wanted.shape[-1]) if wanted.ndim > 2 else wanted.reshape(6, 1, 1, -1)
     counts = None if counted is None else counted.reshape(*shape, 1)
     errors = gradient_errors(rng, network, given, wanted, gradients, counts, count=5, is_squared=is_squared)
@@ -109,7 +109,7 @@ def test_loss_of_positions(rng, tmp_path):
     assert result.loss == pytest.approx(np.mean(losses))
     score = objective.score(result.logits, labels)
     assert (score.loss, score.right, score.count) == (result.loss, sum(right), 110)
-    gradient = result.tensors[f"gradient of {training.graph.output}"]
+    gradient = result.tensors[f"gradient of {training.output}"]
     assert (gradient[0, :2] == 0).all() and (gradient[0, 2:].astype(float) != 0).any()
 
 
@@ -133,7 +133,7 @@ def test_training_lowers_the_loss_and_the_file_has_the_bits(tmp_path, name):
         state, losses = result.state, [*losses, result.loss]
     assert np.mean(losses[-3:]) < 0.97 * losses[0], losses
     learnt = bound_graph(training, state)
-    model, own = ModelWriter(training.graph, training.parameters).model(learnt)
+    model, own = ModelWriter(training).model(learnt)
     assert own
     again = read_model(model, tmp_path / "model.onnx")
     samples = x if not graph.feeds else np.argmax(x.reshape(6, -1, 6), axis=-1).astype(np.float32)

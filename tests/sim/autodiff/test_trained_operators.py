@@ -169,7 +169,7 @@ def case(request, rng, tmp_path):
 
 
 def _batch(rng, training, count=6):
-    x = round_bfloat16(rng.normal(size=(count, training.graph.input_size)))
+    x = round_bfloat16(rng.normal(size=(count, training.input_size)))
     return x, one_hot(rng.integers(0, 5, count), 5)
 
 
@@ -177,8 +177,8 @@ def test_gradients(rng, case):
     training = case
     state, (x, targets) = initial_state(training, Sgd()), _batch(rng, training)
     found = step(training, state, Sgd(), x, targets, 0.1).gradients
-    network = step_network(training.graph, training.parameters)
-    given = {training.graph.input: training.graph.arrange_input(x)}
+    network = step_network(training)
+    given = {training.input: training.arrange_input(x)}
     given |= {name: one.initial[None] for name, one in network.parameters.items()}
     gradients = {name: one[None] for name, one in zip(network.parameters, found)}
     errors = gradient_errors(rng, network, given, targets[:, None, None], gradients, count=6)
@@ -187,7 +187,7 @@ def test_gradients(rng, case):
 
 def test_forward_equals_inference(rng, case):
     training = case
-    (x, targets), graph = _batch(rng, training), training.graph
+    (x, targets), graph = _batch(rng, training), training
     wanted = run_graph(graph, x)[0:6]
     assert np.array_equal(step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1).logits, wanted)
 
@@ -203,7 +203,7 @@ def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, nam
         result = step(training, state, optimizer, x, targets, rate, dropout.masks(training, number, 12))
         state, losses = result.state, [*losses, result.loss]
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
-    model, own = ModelWriter(training.graph, training.parameters).model(bound_graph(training, state))
+    model, own = ModelWriter(training).model(bound_graph(training, state))
     assert own and [node.op_type for node in model.graph.node]
 
 

@@ -82,14 +82,14 @@ def test_one_wrong_stage(tmp_path):
         return replace(network, stages=tuple(stages))
 
     term = network.stages[0].terms[0]
-    off = round_bfloat16(term.weights.astype(np.float32) * 1.02)
+    off = network.constant("off", round_bfloat16(network.constants[term.weights].astype(np.float32) * 1.02))
     function = network.stages[1].function
     for wrong in (
         broken(0, terms=(replace(term, weights=off),)),
         broken(0, function=NONE),
         broken(1, function=Function("clip", (0.0, function.parameters[1] + 0.3))),
         broken(1, pool=replace(network.stages[1].pool, dilation=(0, 0))),
-        broken(2, bias=np.full(5, 0.5, np.float32)),
+        broken(2, start=network.constant("half", np.full((1, 1, 5), 0.5, np.float32))),
     ):
         assert check_stages(wrong, samples[:3]).share > 1
         assert against_model(wrong, samples, run_network(wrong, samples)).error

@@ -9,13 +9,17 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, execute, random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 
 
 def _stage(rng, name, source, output, channels=(3, 3), kernel=(1, 1), **options):
-    return Stage(name, output, (Term(source, random_values(rng, (*kernel, *channels)), **options.pop("term", {})),), **options)
+    return GivenStage(
+        name, output, (GivenTerm(source, random_values(rng, (*kernel, *channels)), **options.pop("term", {})),), **options
+    )
 
 
 def _tensors(**sizes):
@@ -26,7 +30,7 @@ def test_unused_tensor_of_one_position(rng):
     """A network with an unused tensor of one position compiles and matches the golden model bit for bit, although nothing writes
     that tensor."""
     tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
-    check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
+    check(built("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
 
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
@@ -37,18 +41,18 @@ def test_sums_and_products_of_dense_branches(rng, batch):
     tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
 
     def term(source, output):
-        return Term(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
+        return GivenTerm(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
 
-    graph = Graph(
+    graph = built(
         "g",
         tensors,
         "x",
         "y",
         (
-            Stage("a", "a", (term("x", "a"),), function=RELU),
-            Stage("b", "b", (term("a", "b"), term("x", "b"))),
-            Stage("c", "c", (term("b", "c"), term("a", "c")), times="a"),
-            Stage("y", "y", (term("c", "y"), term("a", "y"))),
+            GivenStage("a", "a", (term("x", "a"),), function=RELU),
+            GivenStage("b", "b", (term("a", "b"), term("x", "b"))),
+            GivenStage("c", "c", (term("b", "c"), term("a", "c")), times="a"),
+            GivenStage("y", "y", (term("c", "y"), term("a", "y"))),
         ),
     )
     for depth in (32, 128, 2048):
@@ -60,11 +64,9 @@ def test_flat_softmax(rng):
         weights = [random_values(rng, shape, 0.4) for shape in ((6, channels), (channels, 4))]
         graph = dense_chain("g", [("first", weights[0], None, "none"), ("second", weights[1], None, "none")])
         first, second = graph.stages
-        inner = Stage(**{**vars(first), "softmax": True})
-        outer = Stage(**{**vars(second), "softmax": True})
-        for stages in ((inner, second), (first, outer)):
-            made = Graph("g", graph.tensors, "input", graph.output, stages)
-            check(made, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, table_lanes=2), 7, rng)
+        for stages in ((replace(first, softmax=True), second), (first, replace(second, softmax=True))):
+            core = Config(n=4, unified_buffer_depth=128, accumulator_depth=32, table_lanes=2)
+            check(replace(graph, stages=stages), core, 7, rng)
 
 
 def test_offsets_of_results(rng):
@@ -72,12 +74,12 @@ def test_offsets_of_results(rng):
     order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
-    conv = Graph(
+    conv = built(
         "g",
         tensors,
         "x",
         "y",
-        (Stage("c", "y", (Term("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
+        (GivenStage("c", "y", (GivenTerm("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
         output_order=rng.permutation(48),
     )
     for graph, batch in ((chain, 37), (conv, 3)):

@@ -10,9 +10,10 @@ from amaranth_tpu.sim.bundle.host_model import host_model
 from amaranth_tpu.sim.compiler import compile as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.host.inference import run_samples
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Tensor
 from depthwise_networks import NETWORKS, network, turn_all
 from graphs import check, random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
 FAST = ("one vector", "no padding", "rows in blocks", "a last row that is not full, without padding")
@@ -33,12 +34,14 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
 
 def test_windows_that_see_only_padding(rng, monkeypatch):
     """A depthwise kernel whose two rows are above and below an image of one row reads no value, and gives the bias."""
-    depthwise = Term("t0", random_values(rng, (2, 1, 1, 4)), dilation=(2, 1), padding=(1, 0), groups=4)
-    first, *others = (Term(source, random_values(rng, (1, 1, inputs, 4))) for source, inputs in (("x", 2), ("t1", 4), ("t2", 4)))
+    depthwise = GivenTerm("t0", random_values(rng, (2, 1, 1, 4)), dilation=(2, 1), padding=(1, 0), groups=4)
+    first, *others = (
+        GivenTerm(source, random_values(rng, (1, 1, inputs, 4))) for source, inputs in (("x", 2), ("t1", 4), ("t2", 4))
+    )
     terms = enumerate([first, depthwise, *others])
-    stages = [Stage(f"t{i}", f"t{i}", (term,), (1, 4), rng.normal(size=4).astype(np.float32)) for i, term in terms]
+    stages = [GivenStage(f"t{i}", f"t{i}", (term,), (1, 4), rng.normal(size=4).astype(np.float32)) for i, term in terms]
     tensors = {name: Tensor(name, channels, 1, 4) for name, channels in (("x", 2), *((one.name, 4) for one in stages))}
-    graph = Graph("g", tensors, "x", "t3", tuple(stages))
+    graph = built("g", tensors, "x", "t3", tuple(stages))
     turn_all(monkeypatch, graph, 4, 3)
     check(graph, Config(n=4, transpose=True), 3, rng, samples=3)
 

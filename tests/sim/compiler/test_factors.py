@@ -7,15 +7,16 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.passes.factors import widen_factors
 from amaranth_tpu.sim.functions.functions import Function
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 
 CORE = Config(n=4, unified_buffer_depth=512, accumulator_depth=64, table_lanes=2, transpose=True)
 
 
 def _dense(rng, source, inputs, outputs, **geometry):
-    return Term(source, random_values(rng, (1, 1, inputs, outputs), inputs**-0.5), **geometry)
+    return GivenTerm(source, random_values(rng, (1, 1, inputs, outputs), inputs**-0.5), **geometry)
 
 
 def _product(rng, size, channels, reads_again, is_product):
@@ -26,16 +27,16 @@ def _product(rng, size, channels, reads_again, is_product):
     sizes = {"x": 3, "a": channels, "p": 1, "s": 1, "b": channels, "y": 7}
     made = {"times": "p"} if is_product else {"function": Function("tanh")}
     stages = [
-        Stage("a", "a", (_dense(rng, "x", 3, channels),), size),
-        Stage("p", "p", (_dense(rng, "x", 3, 1),), size, function=Function("relu")),
-        Stage("s", "s", (_dense(rng, "x", 3, 1),), size, bias=np.full(1, -9 if is_product else 0.5, np.float32), **made),
-        Stage("b", "b", (_dense(rng, "a", channels, channels),), size, times="s"),
-        Stage("y", "y", (_dense(rng, "b", channels, 7), *([_dense(rng, "s", 1, 7)] if reads_again else [])), size),
+        GivenStage("a", "a", (_dense(rng, "x", 3, channels),), size),
+        GivenStage("p", "p", (_dense(rng, "x", 3, 1),), size, function=Function("relu")),
+        GivenStage("s", "s", (_dense(rng, "x", 3, 1),), size, bias=np.full(1, -9 if is_product else 0.5, np.float32), **made),
+        GivenStage("b", "b", (_dense(rng, "a", channels, channels),), size, times="s"),
+        GivenStage("y", "y", (_dense(rng, "b", channels, 7), *([_dense(rng, "s", 1, 7)] if reads_again else [])), size),
     ]
     output = "b" if is_product else "y"
     stages = [stage for stage in stages if output == "y" or stage.output != "y"]
     tensors = {name: Tensor(name, sizes[name], *size) for name in ("x", *(stage.output for stage in stages))}
-    return Graph("g", tensors, "x", output, tuple(stages))
+    return built("g", tensors, "x", output, tuple(stages))
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,16 @@ def test_a_factor_with_one_channel_multiplies_all_channels(rng, size, reads_agai
 def test_a_term_of_stride_0_reads_one_position_everywhere(rng, size, channels):
     """x -> a, m of one position; b = a + m; c repeats m; y is a dense layer of b, c and m."""
     shapes = {"x": (3, *size), "m": (channels, 1, 1), "y": (4, *size)} | {name: (channels, *size) for name in "abc"}
-    mean = Term("a", random_values(rng, (*size, 1, channels), 0.2), groups=channels)
-    spread = Term("m", random_values(rng, (1, 1, 1, channels)), stride=(0, 0), groups=channels)
+    mean = GivenTerm("a", random_values(rng, (*size, 1, channels), 0.2), groups=channels)
+    spread = GivenTerm("m", random_values(rng, (1, 1, 1, channels)), stride=(0, 0), groups=channels)
     stages = [
-        Stage("a", "a", (_dense(rng, "x", 3, channels),), size),
-        Stage("m", "m", (mean,), (1, 1)),
-        Stage("b", "b", (_dense(rng, "a", channels, channels), spread), size),
-        Stage("c", "c", (spread,), size),
-        Stage("y", "y", (*(_dense(rng, name, channels, 4) for name in "bc"), _dense(rng, "m", channels, 4, stride=(0, 0))), size),
+        GivenStage("a", "a", (_dense(rng, "x", 3, channels),), size),
+        GivenStage("m", "m", (mean,), (1, 1)),
+        GivenStage("b", "b", (_dense(rng, "a", channels, channels), spread), size),
+        GivenStage("c", "c", (spread,), size),
+        GivenStage(
+            "y", "y", (*(_dense(rng, name, channels, 4) for name in "bc"), _dense(rng, "m", channels, 4, stride=(0, 0))), size
+        ),
     ]
     tensors = {name: Tensor(name, *shape) for name, shape in shapes.items()}
-    check(Graph("g", tensors, "x", "y", tuple(stages)), CORE, 2, rng)
+    check(built("g", tensors, "x", "y", tuple(stages)), CORE, 2, rng)

@@ -1,5 +1,7 @@
 """Tests that programs of random graphs match the golden model bit for bit on the instruction-level model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,9 @@ from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
 from amaranth_tpu.sim.compiler.lowering.lowering import Lowered
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import check, random_graph, random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 
 FULL = {"table_lanes": 2}
@@ -46,14 +49,16 @@ def test_without_pooling_hardware(rng):
 def _stage_graph(random, width=6, channels=5, **stage):
     tensors = {t.name: t for t in (Tensor("x", 3, 4, width), Tensor("h", channels, 4, width), Tensor("y", channels, 4, width))}
     one = np.eye(channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, channels, channels)
-    return Graph(
+    return built(
         "g",
         tensors,
         "x",
         "y",
         (
-            Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, channels), 0.4), padding=(1, 1)),), (4, width)),
-            Stage("second", "y", (Term("h", one),), (4, width), **stage),
+            GivenStage(
+                "first", "h", (GivenTerm("x", random_values(random, (3, 3, 3, channels), 0.4), padding=(1, 1)),), (4, width)
+            ),
+            GivenStage("second", "y", (GivenTerm("h", one),), (4, width), **stage),
         ),
     )
 
@@ -61,9 +66,7 @@ def _stage_graph(random, width=6, channels=5, **stage):
 @pytest.mark.parametrize("depth", [128, 1024])
 def test_functions_by_table(depth, rng):
     graph = _stage_graph(rng, function=Function("tanh"))
-    graph = Graph(
-        "g", graph.tensors, "x", "y", (Stage(**{**vars(graph.stages[0]), "function": Function("sigmoid")}), graph.stages[1])
-    )
+    graph.stages[0] = replace(graph.stages[0], function=Function("sigmoid"))
     check(graph, Config(n=4, unified_buffer_depth=depth, **FULL), 3, rng)
 
 
@@ -81,22 +84,22 @@ def test_product(rng):
 def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng):
     tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
     one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
-    graph = Graph(
+    graph = built(
         "g",
         tensors,
         "x",
         "y",
         (
-            Stage(
+            GivenStage(
                 "first",
                 "h",
-                (Term("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),),
+                (GivenTerm("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),),
                 (9, 12),
                 function=RELU,
                 bias=rng.normal(size=5).astype(np.float32),
                 pool=Pool(window, size, stride, padding=padding),
             ),
-            Stage("second", "y", (Term("h", one),), size),
+            GivenStage("second", "y", (GivenTerm("h", one),), size),
         ),
     )
     check(graph, Config(n=4, accumulator_depth=16), 2, rng)
@@ -106,10 +109,10 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
 def test_stages_write_parts_of_a_tensor_of_one_channel(n, rng):
     """Each position of two samples has its own number: a stage of one position reads a tensor of three."""
     stages = [
-        Stage(f"y.{x}", "y", (Term("x", random_values(rng, (1, 1, 1, 1)), padding=(0, -x)),), (1, 1), origin=(0, x))
+        GivenStage(f"y.{x}", "y", (GivenTerm("x", random_values(rng, (1, 1, 1, 1)), padding=(0, -x)),), (1, 1), origin=(0, x))
         for x in range(3)
     ]
-    graph = Graph("positions", {"x": Tensor("x", 1, 1, 3), "y": Tensor("y", 1, 1, 3)}, "x", "y", tuple(stages))
+    graph = built("positions", {"x": Tensor("x", 1, 1, 3), "y": Tensor("y", 1, 1, 3)}, "x", "y", tuple(stages))
     check(graph, Config(n=n), 3, rng)
 
 
@@ -120,13 +123,16 @@ def test_convolutions_of_the_same_tensor():
     tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
     one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
     stages = [
-        Stage(
-            name, name, (Term(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),), (6, 6)
+        GivenStage(
+            name,
+            name,
+            (GivenTerm(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),),
+            (6, 6),
         )
         for name, source in (("a", "x"), ("b", "a"), ("c", "a"))
     ]
-    stages.append(Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))
-    check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
+    stages.append(GivenStage("y", "y", (GivenTerm("b", one), GivenTerm("c", one)), (6, 6)))
+    check(built("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
 
 
 def test_rows_of_results_that_do_not_follow_each_other(monkeypatch, rng):
@@ -144,10 +150,12 @@ def test_images_of_many_channels_do_not_fit_together(rng):
     sizes = {"x": 3, "a": 24, "y": 5}
     tensors = {name: Tensor(name, channels, 6, 8) for name, channels in sizes.items()}
     stages = [
-        Stage(to, to, (Term(source, random_values(rng, (3, 3, sizes[source], sizes[to]), 0.3), padding=(1, 1)),), (6, 8))
+        GivenStage(
+            to, to, (GivenTerm(source, random_values(rng, (3, 3, sizes[source], sizes[to]), 0.3), padding=(1, 1)),), (6, 8)
+        )
         for source, to in (("x", "a"), ("a", "y"))
     ]
-    check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4, unified_buffer_depth=64), 2, rng)
+    check(built("g", tensors, "x", "y", tuple(stages)), Config(n=4, unified_buffer_depth=64), 2, rng)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
@@ -157,13 +165,8 @@ def test_softmax(width, channels, rng):
     graph = _stage_graph(rng, width=width, channels=channels, softmax=True)
     program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
     assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)
-    inner = Graph(
-        "g",
-        graph.tensors,
-        "x",
-        "y",
-        (Stage(**{**vars(graph.stages[0]), "softmax": True}), Stage(**{**vars(graph.stages[1]), "softmax": False})),
-    )
+    first, second = graph.stages
+    inner = replace(graph, stages=[replace(first, softmax=True), replace(second, softmax=False)])
     check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
 
 
@@ -182,7 +185,9 @@ def test_a_core_that_lacks_something(graph, config, says, rng):
 
 def test_what_does_not_fit_names_the_parameter(rng):
     tensors = {"x": Tensor("x", 64, 1, 1), "y": Tensor("y", 64, 1, 1)}
-    graph = Graph("g", tensors, "x", "y", (Stage("big", "y", (Term("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),))
+    graph = built(
+        "g", tensors, "x", "y", (GivenStage("big", "y", (GivenTerm("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),)
+    )
     with pytest.raises(
         CompileError, match="stage big: unified_buffer_depth = 8: its smallest tile takes .*--unified-buffer-depth"
     ):
@@ -193,7 +198,7 @@ def test_host_folds_few_channels_into_lanes(rng):
     """With n = 8, a 3 x 3 kernel over one channel takes 2 passes per pixel instead of 9, because the host gathers its window into
     the lanes."""
     tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
-    graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
+    graph = built("g", tensors, "x", "y", (GivenStage("c", "y", (GivenTerm("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
     program = check(graph, Config(n=8), 2, rng)
     assert program.cost.compute_cycles == 2 * 2 * 36
 

@@ -17,10 +17,9 @@ from amaranth_tpu.sim.compiler.passes.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.windows import add_term, patches
-from amaranth_tpu.sim.ir.graph import Pool, Term
+from amaranth_tpu.sim.golden.windows import Convolution, add_term, patches
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepTerm
+from amaranth_tpu.sim.ir.stage import Pool, Term
 from graph_steps import run_on_model
 from step_networks import Builder
 from suites import slow
@@ -28,7 +27,7 @@ from suites import slow
 
 def _flattened(network, x, classes=3):
     tensor = network.tensors[x]
-    term = StepTerm(x, network.weights("w", tensor.height * tensor.width, tensor.channels, classes), tensor.shape[:2])
+    term = Term(x, network.weights("w", tensor.height * tensor.width, tensor.channels, classes), tensor.shape[:2])
     network.output = network.stage("logits", classes, term, start=network.bias("b", classes), wide=True)
     return network
 
@@ -87,7 +86,7 @@ def test_one_channel(rng, depthwise):
     x = network.conv("first", network.add_input("x", (5, 6, 2)), 1, kernel=2, function=RELU)
     x = network.conv("second", x, 1, function=RELU)
     if depthwise:
-        x = network.stage("gain", 1, StepTerm(x, network.bias("gain.weights", 1, 1.0), groups=1), size=(4, 5))
+        x = network.stage("gain", 1, Term(x, network.bias("gain.weights", 1, 1.0), groups=1), size=(4, 5))
     _check(_flattened(network, x), rng, 2)
 
 
@@ -227,8 +226,8 @@ def test_patches_with_attention(rng):
     x = network.conv("patches", network.add_input("x", (4, 6, 3)), 5, kernel=2, stride=2)
     size = network.tensors[x].shape[:2]
     q, k, v = (network.conv(kind, x, 5) for kind in "qkv")
-    share = network.stage("share", 6, StepTerm(q, k, swapped=True), size=size, softmax=True)
-    o = network.stage("o", 5, StepTerm(share, v), size=size)
+    share = network.stage("share", 6, Term(q, k, swapped=True), size=size, softmax=True)
+    o = network.stage("o", 5, Term(share, v), size=size)
     _check(_flattened(network, network.conv("out", o, 7, kernel=3, padding=1)), rng, 3)
 
 
@@ -237,13 +236,13 @@ def test_averages_and_a_gate_over_all_positions(rng):
     network = Builder(rng)
     x = network.conv("conv", network.add_input("x", (4, 5, 3)), 6, kernel=3, padding=1, function=RELU)
     share = network.add_constant("share", rng.normal(0.05, 0.01, (20, 1, 6)).astype(bfloat16))
-    mean = network.stage("mean", 6, StepTerm(x, share, (4, 5), groups=6))
+    mean = network.stage("mean", 6, Term(x, share, (4, 5), groups=6))
     gate = network.conv("gate", mean, 6, function=Function("sigmoid"))
     ones = network.add_constant("ones", np.ones((20, 1, 6), bfloat16))
-    spread = network.stage("spread", 6, StepTerm(gate, ones, (4, 5), padding=(3, 4), groups=6), size=(4, 5))
+    spread = network.stage("spread", 6, Term(gate, ones, (4, 5), padding=(3, 4), groups=6), size=(4, 5))
     half = network.add_constant("half", np.full((4, 1, 6), 0.25, np.float32).astype(bfloat16))
     x = network.conv("next", x, 6, kernel=3, padding=1, times=spread)
-    x = network.stage("pooled", 6, StepTerm(x, half, (2, 2), (2, 2), groups=6), size=(2, 2))
+    x = network.stage("pooled", 6, Term(x, half, (2, 2), (2, 2), groups=6), size=(2, 2))
     _check(_flattened(network, x), rng, 3)
 
 
@@ -287,8 +286,8 @@ def test_max_pooling_beside_attention(rng):
     network = Builder(rng)
     x = _pooled(network, "first", network.add_input("x", (4, 6, 3)), 5, (2, 2), function=RELU)
     q, k, v = (network.conv(kind, x, 5) for kind in "qkv")
-    share = network.stage("share", 6, StepTerm(q, k, swapped=True), size=(2, 3), softmax=True)
-    x = network.stage("o", 5, StepTerm(share, v), identity(network, x), size=(2, 3))
+    share = network.stage("share", 6, Term(q, k, swapped=True), size=(2, 3), softmax=True)
+    x = network.stage("o", 5, Term(share, v), identity(network, x), size=(2, 3))
     x = _pooled(network, "second", x, 4, (2, 1))
     _check(_flattened(network, x), rng, 3)
 
@@ -300,7 +299,7 @@ def test_windows_are_the_patches_of_the_reference_model(rng):
         need = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
         size = tuple(max(1, (have + 2 * p - k) // s + 1) for have, p, k, s in zip(source, padding, need, stride))
         values = (1 + np.arange(source[0] * source[1])).reshape(1, *source, 1)
-        term = Term("", np.zeros((*kernel, 1, 1), bfloat16), stride, dilation, padding)
+        term = Convolution(np.zeros((*kernel, 1, 1), bfloat16), stride, dilation, padding)
         expected = patches(values, term, size)[0, ..., 0]
         window = Window(kernel, stride, dilation, padding, (1, 1), source, size)
         first = int(rng.integers(size[0]))
@@ -322,7 +321,7 @@ def test_windows_of_inputs_are_gathered_by_the_host(rng, monkeypatch):
     network = Builder(rng)
     x = network.add_input("x", (5, 5, 3))
     one = network.conv("one", x, 6, kernel=3, padding=1, function=RELU)
-    term = StepTerm(x, network.weights("two.weights", 1, 3, 6))
+    term = Term(x, network.weights("two.weights", 1, 3, 6))
     network = _flattened(network, network.stage("two", 6, term, identity(network, one), size=(5, 5)))
     program = _check(network, rng, 3, Adam(), steps=1)
     assert [shape for _, shape in _input_shapes(program)] == [(5, 5, 3), (5, 5, 27), (5, 5, 28)]
@@ -361,8 +360,8 @@ def test_weights_of_groups_on_the_host(rng):
     full = unpacked(values, 3)
     assert full.shape == (9, 6, 6) and np.array_equal(packed(full, 3), values)
     x = bfloat16(rng.normal(size=(1, 4, 5, 6)))
-    one = Term("", values.reshape(3, 3, 2, 6).astype(bfloat16), groups=3)
-    other = Term("", full.reshape(3, 3, 6, 6).astype(bfloat16))
+    one = Convolution(values.reshape(3, 3, 2, 6).astype(bfloat16), groups=3)
+    other = Convolution(full.reshape(3, 3, 6, 6).astype(bfloat16))
     assert np.array_equal(
         add_term(np.zeros((1, 2, 3, 6), np.float32), x, one), add_term(np.zeros((1, 2, 3, 6), np.float32), x, other)
     )
@@ -372,6 +371,6 @@ def test_refusals(rng):
     network = Builder(rng)
     x = network.conv("conv", network.add_input("x", (4, 4, 4)), 4, kernel=3, padding=1)
     y = network.conv("other", x, 4, kernel=2, stride=2)
-    share = network.stage("share", 4, StepTerm(x, y, swapped=True), size=(4, 4), softmax=True)
+    share = network.stage("share", 4, Term(x, y, swapped=True), size=(4, 4), softmax=True)
     with pytest.raises(CompileError, match="^share: a product of tensors of 2 sizes can't be compiled$"):
         _check(_flattened(network, share), rng, 2)

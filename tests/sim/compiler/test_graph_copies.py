@@ -15,10 +15,9 @@ from amaranth_tpu.sim.compiler.memory.matrices import Geometry, matrix_of
 from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.windows import patches
-from amaranth_tpu.sim.ir.graph import Pool, Term
+from amaranth_tpu.sim.golden.windows import Convolution, patches
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepTerm
+from amaranth_tpu.sim.ir.stage import Pool, Term
 from graph_steps import run_on_model
 from step_networks import Builder
 from suites import slow
@@ -31,7 +30,7 @@ def _network(rng, size, channels, fields, pool=(1, 2)):
     x = network.conv("first", network.add_input("x", (*size, 3)), channels, kernel=3, padding=1, function=RELU, pool=pools)
     x = network.conv("second", x, 6, function=RELU, **fields)
     tensor = network.tensors[x]
-    term = StepTerm(x, network.weights("w", tensor.height * tensor.width, 6, 3), tensor.shape[:2])
+    term = Term(x, network.weights("w", tensor.height * tensor.width, 6, 3), tensor.shape[:2])
     network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)
     return network
 
@@ -99,7 +98,7 @@ def _term(rng, size):
     padding, stride = tuple(int(one) for one in rng.integers(-1, 3, 2)), (int(rng.integers(1, 4)), 1)
     need = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
     sums = tuple((have + 2 * p - k) // s + 1 for have, p, k, s in zip(size, padding, need, stride))
-    return StepTerm("x", "d", kernel, stride, dilation, padding, transposed=True), sums
+    return Term("x", "d", kernel, stride, dilation, padding, transposed=True), sums
 
 
 def _geometry(size, batch):
@@ -133,7 +132,7 @@ def test_copies_are_the_patches_of_the_reference_model(rng):
         copy = Copy(layout, replace(matrix_of("copy", "samples", *sizes, blocks=len(layout.corners)), vector=5))
         memory = _stored(values, copy, _geometry(size, batch), rng)
         windows = made.windows(matrix_of("x", "samples", 0, 6, _geometry(size, batch), copies=(copy,)))
-        plain = Term("", np.zeros((*term.kernel, 6, 1), bfloat16), term.stride, term.dilation, term.padding)
+        plain = Convolution(np.zeros((*term.kernel, 6, 1), bfloat16), term.stride, term.dilation, term.padding)
         expected = patches(bfloat16(values), plain, sums).reshape(batch, sums[0] * sums[1], -1, 6).astype(np.float32)
         for position, tile, sample in product(range(windows.blocks), range(2), range(batch)):
             place = windows.place(position * 2 + tile, sample * made.rows.period)

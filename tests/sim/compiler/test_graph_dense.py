@@ -10,7 +10,7 @@ from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.tiling import chunks
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepTerm
+from amaranth_tpu.sim.ir.stage import Term
 from graph_steps import dense_network, run_on_model
 from step_networks import Builder
 
@@ -52,9 +52,9 @@ def test_two_layers_of_equal_gradients(rng, optimizer):
     """Two layers read the same source, and their results are added. Their gradients are equal, their states differ."""
     network = Builder(rng)
     source = network.add_input("x", (1, 1, 7))
-    terms = [StepTerm(source, network.weights(name, 1, 7, 5)) for name in ("left", "right")]
+    terms = [Term(source, network.weights(name, 1, 7, 5)) for name in ("left", "right")]
     hidden = network.stage("hidden", 5, *terms, start=network.bias("b", 5), function=RELU)
-    last = StepTerm(hidden, network.weights("last", 1, 5, 3))
+    last = Term(hidden, network.weights("last", 1, 5, 3))
     network.output = network.stage("logits", 3, last, start=network.bias("c", 3), wide=True)
     program = compile_graph(make_step(network, optimizer), Config(n=4, training=True), 5)
     run_on_model(program, optimizer, rng, steps=2)

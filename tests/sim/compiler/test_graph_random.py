@@ -6,7 +6,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
-from amaranth_tpu.sim.ir.graph import span
+from amaranth_tpu.sim.ir.stage import span
 from graphs import check
 from onnx_models import Builder, check_graph, reference, weights
 from seeds import seed

@@ -9,9 +9,8 @@ from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.order import search as compiling
 from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
-from amaranth_tpu.sim.ir.graph import Pool
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepTerm
+from amaranth_tpu.sim.ir.stage import Pool, Term
 from graph_steps import run_on_model
 from step_networks import Builder
 from suites import slow
@@ -19,7 +18,7 @@ from suites import slow
 
 def _flattened(network, x):
     tensor = network.tensors[x]
-    term = StepTerm(x, network.weights("w", tensor.height * tensor.width, tensor.channels, 3), tensor.shape[:2])
+    term = Term(x, network.weights("w", tensor.height * tensor.width, tensor.channels, 3), tensor.shape[:2])
     network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)
     return network
 
@@ -76,13 +75,13 @@ def test_weights_apart(rng):
     decay = _check(_network(rng, (4, 5), 1, 5, 3), rng, 2, Sgd(weight_decay=0.01))
     network = Builder(rng)
     x, bias = network.add_input("x", (4, 5, 1)), network.bias("shared", 5)
-    terms = [StepTerm(x, network.weights(f"weights{k}", 9, 1, 5), (3, 3), padding=(1, 1)) for k in range(2)]
+    terms = [Term(x, network.weights(f"weights{k}", 9, 1, 5), (3, 3), padding=(1, 1)) for k in range(2)]
     one, two = (network.stage(f"conv{k}", 5, term, size=(4, 5), start=bias) for k, term in enumerate(terms))
     shared = _check(
         _flattened(network, network.stage("sum", 5, identity(network, one), identity(network, two), size=(4, 5))), rng, 2
     )
     network = Builder(rng)
-    term = StepTerm(network.add_input("x", (4, 5, 1)), network.weights("weights", 9, 1, 5), (3, 3), padding=(1, 1))
+    term = Term(network.add_input("x", (4, 5, 1)), network.weights("weights", 9, 1, 5), (3, 3), padding=(1, 1))
     alone = _check(_flattened(network, network.stage("conv", 5, term, size=(4, 5))), rng, 2)
     assert not (decay.memory.folded.stacks or shared.memory.folded.stacks or alone.memory.folded.stacks)
 

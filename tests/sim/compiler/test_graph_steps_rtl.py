@@ -8,9 +8,8 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.host_image import HostImage
-from amaranth_tpu.sim.ir.graph import Pool
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepTerm
+from amaranth_tpu.sim.ir.stage import Pool, Term
 from graph_steps import dense_network, differing, inputs_of, kept_of, wanted
 from step_networks import Builder, transformer
 
@@ -63,7 +62,7 @@ def test_convolutions(rng, optimizer):
     x = network.conv("groups", x, 6, kernel=3, padding=1, groups=3, function=RELU)
     x = network.conv("stride", x, 5, kernel=2, stride=2, padding=1)
     height, width, channels = network.tensors[x].shape
-    term = StepTerm(x, network.weights("w", height * width, channels, 3), (height, width))
+    term = Term(x, network.weights("w", height * width, channels, 3), (height, width))
     network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)
     program = compile_graph(make_step(network, optimizer), from_preset("training", n=4), 3)
     cycles = run_on_rtl(program, optimizer, rng, quick=True)

@@ -6,11 +6,12 @@ from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
-from amaranth_tpu.sim.compiler.passes.weight_passes import count_passes
+from amaranth_tpu.sim.compiler.passes.weight_passes import Weighted, count_passes
 from amaranth_tpu.sim.functions.functions import RELU
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_graph, random_values
 from second_network import run_stage
+from stage_graphs import GivenStage, GivenTerm, built
 
 _N = 16
 
@@ -31,13 +32,13 @@ def test_folded_stages_compute_the_same_bits(rng):
     while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
         found = best_folding(graph, _N)
-        stages, folds = found.stages, found.folds
+        packed_graph, folds = found.packed, found.folds
         folded_tensors += len(folds)
         values = {"x": rng.normal(size=(2, *graph.tensors["x"].shape)).astype(bfloat16)}
         packed = dict(values)
-        for stage, made in zip(graph.stages, stages, strict=True):
-            values[stage.output] = run_stage(stage, values)
-            packed[stage.output] = whole = run_stage(made, packed)
+        for stage, made in zip(graph.stages, packed_graph.stages, strict=True):
+            values[stage.output] = run_stage(graph, stage, values)
+            packed[stage.output] = whole = run_stage(packed_graph, made, packed)
             if stage.output in folds:
                 whole = _unfolded(whole, folds[stage.output], graph.tensors[stage.output])
             assert _same_bits(np.ascontiguousarray(whole), values[stage.output]), (stage, folds)
@@ -48,25 +49,30 @@ def _depthwise(rng, channels, width, padding):
     tensors = [Tensor("x", 3, 6, width), Tensor("a", channels, 6, width)]
     tensors += [Tensor(name, count, 6, width + 2 * padding - 2) for name, count in (("b", channels), ("y", 16))]
     terms = [
-        Term("x", random_values(rng, (3, 3, 3, channels)), padding=(1, 1)),
-        Term("a", random_values(rng, (3, 3, 1, channels)), padding=(1, padding), groups=channels),
-        Term("b", random_values(rng, (1, 1, channels, 16))),
+        GivenTerm("x", random_values(rng, (3, 3, 3, channels)), padding=(1, 1)),
+        GivenTerm("a", random_values(rng, (3, 3, 1, channels)), padding=(1, padding), groups=channels),
+        GivenTerm("b", random_values(rng, (1, 1, channels, 16))),
     ]
-    stages = [Stage(one.name, one.name, (term,), one.shape[:2], function=RELU) for one, term in zip(tensors[1:], terms)]
-    stages.append(Stage("z", "z", (Term("y", random_values(rng, (6, tensors[-1].width, 16, 4))),)))
+    stages = [GivenStage(one.name, one.name, (term,), one.shape[:2], function=RELU) for one, term in zip(tensors[1:], terms)]
+    stages.append(GivenStage("z", "z", (GivenTerm("y", random_values(rng, (6, tensors[-1].width, 16, 4))),)))
     tensors.append(Tensor("z", 4))
-    return Graph("g", {one.name: one for one in tensors}, "x", "z", tuple(stages))
+    return built("g", {one.name: one for one in tensors}, "x", "z", tuple(stages))
+
+
+def _passes(graph, number):
+    return count_passes(tuple(Weighted(term, graph.kernel(term)) for term in graph.stages[number].terms), _N)
 
 
 def test_passes_of_a_depthwise_convolution(rng):
     """Folding two columns of an 8-channel depthwise convolution into 16 lanes needs 6 passes instead of 18. The result starts a
     column early."""
     graph = _depthwise(rng, 8, 12, 1)
-    stages, folds = fold_columns(graph, Config(n=_N), 1).stages, best_folding(graph, _N).folds
+    packed, folds = fold_columns(graph, Config(n=_N), 1), best_folding(graph, _N).folds
+    stages = packed.stages
     assert [(fold.count, fold.offset) for fold in folds.values()] == [(2, 0), (2, 1), (2, 0)]
     assert [stage.size for stage in stages] == [(6, 6), (6, 7), (6, 6), (1, 1)]
-    assert count_passes(graph.stages[1], _N) == 9 and count_passes(stages[1], _N) == 6
-    assert count_passes(stages[2], _N) == 2, "one for each column of the pair"
+    assert _passes(graph, 1) == 9 and _passes(packed, 1) == 6
+    assert _passes(packed, 2) == 2, "one for each column of the pair"
     assert fold_columns(graph, Config(n=8), 1) is graph, "no lane is idle"
     folds = best_folding(_depthwise(rng, 8, 13, 1), _N).folds
     assert "a" not in folds and "b" in folds, "behind the last column of a there must be zeros"

@@ -9,13 +9,13 @@ from ml_dtypes import bfloat16
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler import compile as compile_module
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.lowering.network import network_of
 from amaranth_tpu.sim.compiler.passes.pipeline import LOWERING, PASSES, PROGRAM, run_passes, up_to
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.inference import run_samples
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
+from stage_graphs import GivenStage, GivenTerm, built
 
 CORE = Config(n=4, accumulator_depth=16, unified_buffer_depth=256, transpose=True, attention=False)
 
@@ -26,35 +26,38 @@ def _weights(*shape):
 
 def _graph(tensors, stages):
     tensors = {name: Tensor(name, *sizes) for name, sizes in tensors.items()}
-    return Graph("g", tensors, next(iter(tensors)), stages[-1].output, tuple(stages))
+    return built("g", tensors, next(iter(tensors)), stages[-1].output, tuple(stages))
 
 
 def _biased():
     bias = np.array([[[1, 2], [1, 2], [3, 4]]], np.float32)
     return _graph(
-        {"x": (2, 1, 3), "y": (2, 1, 3)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 2)),), (1, 3), bias, title="Add")]
+        {"x": (2, 1, 3), "y": (2, 1, 3)},
+        [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 2)),), (1, 3), bias, title="Add")],
     )
 
 
 def _pooled():
     pool = Pool((5, 5), (2, 1), (2, 2))
-    stage = Stage("a", "p", (Term("x", _weights(1, 1, 3, 3)),), (8, 5), pool=pool, function=RELU)
-    return _graph({"x": (3, 8, 5), "p": (3, 2, 1), "y": (2,)}, [stage, Stage("b", "y", (Term("p", _weights(2, 1, 3, 2)),))])
+    stage = GivenStage("a", "p", (GivenTerm("x", _weights(1, 1, 3, 3)),), (8, 5), pool=pool, function=RELU)
+    return _graph(
+        {"x": (3, 8, 5), "p": (3, 2, 1), "y": (2,)}, [stage, GivenStage("b", "y", (GivenTerm("p", _weights(2, 1, 3, 2)),))]
+    )
 
 
 def _scaled():
     stages = [
-        Stage("s", "s", (Term("x", _weights(1, 1, 3, 1)),), bias=np.ones(1, np.float32)),
-        Stage("a", "a", (Term("x", _weights(1, 1, 3, 6)),), times="s"),
-        Stage("y", "y", (Term("a", _weights(1, 1, 6, 2)),)),
+        GivenStage("s", "s", (GivenTerm("x", _weights(1, 1, 3, 1)),), bias=np.ones(1, np.float32)),
+        GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 3, 6)),), times="s"),
+        GivenStage("y", "y", (GivenTerm("a", _weights(1, 1, 6, 2)),)),
     ]
     return _graph({"x": (3,), "s": (1,), "a": (6,), "y": (2,)}, stages)
 
 
 def _narrow():
     stages = [
-        Stage("a", "a", (Term("x", _weights(1, 1, 4, 2)),), (1, 8), function=RELU),
-        Stage("b", "y", (Term("a", _weights(1, 2, 2, 3)),), (1, 4)),
+        GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 4, 2)),), (1, 8), function=RELU),
+        GivenStage("b", "y", (GivenTerm("a", _weights(1, 2, 2, 3)),), (1, 4)),
     ]
     stages[1] = replace(stages[1], terms=(replace(stages[1].terms[0], stride=(1, 2)),))
     return _graph({"x": (4, 1, 8), "a": (2, 1, 8), "y": (3, 1, 4)}, stages)
@@ -62,25 +65,27 @@ def _narrow():
 
 def _depthwise():
     stages = [
-        Stage("a", "a", (Term("x", _weights(1, 1, 4, 8)),), (5, 4)),
-        Stage("d", "d", (Term("a", _weights(3, 3, 1, 8), padding=(1, 1), groups=8),), (5, 4)),
-        Stage("p", "p", (Term("d", _weights(1, 1, 8, 2)),), (5, 4)),
-        Stage("y", "y", (Term("p", _weights(5, 4, 2, 3)),)),
+        GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 4, 8)),), (5, 4)),
+        GivenStage("d", "d", (GivenTerm("a", _weights(3, 3, 1, 8), padding=(1, 1), groups=8),), (5, 4)),
+        GivenStage("p", "p", (GivenTerm("d", _weights(1, 1, 8, 2)),), (5, 4)),
+        GivenStage("y", "y", (GivenTerm("p", _weights(5, 4, 2, 3)),)),
     ]
     return _graph({"x": (4, 5, 4), "a": (8, 5, 4), "d": (8, 5, 4), "p": (2, 5, 4), "y": (3,)}, stages)
 
 
 def _unread():
     stages = [
-        Stage("a", "a", (Term("x", _weights(1, 1, 2, 3)),), (5, 5), pool=Pool((2, 2), (2, 2), (2, 2))),
-        Stage("b", "y", (Term("a", _weights(1, 1, 3, 2)),)),
+        GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 2, 3)),), (5, 5), pool=Pool((2, 2), (2, 2), (2, 2))),
+        GivenStage("b", "y", (GivenTerm("a", _weights(1, 1, 3, 2)),)),
     ]
     return _graph({"x": (2, 5, 5), "a": (3, 2, 2), "y": (2,)}, stages)
 
 
 def _wide():
     pool = Pool((1, 3), (2, 20), (1, 2))
-    return _graph({"x": (2, 2, 41), "y": (3, 2, 20)}, [Stage("a", "y", (Term("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)])
+    return _graph(
+        {"x": (2, 2, 41), "y": (3, 2, 20)}, [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)]
+    )
 
 
 def _stages(graph):
@@ -99,7 +104,7 @@ def _parts_of_lines(graph):
 
 def _by_position(graph):
     first, second = graph.stages
-    return not any(stage.bias.ndim > 1 for stage in graph.stages) and (first.size, second.size, second.origin) == (
+    return not any(map(graph.has_bias_rows, graph.stages)) and (first.size, second.size, second.origin) == (
         (1, 2),
         (1, 1),
         (0, 2),
@@ -112,7 +117,7 @@ def _rows_then_columns(graph):
 
 
 def _factor_in_all_lanes(graph):
-    (weights,) = {tuple(map(tuple, term.weights[0, 0].T.tolist())) for term in _stages(graph)["s"].terms}
+    (weights,) = {tuple(map(tuple, graph.kernel(term)[0, 0].T.tolist())) for term in _stages(graph)["s"].terms}
     return graph.tensors["s"].channels == CORE.n and len(set(weights)) == 1
 
 
@@ -122,8 +127,8 @@ def _pairs_of_columns(graph):
 
 
 def _positions_as_channels(graph):
-    views = {name: one.view.of for name, one in graph.tensors.items() if one.view}
-    return graph.tensors["d"].shape == (5, 1, 32) and views == {"a, transposed": "a", "d, transposed": "d"}
+    transposed = [term.source for stage in graph.stages for term in stage.terms if term.lanes]
+    return graph.tensors["d"].shape == (5, 1, 32) and transposed == ["a", "d"]
 
 
 #: For each pass: a graph, and a condition on the graph after the pass. For an optional pass, it is about the variant with it.
@@ -143,13 +148,13 @@ def test_graph_after_pass(one):
     make, holds = CASES[one.name]
     graph = make()
     *before, made = run_passes([one], graph, CORE, 8)
-    assert holds(made), str(network_of(made))
+    assert holds(made), str(made)
     assert before == ([graph] if one.optional else []), "the graph without an optional pass is a variant, too"
 
 
 @pytest.mark.parametrize("one", PASSES, ids=lambda one: one.name)
 def test_pass_without_effect_returns_the_same_graph(one):
-    graph = _graph({"x": (8,), "y": (4,)}, [Stage("a", "y", (Term("x", _weights(1, 1, 8, 4)),))])
+    graph = _graph({"x": (8,), "y": (4,)}, [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 8, 4)),))])
     core = replace(CORE, attention=True)
     assert run_passes([one], graph, core, 2) == [graph]
 

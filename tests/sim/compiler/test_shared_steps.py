@@ -12,11 +12,12 @@ from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import step
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.stage import Tensor
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.training import Batch
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, differences, run_steps, started_state
@@ -57,10 +58,10 @@ def test_convolutions(rng, number):
 
 def test_weights_of_groups_are_updated_by_all_cores(rng):
     """Cores share the updates of the dense layer. All cores update the convolution of two groups."""
-    first, last = Term("x", random_values(rng, (2, 2, 3, 6)), groups=2), Term("c", random_values(rng, (3, 3, 6, 4)))
+    first, last = GivenTerm("x", random_values(rng, (2, 2, 3, 6)), groups=2), GivenTerm("c", random_values(rng, (3, 3, 6, 4)))
     tensors = {one.name: one for one in (Tensor("x", 6, 4, 4), Tensor("c", 6, 3, 3), Tensor("y", 4))}
-    stages = Stage("conv", "c", (first,), (3, 3), function=RELU), Stage("dense", "y", (last,))
-    program = check(Graph("groups", tensors, "x", "y", stages), rng, 3, Sgd(0.9))
+    stages = GivenStage("conv", "c", (first,), (3, 3), function=RELU), GivenStage("dense", "y", (last,))
+    program = check(built("groups", tensors, "x", "y", stages), rng, 3, Sgd(0.9))
     assert modes(program) == {RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER, RingMode.ALL_REDUCE}
 
 
@@ -82,11 +83,11 @@ def test_weights_that_no_window_reads(rng):
     sizes = (1, 1, 3, 5), (3, 3, 5, 6)
     first, last = (round_bfloat16(rng.normal(0, 0.5, size).astype(np.float32)) for size in sizes)
     stages = (
-        Stage("dense", "d", (Term("x", first),), bias=np.zeros(5, np.float32)),
-        Stage("conv", "y", (Term("d", last, padding=(1, 1)),), bias=np.zeros(6, np.float32)),
+        GivenStage("dense", "d", (GivenTerm("x", first),), bias=np.zeros(5, np.float32)),
+        GivenStage("conv", "y", (GivenTerm("d", last, padding=(1, 1)),), bias=np.zeros(6, np.float32)),
     )
     tensors = {name: Tensor(name, channels) for name, channels in (("x", 3), ("d", 5), ("y", 6))}
-    graph = Graph("padded", tensors, "x", "y", stages, softmax=True)
+    graph = built("padded", tensors, "x", "y", stages, softmax=True)
     check(graph, rng, 2, Sgd(0.9))
 
 
@@ -101,12 +102,12 @@ def test_layers_of_equal_gradients(rng, optimizer):
     sizes = (3, 4), (3, 4), (4, 5), (5, 6)
     left, right, middle, last = (round_bfloat16(rng.normal(0, 0.5, (1, 1, *size)).astype(np.float32)) for size in sizes)
     stages = (
-        Stage("two", "a", (Term("x", left), Term("x", right)), bias=np.zeros(4, np.float32), function=RELU),
-        Stage("middle", "b", (Term("a", middle),), bias=np.zeros(5, np.float32)),
-        Stage("last", "y", (Term("b", last),), bias=np.zeros(6, np.float32)),
+        GivenStage("two", "a", (GivenTerm("x", left), GivenTerm("x", right)), bias=np.zeros(4, np.float32), function=RELU),
+        GivenStage("middle", "b", (GivenTerm("a", middle),), bias=np.zeros(5, np.float32)),
+        GivenStage("last", "y", (GivenTerm("b", last),), bias=np.zeros(6, np.float32)),
     )
     tensors = {name: Tensor(name, channels) for name, channels in (("x", 3), ("a", 4), ("b", 5), ("y", 6))}
-    check(Graph("twins", tensors, "x", "y", stages, softmax=True), rng, 2, optimizer, n=8, batch=5)
+    check(built("twins", tensors, "x", "y", stages, softmax=True), rng, 2, optimizer, n=8, batch=5)
 
 
 @pytest.mark.parametrize("memories", [{"unified_buffer_depth": 1024}, {"accumulator_depth": 128}])

@@ -9,15 +9,16 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.order import search
-from amaranth_tpu.sim.compiler.passes.cropping import cropped
+from amaranth_tpu.sim.compiler.passes.cropping import crop
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.stage import Pool, Stage, Tensor
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import convolutions, run_steps, selections, with_function
@@ -44,14 +45,14 @@ def test_overlapping_averages(rng, padding):
     tensors = {one.name: one for one in (Tensor("x", 3, 7, 5), Tensor("c", 5, 7, 5), Tensor("a", 5, 3 + padding, 2 + padding))}
     tensors["y"] = Tensor("y", 4)
     ninth = np.full((3, 3, 1, 5), 1 / 9, np.float32).astype(bfloat16)
-    average = Term("c", ninth, (2, 2), padding=(padding, padding), groups=5, fixed=True)
-    last = Term("a", random_values(rng, (3 + padding, 2 + padding, 5, 4)))
+    average = GivenTerm("c", ninth, (2, 2), padding=(padding, padding), groups=5, fixed=True)
+    last = GivenTerm("a", random_values(rng, (3 + padding, 2 + padding, 5, 4)))
     stages = (
-        Stage("c", "c", (Term("x", random_values(rng, (3, 3, 3, 5)), padding=(1, 1)),), (7, 5), function=RELU),
-        Stage("a", "a", (average,), (3 + padding, 2 + padding)),
-        Stage("y", "y", (last,), (1, 1)),
+        GivenStage("c", "c", (GivenTerm("x", random_values(rng, (3, 3, 3, 5)), padding=(1, 1)),), (7, 5), function=RELU),
+        GivenStage("a", "a", (average,), (3 + padding, 2 + padding)),
+        GivenStage("y", "y", (last,), (1, 1)),
     )
-    check(Graph("averages", tensors, "x", "y", stages), rng)
+    check(built("averages", tensors, "x", "y", stages), rng)
 
 
 def test_results_named_as_their_stage(rng):
@@ -59,11 +60,11 @@ def test_results_named_as_their_stage(rng):
     reads values scaled by a depthwise stage."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
     first, second, dense, *rest = graph.stages
-    weights = random_values(rng, (1, 1, 1, second.channels))
-    scale = Stage("scale", "scale", (Term("t1", weights, groups=second.channels, fixed=True),), second.size)
-    dense = replace(dense, terms=(replace(dense.terms[0], source="scale"),))
-    tensors = graph.tensors | {"scale": replace(graph.tensors["t1"], name="scale")}
-    check(replace(graph, stages=(first, second, scale, dense, *rest), tensors=tensors), rng)
+    channels, graph.stages = graph.channels(second), [first, second]
+    term = graph.term("t1", "factors", random_values(rng, (1, 1, 1, channels)), groups=channels, fixed=True)
+    graph.add_stage(Stage("scale", (term,), second.size, name="scale"), channels)
+    graph.stages += [replace(dense, terms=(replace(dense.terms[0], source="scale"),)), *rest]
+    check(graph, rng)
 
 
 @pytest.mark.parametrize("kind", ["plain", "pool", *slow("average"), "residual", *slow("shortcut")])
@@ -80,12 +81,12 @@ def test_a_function_of_averages(rng):
     weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
     share = np.full((2, 2, 1, 5), 0.25, bfloat16)
     stages = (
-        Stage("conv", "c", (Term("x", weights),), (4, 4)),
-        Stage("mean", "m", (Term("c", share, (2, 2), groups=5, fixed=True),), (2, 2), function=Function("tanh")),
-        Stage("dense", "y", (Term("m", outer),)),
+        GivenStage("conv", "c", (GivenTerm("x", weights),), (4, 4)),
+        GivenStage("mean", "m", (GivenTerm("c", share, (2, 2), groups=5, fixed=True),), (2, 2), function=Function("tanh")),
+        GivenStage("dense", "y", (GivenTerm("m", outer),)),
     )
     tensors = Tensor("x", 2, 6, 6), Tensor("c", 5, 4, 4), Tensor("m", 5, 2, 2), Tensor("y", 3)
-    check(Graph("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(built("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
 
 
 def test_convolutions_share_table_loads(rng):
@@ -123,24 +124,28 @@ def test_dense_stage_with_three_windows(rng, side):
     """A dense stage with three terms gives the golden model's step: one reads the whole tensor, one a padded corner, one the
     first position."""
     kernels = [(side, (0, 0)), (3, (1, 1)), (1, (0, 0))]
-    terms = tuple(Term("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
-    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)
-    stages = first, Stage("sum", "s", terms, function=RELU), Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 7, 4))),))
+    terms = tuple(GivenTerm("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
+    first = GivenStage("conv", "a", (GivenTerm("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)
+    stages = (
+        first,
+        GivenStage("sum", "s", terms, function=RELU),
+        GivenStage("dense", "y", (GivenTerm("s", random_values(rng, (1, 1, 7, 4))),)),
+    )
     tensors = {"x": Tensor("x", 3, side + 1, side + 1), "a": Tensor("a", 5, side, side), "s": Tensor("s", 7), "y": Tensor("y", 4)}
-    check(Graph("corner", tensors, "x", "y", stages, softmax=True), rng)
+    check(built("corner", tensors, "x", "y", stages, softmax=True), rng)
 
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_dropout_masks_ignore_cropping(rng, dense):
     """Dropout applies to the stages that the full network defines, even if cropping makes another stage dense. Without another
     dense layer, the last stage's operands are masked."""
-    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
-    middle = Stage("dense", "b", (Term("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
-    last = Stage("last", "y", (Term("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
+    first = GivenStage("conv", "a", (GivenTerm("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
+    middle = GivenStage("dense", "b", (GivenTerm("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
+    last = GivenStage("last", "y", (GivenTerm("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
     stages = (first, middle, last) if dense else (first, last)
     tensors = {"x": Tensor("x", 3, 3, 3), "a": Tensor("a", 5, 2, 2), "b": Tensor("b", 4), "y": Tensor("y", 3)}
-    training, dropout = differentiate(Graph("masks", tensors, "x", "y", stages, softmax=True)), Dropout(0.5)
-    assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(cropped(training))) == 1 + dense
+    training, dropout = differentiate(built("masks", tensors, "x", "y", stages, softmax=True)), Dropout(0.5)
+    assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(crop(training, None, None))) == 1 + dense
     program = compile_step(training, Sgd(0.75), CONFIG, 3, dropout)
     run_steps(program, training, Sgd(0.75), rng, dropout=dropout)
 
@@ -161,8 +166,8 @@ def test_cycles_of_network_a(rng):
 
 def test_unread_results_are_cropped(rng):
     """Cropping removes the sums that no window reads: the second convolution needs 12 x 12 of 13 x 13 results."""
-    training = cropped(differentiate(convolutions(rng, (32, 64))))
-    first, second = training.graph.stages[:2]
+    training = crop(differentiate(convolutions(rng, (32, 64))), None, None)
+    first, second = training.stages[:2]
     assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))
 
 
@@ -184,26 +189,31 @@ def test_useful_multiplications(rng):
     weights. Pooling leaves 8 x 8 sums of the first convolution, and 2 x 2 of the second."""
     training = differentiate(convolutions(rng, (5, 9), 12, 3, 7))
     program = compile_step(training, Sgd(), CONFIG, 3)
-    first, second, dense, last = (term.weights.size for stage in training.graph.stages for term in stage.terms)
+    first, second, dense, last = (
+        training.parameters[term.weights].initial.size for stage in training.stages for term in stage.terms
+    )
     assert program.useful_macs == 3 * (2 * 64 * first + 3 * 4 * second + 3 * dense + 3 * last)
 
 
 def test_one_line_of_windows_with_a_longer_stride(rng):
     """A stride has no meaning for one line of windows."""
-    pool, term = Pool((2, 2), (1, 4), (3, 2)), Term("x", random_values(rng, (1, 1, 3, 9)))
-    stages = (Stage("conv", "c", (term,), (4, 9), pool=pool), Stage("dense", "y", (Term("c", random_values(rng, (1, 4, 9, 3))),)))
+    pool, term = Pool((2, 2), (1, 4), (3, 2)), GivenTerm("x", random_values(rng, (1, 1, 3, 9)))
+    stages = (
+        GivenStage("conv", "c", (term,), (4, 9), pool=pool),
+        GivenStage("dense", "y", (GivenTerm("c", random_values(rng, (1, 4, 9, 3))),)),
+    )
     tensors = Tensor("x", 3, 4, 9), Tensor("c", 9, 1, 4), Tensor("y", 3)
-    check(Graph("line", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(built("line", {one.name: one for one in tensors}, "x", "y", stages), rng)
 
 
 @pytest.mark.parametrize("function", [RELU, NONE])
 def test_pooling_of_one_position_before_a_gate(rng, function):
     """The places of maxima in windows of one position are 0, or with ReLU nowhere. The gate keeps all positions."""
-    first = Term("x", random_values(rng, (3, 3, 3, 5)))
+    first = GivenTerm("x", random_values(rng, (3, 3, 3, 5)))
     stages = (
-        Stage("conv", "c", (first,), (4, 4), pool=Pool((1, 1), (4, 4)), function=function),
-        Stage("gate", "g", (Term("c", random_values(rng, (1, 1, 5, 5))),), (4, 4), times="c"),
-        Stage("dense", "y", (Term("g", random_values(rng, (4, 4, 5, 3))),)),
+        GivenStage("conv", "c", (first,), (4, 4), pool=Pool((1, 1), (4, 4)), function=function),
+        GivenStage("gate", "g", (GivenTerm("c", random_values(rng, (1, 1, 5, 5))),), (4, 4), times="c"),
+        GivenStage("dense", "y", (GivenTerm("g", random_values(rng, (4, 4, 5, 3))),)),
     )
     tensors = Tensor("x", 3, 6, 6), Tensor("c", 5, 4, 4), Tensor("g", 5, 4, 4), Tensor("y", 3)
-    check(Graph("gated", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(built("gated", {one.name: one for one in tensors}, "x", "y", stages), rng)

@@ -32,7 +32,7 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
     graph = load_network(language_model(rng, tokens, width, heads, letters).save(tmp_path))
     training, optimizer, batch = differentiate(graph, counted=True), Sgd(), 2 if cores == 1 else cores
     program = compile_step(training, optimizer, Config(n=4, training=True, ring=True), batch // cores, cores=cores)
-    x = training.graph.fed(rng.integers(0, letters, (batch, tokens))).astype(bfloat16)
+    x = training.fed(rng.integers(0, letters, (batch, tokens))).astype(bfloat16)
     labels, counted = rng.integers(0, letters, (batch, tokens)), np.ones((batch, tokens), np.int64)
     counted[0, -1] = 0
     targets = (labels[..., None] == np.arange(letters)).astype(bfloat16).reshape(batch, -1)

@@ -6,9 +6,10 @@ from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.compiler.passes.weight_passes import passes_of
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.compiler.passes.weight_passes import Weighted, passes_of
+from amaranth_tpu.sim.ir.stage import Tensor, Term
 from graphs import check, random_values
+from stage_graphs import GivenStage, GivenTerm, built
 
 CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=64, **PLAIN)
 
@@ -28,19 +29,19 @@ def test_columns_without_weights_are_zeros(rng, chosen, with_bias):
     """Results that select no channel are the bias, or zeros, also if a whole tile or the whole stage selects none. The sums of a
     tile without any pass would be those of an earlier stage."""
     bias = rng.normal(size=6).astype(np.float32) if with_bias else None
-    first = Stage("first", "t", (Term("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(2, 2))
-    second = Stage("second", "y", (Term("t", choice(chosen, 4), sparse=True),), size=(2, 2), bias=bias)
+    first = GivenStage("first", "t", (GivenTerm("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(2, 2))
+    second = GivenStage("second", "y", (GivenTerm("t", choice(chosen, 4), sparse=True),), size=(2, 2), bias=bias)
     tensors = {"x": Tensor("x", 4, 2, 2), "t": Tensor("t", 4, 2, 2), "y": Tensor("y", 6, 2, 2)}
-    check(Graph("sparse", tensors, "x", "y", (first, second)), CONFIG, 2, rng)
+    check(built("sparse", tensors, "x", "y", (first, second)), CONFIG, 2, rng)
 
 
 def test_only_tiles_with_weights_have_a_pass():
-    stage = Stage("stage", "y", (Term("x", choice((0, 1, -1, -1, 3, 2), 4), sparse=True),))
-    assert [passes_of(stage, 2, column) for column in range(3)] == [[(0, 0, 0, 0)], [(0, 0, 0, 0)], [(0, 0, 0, 1)]]
+    term = Weighted(Term("x", "w", sparse=True), choice((0, 1, -1, -1, 3, 2), 4))
+    assert [passes_of([term], 2, column) for column in range(3)] == [[(0, 0, 0, 0)], [(0, 0, 0, 0)], [(0, 0, 0, 1)]]
 
 
 def average(source, channels, kernel=(3, 2), share=0.25, **changes):
-    return Term(source, np.full((*kernel, 1, channels), share, bfloat16), groups=channels, **{"fixed": True} | changes)
+    return GivenTerm(source, np.full((*kernel, 1, channels), share, bfloat16), groups=channels, **{"fixed": True} | changes)
 
 
 @pytest.mark.parametrize("batch", [1, 5])
@@ -49,11 +50,11 @@ def test_averages_of_whole_tensors(rng, channels, batch):
     """An average in two terms, followed by a dense layer, has the golden bits. It loads one tile for each term."""
     terms = (average("t", channels), average("t", channels, share=0.001))
     stages = (
-        Stage("first", "t", (Term("x", random_values(rng, (1, 1, channels, channels))),), size=(3, 2)),
-        Stage("pool", "p", terms),
-        Stage("last", "y", (Term("p", random_values(rng, (1, 1, channels, 3))),)),
+        GivenStage("first", "t", (GivenTerm("x", random_values(rng, (1, 1, channels, channels))),), size=(3, 2)),
+        GivenStage("pool", "p", terms),
+        GivenStage("last", "y", (GivenTerm("p", random_values(rng, (1, 1, channels, 3))),)),
     )
     tensors = {name: Tensor(name, channels, 3, 2) for name in "xt"} | {"p": Tensor("p", channels), "y": Tensor("y", 3)}
-    program = check(Graph("average", tensors, "x", "y", stages), CONFIG, batch, rng)
+    program = check(built("average", tensors, "x", "y", stages), CONFIG, batch, rng)
     tiles = [op.passes for op in program.ops if op.opcode is Opcode.MATMUL and op.stage == 1 and not op.keep]
     assert batch > 1 or sum(tiles) == 2

@@ -163,7 +163,7 @@ def test_shipped_network():
         array = numpy_helper.to_array(tensor)
         assert array.dtype == np.float32 and (array.ndim == 1 or (array.astype(bfloat16).astype(np.float32) == array).all())
     network = load_network(path)
-    assert [stage.terms[0].weights.shape for stage in network.stages] == [(1, 1, 784, 128), (1, 1, 128, 10)]
+    assert [network.kernel(stage.terms[0]).shape for stage in network.stages] == [(1, 1, 784, 128), (1, 1, 128, 10)]
     assert [stage.function.name for stage in network.stages] == ["relu", "none"] and network.preprocess == "unit"
     images, labels = load_digits()
     logits = run_network(network, preprocess(images, network.preprocess))

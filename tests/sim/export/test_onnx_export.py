@@ -28,7 +28,7 @@ from training_steps import with_function
 
 
 def learnt(network, rng):
-    masters = [rng.normal(0, 0.2, one.initial.shape).astype(np.float32) for one in network.parameters]
+    masters = [rng.normal(0, 0.2, one.initial.shape).astype(np.float32) for one in network.parameters.values()]
     return bound_graph(network, TrainingState(masters, [{}] * len(masters)))
 
 
@@ -36,7 +36,7 @@ def rewritten(path, rng, folder):
     """Exports the model at `path` with random parameters. Returns `(True if it keeps the file's nodes, new path, graph)`."""
     network = differentiate(load_network(path))
     graph = learnt(network, rng)
-    model, own = ModelWriter(network.graph, network.parameters).model(graph)
+    model, own = ModelWriter(network).model(graph)
     if not own:
         onnx.checker.check_model(model, full_check=True)
     (folder / "new.onnx").write_bytes(model.SerializeToString())
@@ -80,8 +80,12 @@ def test_weights_keep_name_and_layout(rng, tmp_path):
     build("MatMul", build.constant(weights(rng, 5, 4), "outer"))
     own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
-    first, inner, outer = (stage.terms[0].weights.astype(np.float32) for stage in graph.stages)
-    assert own and (found["kernel"] == first.transpose(3, 2, 0, 1)).all() and (found["offset"] == graph.stages[0].bias).all()
+    first, inner, outer = (graph.kernel(stage.terms[0]).astype(np.float32) for stage in graph.stages)
+    assert (
+        own
+        and (found["kernel"] == first.transpose(3, 2, 0, 1)).all()
+        and (found["offset"] == graph.constants[graph.stages[0].start]).all()
+    )
     assert (found["inner"] == inner.transpose(3, 2, 0, 1).reshape(5, 48)).all() and (found["outer"] == outer[0, 0]).all()
     check(path, graph, rng)
 
@@ -141,7 +145,7 @@ def test_copied_weights_are_not_shared_weights(rng, tmp_path, is_shared):
             trainable_network(graph)
         return
     network = trainable_network(graph)
-    model, own = ModelWriter(network.graph, network.parameters).model(learnt(network, rng))
+    model, own = ModelWriter(network).model(learnt(network, rng))
     first, second = (numpy_helper.to_array(one) for one in model.graph.initializer)
     assert own and (first != second).any()
 
@@ -183,7 +187,7 @@ def test_random_networks_as_plain_models(rng, tmp_path, number):
     """Random networks without an original file are exported as plain models that match the graph bit for bit."""
     network = differentiate(random_trainable_graph(rng))
     graph = learnt(network, rng)
-    model, own = ModelWriter(network.graph, network.parameters).model(graph)
+    model, own = ModelWriter(network).model(graph)
     assert not own
     onnx.checker.check_model(model, full_check=True)
     (tmp_path / "plain.onnx").write_bytes(model.SerializeToString())
@@ -222,7 +226,7 @@ def test_heads_of_other_widths(rng, tmp_path, width, same):
     has the bits of the trained graph."""
     path, ids = language_model(rng, width=width).save(tmp_path), rng.integers(0, 6, (3, 5))
     network = differentiate(load_network(path))
-    graph, writer = learnt(network, rng), ModelWriter(network.graph, network.parameters)
+    graph, writer = learnt(network, rng), ModelWriter(network)
     model, own = writer.model(graph)
     old = onnx.load(path)
     assert (

@@ -19,9 +19,10 @@ def check(path, x, layers, softmax=False):
     assert len(network.stages) == layers and network.softmax == softmax
     for stage in network.stages:
         (term,) = stage.terms
-        assert stage.size == term.kernel == (1, 1) and term.groups == 1 and term.weights.dtype == bfloat16
+        assert stage.size == term.kernel == (1, 1) and term.groups == 1 and network.kernel(term).dtype == bfloat16
         assert stage.function.name in ("none", "relu") and not (stage.pool or stage.softmax or stage.times)
-        assert stage.bias is None or stage.bias.dtype == np.float32 and stage.bias.shape == (stage.channels,)
+        bias = network.constants.get(stage.start)
+        assert bias is None or bias.dtype == np.float32 and bias.shape == (1, 1, network.channels(stage))
     logits = run_network(network, x.astype(np.float32).reshape(len(x), -1))
     wanted = reference(path, x).reshape(len(x), -1)
     assert np.abs(logits).max() > 0
@@ -269,7 +270,8 @@ def test_initialiser_types(rng, tmp_path, kind):
     b = Builder([None, 12])
     b("MatMul", b.node("Cast", [weights.astype(kind)], to=TensorProto.FLOAT))
     b.nodes[-1].input[0] = "x"
-    assert (load_network(b.save(tmp_path)).stages[0].terms[0].weights[0, 0] == weights).all()
+    network = load_network(b.save(tmp_path))
+    assert (network.kernel(network.stages[0].terms[0])[0, 0] == weights).all()
 
 
 def test_constant_nodes_and_external_data(rng, tmp_path):
@@ -315,7 +317,8 @@ def test_gemm_alpha_beta(rng, tmp_path):
     b("Gemm", integers(rng, 8, 3, limit=1), integers(rng, 3), beta=0.0)
     b("Gemm", integers(rng, 3, 3), np.array([3], np.float32))
     network = check(b.save(tmp_path), integers(rng, 5, 12, limit=1), layers=3)
-    assert network.stages[1].bias is None and network.stages[2].bias.tolist() == [3, 3, 3]
+    _, second, third = network.stages
+    assert second.start is None and network.constants[third.start].tolist() == [[[3, 3, 3]]]
 
 
 def test_scales_before_between_and_after(rng, tmp_path):
@@ -366,9 +369,10 @@ def test_small_weights_are_kept(tmp_path):
     weights = np.array([[1, -0.0, 0], [2, 1e-40, 3]], np.float32)
     b = Builder([None, 2])
     b("Gemm", weights, np.array([0, -0.0, 1e-40], np.float32))
-    stage = load_network(b.save(tmp_path)).stages[0]
-    assert stage.terms[0].weights[0, 0].view(np.uint16).tolist() == [[0x3F80, 0x8000, 0], [0x4000, 0, 0x4040]]
-    assert stage.bias.view(np.uint32).tolist() == [0, 0, np.float32(1e-40).view(np.uint32)]
+    network = load_network(b.save(tmp_path))
+    (stage,) = network.stages
+    assert network.kernel(stage.terms[0])[0, 0].view(np.uint16).tolist() == [[0x3F80, 0x8000, 0], [0x4000, 0, 0x4040]]
+    assert network.constants[stage.start].view(np.uint32).tolist() == [[[0, 0, np.float32(1e-40).view(np.uint32)]]]
 
 
 def test_random_networks_are_near(rng, tmp_path):

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.order import in_order
-from amaranth_tpu.sim.ir.graph import Tensor
+from amaranth_tpu.sim.ir.stage import Tensor
 from onnx_models import Builder, close, reference, weights
 
 

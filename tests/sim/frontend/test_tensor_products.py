@@ -9,9 +9,10 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
 from amaranth_tpu.sim.functions.functions import NONE, RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_values
 from onnx_models import Builder, check_graph, close, integers, reference, refused, weights
+from stage_graphs import GivenStage, GivenTerm, built
 from suites import slow
 
 pytest.importorskip("onnxruntime")
@@ -29,14 +30,17 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
         "y": Tensor("y", outputs, 1, positions),
     }
     made = [
-        Stage(
-            name, name, (Term("x", random_values(rng, (1, 1, 3, tensors[name].channels), scale)),), size=tensors[name].shape[:2]
+        GivenStage(
+            name,
+            name,
+            (GivenTerm("x", random_values(rng, (1, 1, 3, tensors[name].channels), scale)),),
+            size=tensors[name].shape[:2],
         )
         for name in "ab"
     ]
     shape = np.broadcast_to(np.zeros((), bfloat16), (1, 1, inner, outputs))
-    last = Stage("y", "y", (Term("a", shape, data="b", rows=rows),), size=(1, positions), softmax=softmax)
-    return Graph("product", tensors, "x", "y", (*made, last))
+    last = GivenStage("y", "y", (GivenTerm("a", shape, data="b", rows=rows),), size=(1, positions), softmax=softmax)
+    return built("product", tensors, "x", "y", (*made, last))
 
 
 @pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
@@ -156,7 +160,7 @@ def random_products(rng):
 
     def add(name, term, channels, width, **facts):
         tensors[name] = Tensor(name, channels, 1, width)
-        stages.append(Stage(name, name, (term,), size=(1, width), **facts))
+        stages.append(GivenStage(name, name, (term,), size=(1, width), **facts))
 
     for number in range(int(rng.integers(2, 7))):
         source = tensors[str(rng.choice(list(tensors)))]
@@ -168,14 +172,14 @@ def random_products(rng):
             columns = matrix.channels if rows else matrix.width
             shape = np.broadcast_to(np.zeros((), bfloat16), (1, 1, source.channels, columns))
             share = {"softmax": True} if rng.random() < 0.5 else {"function": function}
-            add(name, Term(source.name, shape, data=matrix.name, rows=rows), columns, source.width, **share)
+            add(name, GivenTerm(source.name, shape, data=matrix.name, rows=rows), columns, source.width, **share)
         else:
             channels = int(rng.choice([rng.integers(1, 9), source.width, source.channels]))
-            term = Term(source.name, random_values(rng, (1, 1, source.channels, channels), source.channels**-0.5))
+            term = GivenTerm(source.name, random_values(rng, (1, 1, source.channels, channels), source.channels**-0.5))
             add(name, term, channels, source.width, function=function)
     last = tensors[name]
-    add("y", Term(name, random_values(rng, (1, last.width, last.channels, 3), 0.3)), 3, 1)
-    return Graph("products", tensors, "x", "y", tuple(stages))
+    add("y", GivenTerm(name, random_values(rng, (1, last.width, last.channels, 3), 0.3)), 3, 1)
+    return built("products", tensors, "x", "y", tuple(stages))
 
 
 @pytest.mark.parametrize("trials", [4, pytest.param(150, marks=pytest.mark.slow)])

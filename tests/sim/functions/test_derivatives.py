@@ -13,7 +13,7 @@ from amaranth_tpu.sim.golden.function_tables import errors, table_of
 from amaranth_tpu.sim.golden.table_lookup import lookup
 from amaranth_tpu.sim.golden.training import slope_table
 from amaranth_tpu.sim.ir.errors import ModelError
-from amaranth_tpu.sim.ir.graph import Stage
+from amaranth_tpu.sim.ir.stage import Stage
 from suites import all_but
 
 #: All bfloat16 values as binary32 bits, without subnormals, which the cells flush.
@@ -131,4 +131,4 @@ def test_a_derivative_that_no_table_holds():
     function = Function("hard_sigmoid", (0.2, 0.99999))
     table_of(function)
     with pytest.raises(ModelError, match=r"^operator Gemm, node 'g': the derivative of [^\n]* replace the function by another$"):
-        slope_table(Stage("s", "s", (), function=function, title="operator Gemm, node 'g'"))
+        slope_table(Stage("s", function=function, title="operator Gemm, node 'g'"))

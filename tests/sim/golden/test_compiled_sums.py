@@ -16,9 +16,10 @@ from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.table_lookup import Table
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
-from amaranth_tpu.sim.ir.graph import Pool, Term
+from amaranth_tpu.sim.golden.windows import Convolution
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.stage import Pool
 from graphs import random_values
 from suites import slow
 from trainable_graphs import TABLES, random_trainable_graph
@@ -79,7 +80,7 @@ def _case(random, kind):
     if random.random() < 0.3:
         size, padding, stride, dilation, groups = kernel, tuple(side - 1 for side in kernel), (1, 1), (1, 1), 1
         values = _bfloat16(random, (3, 1, 1, channels), kind)
-    return values, Term("x", weights, stride, dilation, padding, groups), size
+    return values, Convolution(weights, stride, dilation, padding, groups), size
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +102,7 @@ def test_sums(rng, compiled, kind):
 def test_zeros_around_one_position(rng, compiled, weight, start):
     """At padded positions the sum adds +0 times the weight, which changes -0 to +0, and gives NaN for an infinite weight.
     Compiled sums match numpy at these positions."""
-    term = Term("x", random_values(rng, (2, 3, 1, 5)), padding=(1, 2))
+    term = Convolution(random_values(rng, (2, 3, 1, 5)), padding=(1, 2))
     term.weights[0, 0, 0, 0] = weight
     values, sums = random_values(rng, (3, 1, 1, 1)), np.full((3, 2, 3, 5), start, np.float32)
     values[0] = 0
@@ -150,9 +151,9 @@ def test_steps(rng, compiled, optimizer):
     for _ in range(3):
         graph = differentiate(random_trainable_graph(rng, tables=0.5))
         one = two = initial_state(graph, optimizer, initialize(graph, 3))
-        classes = graph.graph.stages[-1].channels
+        classes = graph.output_size
         for number in range(3):
-            x, targets = random_values(rng, (9, graph.graph.input_size)), one_hot(rng.integers(0, classes, 9), classes)
+            x, targets = random_values(rng, (9, graph.input_size)), one_hot(rng.integers(0, classes, 9), classes)
             masks = Dropout(0.5, 1).masks(graph, number, 9)
             one = step(graph, one, optimizer, x, targets, 0.1, masks).state
             two = step(graph, two, optimizer, x, targets, 0.1, masks, compiled).state
@@ -174,10 +175,10 @@ def test_each_channel_by_itself(rng, compiled, kind):
     bit."""
     channels, size, kernel = int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 4))
     weights = _bfloat16(rng, (kernel, kernel, 1, channels), kind)
-    term = Term("x", weights, stride=(2, 1), padding=(1, 0), groups=channels)
+    term = Convolution(weights, stride=(2, 1), padding=(1, 0), groups=channels)
     values = _bfloat16(rng, (3, size, size, channels), kind)
     start = _float32(rng, (3, 2, max(1, size - kernel + 1), channels), kind)
     _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
-    whole = Term("x", _bfloat16(rng, (size, size, 1, channels), "normal"), padding=(size - 1, size - 1), groups=channels)
+    whole = Convolution(_bfloat16(rng, (size, size, 1, channels), "normal"), padding=(size - 1, size - 1), groups=channels)
     given, start = _bfloat16(rng, (3, 1, 1, channels), kind), _float32(rng, (3, size, size, channels), kind)
     _same(compiled.add_term(start, given, whole), Sums().add_term(start, given, whole))

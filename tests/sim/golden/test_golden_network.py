@@ -8,28 +8,30 @@ import pytest
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, round_bfloat16
 from amaranth_tpu.sim.golden.network import run_graph
-from amaranth_tpu.sim.golden.windows import patches, pool_max
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.golden.windows import Convolution, patches, pool_max
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from second_network import run_stage, run_stages
+from stage_graphs import GivenStage, GivenTerm, built
 
 
 def _random(random, shape):
     return round_bfloat16(random.normal(size=shape).astype(np.float32))
 
 
-def _one(stage, tensors, b, y, x, o):
+def _one(graph, stage, tensors, b, y, x, o):
     """Returns one sum of a stage, for sample `b`, position (y, x) and channel `o`, by one multiply-accumulate after another."""
-    acc = np.float32(stage.bias[o]).view(np.uint32) if stage.bias is not None else np.uint32(0)
+    acc = graph.constants[stage.start][0, 0, o].view(np.uint32) if stage.start else np.uint32(0)
     for term in stage.terms:
         source = tensors[term.source]
-        inputs, outputs = term.weights.shape[2], stage.channels // term.groups
+        weights = graph.kernel(term)
+        inputs, outputs = weights.shape[2], graph.channels(stage) // term.groups
         first = o // outputs * inputs
-        for ky, kx, c in itertools.product(*map(range, term.weights.shape[:3])):
+        for ky, kx, c in itertools.product(*map(range, weights.shape[:3])):
             sy = y * term.stride[0] + ky * term.dilation[0] - term.padding[0]
             sx = x * term.stride[1] + kx * term.dilation[1] - term.padding[1]
             inside = 0 <= sy < source.shape[1] and 0 <= sx < source.shape[2]
             value = source[b, sy, sx, first + c].view(np.uint16) if inside else np.uint16(0)
-            acc = multiply_accumulate(acc, value, term.weights[ky, kx, c, o].view(np.uint16))
+            acc = multiply_accumulate(acc, value, weights[ky, kx, c, o].view(np.uint16))
     return acc
 
 
@@ -45,14 +47,17 @@ def _one(stage, tensors, b, y, x, o):
 def test_convolution(kernel, stride, dilation, padding, groups, rng):
     tensors = {"a": _random(rng, (2, 6, 7, 4)), "b": _random(rng, (2, 3, 4, 3))}
     terms = (
-        Term("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
-        Term("b", _random(rng, (1, 1, 3, 8))),
+        GivenTerm("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
+        GivenTerm("b", _random(rng, (1, 1, 3, 8))),
     )
-    stage = Stage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
-    got = run_stage(stage, tensors, binary32=True)
+    given = GivenStage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
+    shapes = {name: Tensor(name, one.shape[3], *one.shape[1:3]) for name, one in tensors.items()}
+    graph = built("g", shapes | {"o": Tensor("o", 8, 3, 4)}, "a", "o", [given])
+    (stage,) = graph.stages
+    got = run_stage(graph, stage, tensors, binary32=True)
     assert got.shape == (2, 3, 4, 8)
     for index in np.ndindex(got.shape):
-        assert got[index].view(np.uint32) == _one(stage, tensors, *index)
+        assert got[index].view(np.uint32) == _one(graph, stage, tensors, *index)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +91,15 @@ def test_graph_joins_parts_and_orders(rng):
     weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
     tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
-    graph = Graph(
+    graph = built(
         "g",
         tensors,
         "x",
         "z",
         (
-            Stage("left", "y", (Term("x", weights[0]),), (1, 1), function=RELU),
-            Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
-            Stage("all", "z", (Term("y", one),), (1, 2)),
+            GivenStage("left", "y", (GivenTerm("x", weights[0]),), (1, 1), function=RELU),
+            GivenStage("right", "y", (GivenTerm("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
+            GivenStage("all", "z", (GivenTerm("y", one),), (1, 2)),
         ),
         input_order=np.array([0, 2, 1, 3]),
         output_order=np.arange(6)[::-1],
@@ -113,10 +118,10 @@ def test_a_tensor_read_between_its_parts(rng):
     """Equal sums of a tensor are computed again after another part of the tensor is written."""
     tensors = {one.name: one for one in (Tensor("x", 3), Tensor("y", 3, 1, 2), Tensor("before", 2), Tensor("z", 2))}
     weights = [_random(rng, (1, 1, 3, 3)) for _ in range(2)]
-    both = Term("x", np.zeros((1, 1, 3, 2), bfloat16), data="y")
-    stages = [Stage(name, "y", (Term("x", w),), origin=(0, at)) for at, (name, w) in enumerate(zip("lr", weights))]
-    stages = stages[0], Stage("before", "before", (both,)), stages[1], Stage("z", "z", (both,))
-    graph, x = Graph("g", tensors, "x", "z", stages), _random(rng, (2, 3))
+    both = GivenTerm("x", np.zeros((1, 1, 3, 2), bfloat16), data="y")
+    stages = [GivenStage(name, "y", (GivenTerm("x", w),), origin=(0, at)) for at, (name, w) in enumerate(zip("lr", weights))]
+    stages = stages[0], GivenStage("before", "before", (both,)), stages[1], GivenStage("z", "z", (both,))
+    graph, x = built("g", tensors, "x", "z", stages), _random(rng, (2, 3))
     (_, kept), wanted = run_graph(graph, x, keep=True), run_stages(graph, x)
     assert all(np.array_equal(values, wanted[name]) for name, values in kept.items())
     assert not np.array_equal(kept["before"], kept["z"].astype(bfloat16))
@@ -126,5 +131,5 @@ def test_a_tensor_read_between_its_parts(rng):
 def test_a_window_that_sees_padding_alone(padding):
     """A window that covers only padding, after a Slice and a Pad, contains only zeros."""
     values = np.ones((1, 4, 2, 1), np.float32).astype(bfloat16)
-    term = Term("x", np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
+    term = Convolution(np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
     assert not patches(values, term, (1, 1)).astype(np.float32).any()

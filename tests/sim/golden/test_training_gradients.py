@@ -15,12 +15,13 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, initial_state, one_hot, step
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.golden.windows import Convolution
+from amaranth_tpu.sim.ir.graph import Graph, dense_chain
 from amaranth_tpu.sim.ir.optimizers import Sgd
-from amaranth_tpu.sim.ir.step import StepGraph, StepStage
-from amaranth_tpu.sim.ir.training import NOWHERE
+from amaranth_tpu.sim.ir.stage import NOWHERE, Pool, Stage, Tensor
 from graphs import random_values
 from second_network import run_stages
+from stage_graphs import GivenStage, GivenTerm, built
 from step_reference import gradient_errors
 from trainable_graphs import KINDS, random_trainable_graph
 
@@ -34,20 +35,20 @@ def test_finite_differences(rng, kinds, tables):
     errors = {True: [], False: []}
     for _ in range(6):
         training = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
-        graph, classes = training.graph, training.graph.stages[-1].channels
-        x, targets = random_values(rng, (8, graph.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
+        classes = training.output_size
+        x, targets = random_values(rng, (8, training.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
         masks = {}
-        if rng.random() < 0.3 and len(graph.stages) > 1:
-            shape = graph.tensors[graph.stages[0].output].shape
+        if rng.random() < 0.3 and len(training.stages) > 1:
+            shape = training.tensors[training.stages[0].output].shape
             masks[0] = np.where(rng.random((8, *shape)) < 0.3, bfloat16(0), bfloat16(1.5))
         found = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.01, masks).gradients
-        network = step_network(graph, training.parameters, (*masks,))
-        given = {graph.input: graph.arrange_input(x)} | dict(zip(network.masks, masks.values()))
+        network = step_network(training, (*masks,))
+        given = {training.input: training.arrange_input(x)} | dict(zip(network.masks, masks.values()))
         given |= {name: one.initial[None] for name, one in network.parameters.items()}
         gradients = {name: one[None] for name, one in zip(network.parameters, found)}
         ratios = gradient_errors(rng, network, given, targets[:, None, None], gradients, count=12)
-        for one, ratio in zip(training.parameters, ratios.values()):
-            errors[one.term is None].append(ratio)
+        for one, ratio in zip(training.parameters.values(), ratios.values()):
+            errors[one.decays].append(ratio)
     for found in errors.values():
         assert np.median(found) < 0.02 and np.quantile(found, 0.8) < 0.2, sorted(found)
 
@@ -65,10 +66,10 @@ def test_targets_in_the_models_order(rng):
 
 def test_forward_is_that_of_inference(rng):
     graph = differentiate(random_trainable_graph(rng, tables=0.5))
-    x = random_values(rng, (3, graph.graph.input_size))
-    state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters])
+    x = random_values(rng, (3, graph.input_size))
+    state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters.values()])
     bound = bound_graph(graph, state)
-    targets = one_hot(np.zeros(3, int), bound.stages[-1].channels)
+    targets = one_hot(np.zeros(3, int), bound.output_size)
     tensors = step(graph, state, Sgd(), x, targets, 0.1).tensors
     for name, values in run_stages(bound, x).items():
         assert np.array_equal(values, tensors[name])
@@ -77,8 +78,8 @@ def test_forward_is_that_of_inference(rng):
 def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
     graph = differentiate(random_trainable_graph(rng))
     state, optimizer = initial_state(graph, Sgd()), Sgd()
-    classes = graph.graph.stages[-1].channels
-    x, targets = random_values(rng, (7, graph.graph.input_size)), one_hot(rng.integers(0, classes, 7), classes)
+    classes = graph.output_size
+    x, targets = random_values(rng, (7, graph.input_size)), one_hot(rng.integers(0, classes, 7), classes)
     one = step(graph, state, optimizer, x, targets, 0.1)
     monkeypatch.setattr("amaranth_tpu.sim.golden.sums._BLOCK", 1)
     two = step(graph, state, optimizer, x, targets, 0.1)
@@ -90,7 +91,7 @@ def test_last_gradient_is_probabilities_minus_targets():
     logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
     graph = differentiate(dense_chain("g", [("a", np.eye(2, dtype=np.float32).astype(bfloat16), None, "none")]))
     targets = np.array([[1, 0], [1, 0]], bfloat16)
-    found = step(graph, initial_state(graph, Sgd()), Sgd(), logits, targets, 0.1).tensors[f"gradient of {graph.graph.output}"]
+    found = step(graph, initial_state(graph, Sgd()), Sgd(), logits, targets, 0.1).tensors[f"gradient of {graph.output}"]
     assert np.allclose(found.reshape(2, 2).astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-7)
     assert cross_entropy(logits, np.array([[1, 0], [1, 0]])) == pytest.approx((np.log(4) + np.log(4 / 3)) / 2)
 
@@ -103,14 +104,14 @@ def test_targets(share):
 
 def _through(sums, gradient, mask=None, **fields):
     """Returns the gradient of a stage's sums for the gradient of its output, both bfloat16 (batch, height, width, channels)."""
-    network = StepGraph()
+    network = Graph()
     network.add_input("x", sums.shape[1:])
     network.add_input("g", gradient.shape[1:])
     given = {"x": sums, "g": gradient}
     if mask is not None:
         fields["times"] = network.add_input("mask", mask.shape[1:], is_mask=True)
         given["mask"] = mask
-    network.add_stage(StepStage("s", (identity(network, "x"),), sums.shape[1:3], **fields), sums.shape[3])
+    network.add_stage(Stage("s", (identity(network, "x"),), sums.shape[1:3], **fields), sums.shape[3])
     made = add_sums_gradient(network, network.stages[0], (identity(network, "g"),))
     values, _ = run_step(network, given)
     return values[made]
@@ -142,10 +143,10 @@ def test_mask_is_applied_before_the_derivative(rng):
 def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
     """A derivative is evaluated at the sums before their rounding to bfloat16, here for tanh between bfloat16 numbers."""
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
-    inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
+    inner = GivenStage("one", "a", (GivenTerm("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
     x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
-    graph = differentiate(Graph("g", tensors, "x", "y", (inner, Stage("two", "y", (Term("a", second),)))))
+    graph = differentiate(built("g", tensors, "x", "y", (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
     result = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot(np.zeros(20, int), 2), 0.1)
     found, rounded = result.tensors["a, slope"].reshape(-1, 1).astype(float), x.astype(float)
     assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9
@@ -178,7 +179,7 @@ def test_weight_gradients_add_up_in_order(rng):
     """Weight gradients are summed in ascending order of (sample, y, x), which values of very different sizes reveal."""
     values = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 3, 3, 1))).astype(np.float32))
     gradient = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 2, 2, 1)) * rng.choice([-1, 1], (2, 2, 2, 1))).astype(np.float32))
-    term = Term("x", random_values(rng, (2, 2, 1, 1)))
+    term = Convolution(random_values(rng, (2, 2, 1, 1)))
     found = Sums().weight_gradient(values, term, gradient)
     for ky, kx in np.ndindex(2, 2):
         total = np.float32(0)
@@ -210,7 +211,7 @@ def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
         weights = drawn(height, width, 1, channels * outputs)
         weights = np.where(np.isfinite(weights.astype(np.float32)), weights, bfloat16(1))
         stride = tuple(rng.integers(1, 3, 2).tolist())  # at most one product if it is not 1
-        term = Term("x", weights, stride, groups=channels, padding=(height - 1, width - 1))
+        term = Convolution(weights, stride, groups=channels, padding=(height - 1, width - 1))
         values = drawn(3, 1, 1, channels)
         start = drawn(3, height, width, channels * outputs).astype(np.float32)
         start = start * np.float32(2.0**-62) if kind == "tiny" else start
@@ -231,6 +232,6 @@ def test_average_pooling_in_a_step_takes_no_convolution(monkeypatch):
         "add_term",
         lambda sums, values, term: sizes.append(sums.size * term.weights[..., 0].size) or true(sums, values, term),
     )
-    term = Term("x", np.full((28, 28, 1, 8), 0.5, bfloat16), groups=8, padding=(27, 27))
+    term = Convolution(np.full((28, 28, 1, 8), 0.5, bfloat16), groups=8, padding=(27, 27))
     Sums().add_term(np.zeros((2, 28, 28, 8), np.float32), np.ones((2, 1, 1, 8), bfloat16), term)
     assert not sizes

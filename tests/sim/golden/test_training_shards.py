@@ -9,8 +9,9 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.steps import run_step, whole_of_segments
 from amaranth_tpu.sim.golden.sums import Sums
 from amaranth_tpu.sim.golden.training import step
+from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.step import StepGraph, StepStage
+from amaranth_tpu.sim.ir.stage import Stage
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, started_state
 
@@ -31,10 +32,10 @@ def _round_the_ring(shards, first):
 
 def _summed(parts, ring):
     """Returns the sum of the cores' float32 arrays (rows, outputs) by a stage with this ring operation."""
-    step, (rows, outputs), cores = StepGraph(), parts[0].shape, len(parts)
+    step, (rows, outputs), cores = Graph(), parts[0].shape, len(parts)
     step.add_tensor("part", (1, rows, outputs), samples=False, wide=True)
     channels = outputs if ring == "all_reduce" else -(-outputs // cores)
-    step.add_stage(StepStage("sum", (), (1, rows), "part", ring=ring), channels, samples=False, wide=True)
+    step.add_stage(Stage("sum", (), (1, rows), "part", ring=ring), channels, samples=False, wide=True)
     step.state["sum"] = "sum"
     shared, own = run_step(step, {}, None, [{"part": part[None, None]} for part in parts], [slice(None)] * cores)
     whole = shared["sum"] if ring == "all_reduce" else whole_of_segments([one["sum"] for one in own], outputs)
@@ -49,7 +50,7 @@ def test_gradients_of_a_dense_layer(rng, cores):
     training = differentiate(chain(rng, (inputs, outputs)))
     x, targets = batch_of(training, cores * each, rng)
     result = step(training, started_state(training, Sgd(), rng), Sgd(), x, targets, 0.1, cores=cores)
-    d = result.tensors[f"gradient of {training.graph.output}"].reshape(len(x), outputs).astype(np.float32)
+    d = result.tensors[f"gradient of {training.output}"].reshape(len(x), outputs).astype(np.float32)
     read, segment = x.astype(np.float32), -(-outputs // cores)
     weights, bias = (array.reshape(-1, outputs) for array in result.gradients)
     parts = [range(core * each, (core + 1) * each) for core in range(cores)]
@@ -68,10 +69,10 @@ def test_shards_equal_steps_on_smaller_batches(rng):
     found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
     alone = [step(training, state, Sgd(), x[core : core + 3], targets[core : core + 3], 0.1) for core in range(0, 3 * cores, 3)]
     assert np.array_equal(found.logits, np.concatenate([one.logits for one in alone]))
-    for number, one in enumerate(training.parameters):
+    for number, one in enumerate(training.parameters.values()):
         gradients = [result.gradients[number] for result in alone]
         for o in range(one.initial.shape[-1]):
-            first = 0 if one.term is None else o // -(-one.initial.shape[-1] // cores)
+            first = 0 if not one.decays else o // -(-one.initial.shape[-1] // cores)
             wanted = _round_the_ring([gradient[..., o] for gradient in gradients], first)
             assert np.array_equal(found.gradients[number][..., o], wanted)
 

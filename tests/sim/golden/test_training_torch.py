@@ -65,16 +65,16 @@ class _Twin:
         self.values = [torch.tensor(image.astype(np.float32), requires_grad=True) for image in images(graph, state)]
 
     def __call__(self, x):
-        tensors = {self.graph.graph.input: x}
-        named = {(one.stage, one.term): value for one, value in zip(self.graph.parameters, self.values)}
-        for number, stage in enumerate(self.graph.graph.stages):
+        tensors = {self.graph.input: x}
+        named = dict(zip(self.graph.parameters, self.values))
+        for stage in self.graph.stages:
             (term,) = stage.terms
             source = tensors[term.source]
             after = [size + kernel - 1 - have for size, kernel, have in zip(stage.size, term.kernel, source.shape[2:])]
             (top, left), (bottom, right) = term.padding, (total - before for total, before in zip(after, term.padding))
-            values = functional.conv2d(
-                functional.pad(source, (left, right, top, bottom)), named[number, 0].permute(3, 2, 0, 1), named[number, None]
-            )
+            weights = named[term.weights].reshape(*term.kernel, source.shape[1], -1).permute(3, 2, 0, 1)
+            padded = functional.pad(source, (left, right, top, bottom))
+            values = functional.conv2d(padded, weights, named[stage.start].reshape(-1))
             values = functional.max_pool2d(values, stage.pool.window) if stage.pool else values
             values = values if stage.function == NONE else _in_torch(stage.function.name)(values, *stage.function.parameters)
             tensors[stage.output] = values + (values.bfloat16() - values).detach() if self.rounds else values

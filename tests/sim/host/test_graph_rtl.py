@@ -1,7 +1,5 @@
 """Tests of graphs of stages on the RTL, covering random graphs on a small core, and the shipped networks on the default core."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import run_samples
-from amaranth_tpu.sim.ir.graph import Graph, Stage, Term
+from amaranth_tpu.sim.ir.stage import Stage
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import SHARED, random_graph, random_values
 from suites import slow
@@ -50,14 +48,11 @@ def test_product(rng):
     first = graph.stages[0]
     tensor = graph.tensors[first.output]
     one = np.eye(tensor.channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, tensor.channels, -1)
-    size = tensor.height, tensor.width
-    tensors = graph.tensors | {name: replace(tensor, name=name) for name in ("gate", "out")}
-    stages = (
-        first,
-        Stage("gate", "gate", (Term(first.output, one),), size, function=Function("sigmoid")),
-        Stage("product", "out", (Term(first.output, one),), size, times="gate"),
-    )
-    exact(Graph("product", tensors, "x", "out", stages), SMALL, rng, batch=2)
+    size, graph.stages = (tensor.height, tensor.width), [first]
+    term = graph.term(first.output, "one", one)
+    graph.add_stage(Stage("gate", (term,), size, function=Function("sigmoid"), name="gate"), tensor.channels)
+    graph.output = graph.add_stage(Stage("out", (term,), size, times="gate", name="product"), tensor.channels)
+    exact(graph, SMALL, rng, batch=2)
 
 
 @pytest.mark.slow

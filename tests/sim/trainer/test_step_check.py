@@ -29,7 +29,7 @@ def changed(program, bit):
 def test_every_bit_of_an_instruction_counts(rng, cores, optimizer, monkeypatch):
     """Steps with dropout and with labels that do not count, on one core and on a ring. Bits of an instruction that an exact
     comparison of further steps does not notice have no meaning."""
-    network = replace(dense_network(np.random.default_rng(5)), counted=True)
+    network = replace(dense_network(np.random.default_rng(5)), is_counted=True)
     training = training_of(rng, network, optimizer=optimizer, dropout=Dropout(0.5), cores=cores)
     program = new_training.step_program(training, CORE)
     assert step_check.checked_step(training, program).checked

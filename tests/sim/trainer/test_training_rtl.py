@@ -11,12 +11,13 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.dropout import Dropout
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Adam
+from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from amaranth_tpu.sim.trainer.comparison import StepComparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from graphs import random_values
+from stage_graphs import GivenStage, GivenTerm, built
 from training_runs import CLASSES, new_training
 from training_steps import convolutions
 
@@ -52,12 +53,12 @@ def test_convolutions_by_adam_with_dropout(rng):
     outer = random_values(rng, (1, 1, 5, CLASSES), 0.5)
     biases = [np.zeros(count, np.float32) for count in (3, 5, CLASSES)]
     stages = (
-        Stage("conv", "a", (Term("x", kernel, padding=(1, 1)),), (5, 5), biases[0], Pool((2, 2), (2, 2), (2, 2)), RELU),
-        Stage("inner", "b", (Term("a", inner),), bias=biases[1], function=RELU),
-        Stage("outer", "y", (Term("b", outer),), bias=biases[2]),
+        GivenStage("conv", "a", (GivenTerm("x", kernel, padding=(1, 1)),), (5, 5), biases[0], Pool((2, 2), (2, 2), (2, 2)), RELU),
+        GivenStage("inner", "b", (GivenTerm("a", inner),), bias=biases[1], function=RELU),
+        GivenStage("outer", "y", (GivenTerm("b", outer),), bias=biases[2]),
     )
     tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
-    network = differentiate(Graph("small", {one.name: one for one in tensors}, "x", "y", stages))
+    network = differentiate(built("small", {one.name: one for one in tensors}, "x", "y", stages))
     training = new_training(
         rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), learning_rate=0.01, dropout=Dropout(0.5)
     )
@@ -129,7 +130,7 @@ def test_a_wrong_segment_counts_once(rng):
     before, batch = training.position.state, training.next_batch()
     _, logits = training.step(batch)
     found = StepRunner(program, "model")(before, [batch])
-    found.states[2].masters[0].view(np.uint32)[0, 0, 0, 0] ^= 1
+    found.states[2].masters[0].view(np.uint32)[0, 0, 0] ^= 1
     comparison = StepComparison(training.network, lambda *_: found, 1)
     comparison.add(before, batch, training.position.state, logits)
     assert comparison.mismatched_bits == 1

@@ -106,7 +106,7 @@ def test_resuming_after_any_step(rng, tmp_path, optimizer):
 
 
 def bits_of_graph(graph):
-    return [array.tobytes() for stage in graph.stages for array in (stage.terms[0].weights, stage.bias)]
+    return [graph.constants[name].tobytes() for stage in graph.stages for name in (stage.terms[0].weights, stage.start)]
 
 
 def test_early_stopping(rng, monkeypatch):
@@ -139,7 +139,7 @@ def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
     restore(training, folder)
     TrainingRun(training=training)()
     assert training.position.best is None
-    assert training.learnt.stages[0].bias.tobytes() == training.position.state.masters[1].tobytes()
+    assert training.learnt.constants[training.learnt.stages[0].start].tobytes() == training.position.state.masters[1].tobytes()
 
 
 def test_a_rate_that_is_too_high(rng, tmp_path):
@@ -222,9 +222,9 @@ def test_checkpoint_of_another_run_is_refused(rng, tmp_path):
     training.step(training.next_batch())
     save(training, folder)
     other = dense_network(np.random.default_rng(6))
-    first = other.graph.stages[0]
+    first = other.stages[0]
     padded = replace(first, terms=(replace(first.terms[0], padding=(0, 1)),))
-    wider = replace(other, graph=replace(other.graph, stages=(padded, *other.graph.stages[1:])))
+    wider = replace(other, stages=(padded, *other.stages[1:]))
     for changes, said in (
         ({"network": wider}, "another network"),
         ({"count": 49}, "is of other samples; give the same ones"),
