@@ -143,8 +143,9 @@ async def operations(ports, rng, *, config, count, widest, grants, kinds=KINDS, 
     due, read, held = [], None, False
     for operation in (random_operation(rng, config, widest, counts) for _ in range(count)):
         due = list(filled(rng, operation, accumulators, draw))
-        elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
-        vectors += len(due)
+        size = operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
+        elements, vectors = elements + size, vectors + len(due)
+        ports.limit = ports.cycle + 500 * operation["rows"] + 100 * size
         ports.set(port__op__valid=1, port__op__payload=pack(layout, **operation))
         ended = False
         while not ended:

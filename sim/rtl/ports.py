@@ -62,6 +62,14 @@ class _Ports:
         assert self.cycle <= self.limit, f"no end within {self.limit} cycles"
         await self._tick()
 
+    async def until(self, output, most):
+        """Waits until `output` is 1. Returns the number of cycles that it took. Fails after `most` cycles."""
+        start = self.cycle
+        while not self.get(output):
+            assert self.cycle < start + most, f"{output} is still 0 after {most} cycles"
+            await self.tick()
+        return self.cycle - start
+
     async def reset(self):
         """Resets the block: asserts its reset for one clock cycle."""
         self._write(self._reset, 1)

@@ -85,9 +85,7 @@ def test_cycles(n, elements, rows, wide):
         operation = fields | {"softmax": 1, "tag": {"slot": 0}, "rows1": tiles, "rows1_stride": 1, "buffer_stride": 1}
         del operation["tiles"]
         ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **idle(config) | operation), buffer__grant=1)
-        while not ports.get("port__done"):
-            await ports.tick()
-        return ports.cycle
+        return await ports.until("port__done", 2000)
 
     assert simulate(unit(**sizes(n)), cycles, seed=1) == result_cycles(config, Opcode.SOFTMAX, fields)[0] + 2
 
@@ -124,12 +122,8 @@ def test_reciprocal(width):
             ports.set(total=total, start=1)
             await ports.tick()
             ports.set(start=0)
-            cycles, soon = 0, None
-            while not ports.get("done"):
-                if soon is None and ports.get("soon"):
-                    soon = cycles
-                cycles += 1
-                await ports.tick()
+            soon = await ports.until("soon", bits)
+            cycles = soon + await ports.until("done", bits)
             quotient, places = reciprocal(np.array([total], object))
             assert (ports.get("quotient"), ports.get("places")) == (quotient[0], places[0])
             assert (cycles, cycles - soon) == (bits, 10)

@@ -218,8 +218,7 @@ async def across_banks(ports, rng, *, banks):
     ports.set(lite__bready=1, lite__wstrb=15)
     for word in range(2 * banks):
         ports.set(lite__awvalid=1, lite__wvalid=1, lite__awaddr=(word >> 1) << 16 | (word & 1) << 2, lite__wdata=0x1000 + word)
-        while not ports.get("lite__awready"):
-            await ports.tick()
+        await ports.until("lite__awready", 20)
         await ports.tick()
         ports.set(lite__awvalid=0, lite__wvalid=0)
         await ports.tick()

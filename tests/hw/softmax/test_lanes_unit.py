@@ -94,9 +94,7 @@ async def one_operation(ports, rng, *, config, elements, rows, wide):
         "format": Format(wide),
     }
     ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), buffer__grant=1)
-    while not ports.get("port__done"):
-        await ports.tick()
-    return ports.cycle
+    return await ports.until("port__done", 5000)
 
 
 CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
