@@ -11,7 +11,13 @@ from ..tools.yosys import run_yosys
 from ..verilog.export import component_to_verilog
 from .targets import FAMILIES
 
-__all__ = ["CELL_TO_NETLIST", "Equivalence", "core_netlist", "cell_netlist", "cell_equivalence", "flip_lut_bit"]
+__all__ = ["CELL_TO_NETLIST", "Equivalence", "core_netlist", "netlist_logic", "cell_netlist", "cell_equivalence", "flip_lut_bit"]
+
+#: Yosys commands: read a netlist, and the simulation models of lookup tables, carry chains, registers and distributed memories.
+_READ_NETLIST = """
+read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
+read_verilog netlist.v
+"""
 
 _SYNTHESIS_OF_CELL = f"{FAMILIES['ecp5'].synthesis} -nodsp -top dut"
 
@@ -20,8 +26,7 @@ CELL_TO_NETLIST = f"""
 {_SYNTHESIS_OF_CELL}
 write_verilog -noattr netlist.v
 design -reset
-read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
-read_verilog netlist.v
+{_READ_NETLIST}
 hierarchy -check -top dut
 proc
 flatten
@@ -32,6 +37,26 @@ _SYNTHESIS = """
 read_verilog -sv design.v
 {synthesis}
 write_verilog -noattr netlist.v
+"""
+
+#: Yosys commands: map to lookup tables without the optimisations that take most of the time.
+_QUICK = """
+{synthesis} -run begin:map_luts
+abc -lut 4 -script abc.txt
+clean
+{synthesis} -run map_cells:check
+"""
+
+#: Yosys commands: replace all cells but block memories and multipliers by their simulation models, within each module.
+_LOGIC = f"""
+read_verilog -lib +/ecp5/cells_bb.v
+{_READ_NETLIST}
+hierarchy -check -top tpu
+proc
+setattr -mod -set keep_hierarchy 1 tpu tpu_*
+flatten
+opt_clean -purge
+write_verilog -noattr logic.v
 """
 
 #: Yosys commands: flatten, so that each register has one name only, the same as in the netlist.
@@ -45,9 +70,8 @@ write_verilog -sv -noattr flat.v
 """
 
 #: Yosys commands: remove unread register bits from the source, as the netlist does not have them, and compare the two.
-_EQUIVALENCE = """
-read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
-read_verilog netlist.v
+_EQUIVALENCE = f"""
+{_READ_NETLIST}
 hierarchy -check -top dut
 proc
 flatten
@@ -76,11 +100,21 @@ tee -o status.txt equiv_status
 """
 
 
-def core_netlist(verilog, *, timeout=1800):
-    """Synthesizes a core. Returns the Verilog text of its netlist, module by module, with block memories and multipliers."""
+def core_netlist(verilog, *, quick=False, timeout=1800):
+    """Synthesizes a core. Returns the Verilog text of its netlist, module by module, with block memories and multipliers. If
+    `quick`, lookup tables are mapped without optimisation, in a sixth of the time."""
     family = FAMILIES["ecp5"]
     synthesis = f"{family.synthesis} {family.hierarchical} -top tpu"
-    return run_yosys(_SYNTHESIS.format(synthesis=synthesis), {"design.v": verilog}, "netlist.v", timeout=timeout)
+    script = _SYNTHESIS.format(synthesis=_QUICK.format(synthesis=synthesis) if quick else synthesis)
+    return run_yosys(script, {"design.v": verilog, "abc.txt": "strash\nif -K 4\n"}, "netlist.v", timeout=timeout)
+
+
+def netlist_logic(netlist, *, timeout=1800):
+    """Returns the Verilog text of a core's netlist with logic in the place of its cells, except block memories and multipliers.
+
+    Icarus Verilog needs minutes for the instances of small cells, and seconds for their logic.
+    """
+    return run_yosys(_LOGIC, {"netlist.v": netlist}, "logic.v", timeout=timeout)
 
 
 def cell_netlist(stages, *, timeout=600):

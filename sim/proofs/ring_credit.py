@@ -8,7 +8,6 @@ all later cycles. A run is the time in which the core executes a program.
 
 import itertools
 import re
-from dataclasses import dataclass
 
 from amaranth_tpu.hw.ring.link_fifo import LinkFifo
 from amaranth_tpu.hw.ring.ring_sequencer import ring_task
@@ -17,67 +16,12 @@ from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.hw.spec.operations import ring_layout
 
 from .smt import MEMORIES, Circuit
+from .smt_terms import WIDTH, Claim, State, both, count, implies, number, total
 
 __all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
 
-#: Width in bits of all numbers in the specification: wider than any counter in the RTL.
-_WIDTH = 20
 #: Number of rows in the memory of the ring unit's task queue. One more task is in the queue's output register.
 _ROWS = RingUnit.prefetch - 1
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim about a circuit, in words, and as SMT-LIB text that is satisfiable only if the claim is false."""
-
-    text: str
-    script: str
-
-
-def _number(value):
-    return f"(_ bv{value % (1 << _WIDTH)} {_WIDTH})"
-
-
-def _both(*terms):
-    return f"(and true {' '.join(terms)})"
-
-
-def _implies(condition, *terms):
-    return f"(=> {condition} {_both(*terms)})"
-
-
-def _sum(*terms):
-    return f"(bvadd {_number(0)} {' '.join(terms)})"
-
-
-def _count(condition):
-    return f"(ite {condition} {_number(1)} {_number(0)})"
-
-
-class _State:
-    """SMT-LIB terms for registers and ports of a circuit in one cycle."""
-
-    def __init__(self, circuit, cycle):
-        self._circuit, self.cycle = circuit, cycle
-
-    def flag(self, name):
-        return f"(|dut_n {name}| run.{self.cycle})"
-
-    def field(self, name, low, width):
-        """Returns the term for `width` bits of a register or port, starting at bit `low`."""
-        return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
-
-    def whole(self, name, width):
-        """Returns the term for a whole register as a bit vector. Yosys represents a register of one bit as a Boolean."""
-        return f"(ite {self.flag(name)} #b1 #b0)" if width == 1 else self.field(name, 0, width)
-
-    def number(self, name, width):
-        """Returns the term for a register as a number: a bit vector, extended to the width that all numbers of the specification
-        have."""
-        return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
-
-    def bit(self, name, place):
-        return f"(= {self.field(name, place, 1)} #b1)"
 
 
 # --- Ring unit ----------------------------------------------------------------------------------------------------
@@ -85,7 +29,7 @@ class _State:
 _IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
 
 
-class _RingState(_State):
+class _RingState(State):
     """SMT-LIB terms for the ring unit in one cycle.
 
     `ahead` is the number of vectors sent minus the number received. `segment` is the number of vectors per segment of the last
@@ -103,8 +47,8 @@ class _RingState(_State):
         # The oldest task may have been sent already, while its write is still pending.
         self.oldest = {flag: f"(ite {self.spared} {spare[flag]} {last[flag]})" for flag in ("there", "send")}
         self.tvalid = self.flag("sent__tvalid")
-        behind = [_both(self.spared, last["there"], last["send"]), *(_both(task["there"], task["send"]) for task in others)]
-        self.under_way = _sum(_count(self.tvalid), *map(_count, behind))
+        behind = [both(self.spared, last["there"], last["send"]), *(both(task["there"], task["send"]) for task in others)]
+        self.under_way = total(count(self.tvalid), *map(count, behind))
         self.begun = f"(bvadd {self.ahead} {self.under_way})"
         self.queued = [self._task("tasks.r_data", self.flag("tasks.r_rdy")), *map(self._queued, range(_ROWS))]
 
@@ -117,7 +61,7 @@ class _RingState(_State):
     def _queued(self, index):
         """Returns the flags of the task at `index` in the memory of the queue. Index 0 follows the task in the output
         register."""
-        found = {"there": f"(bvugt {self.number('tasks.inner_level', _ROWS.bit_length())} {_number(index)})"}
+        found = {"there": f"(bvugt {self.number('tasks.inner_level', _ROWS.bit_length())} {number(index)})"}
         for flag in ("own", "receive", "send", "end"):
             term = "false"
             for row in range(_ROWS):
@@ -133,83 +77,81 @@ class _RingState(_State):
         """Yields the invariants of the queue's memory. They concern the number of used rows, and the addresses at the memory's
         ports."""
         level = self.number("tasks.inner_level", _ROWS.bit_length())
-        yield f"(bvule {level} {_number(_ROWS)})"
+        yield f"(bvule {level} {number(_ROWS)})"
         yield f"(or {' '.join(self._at('r_port', row) for row in range(_ROWS))})"
         for used, row in itertools.product(range(_ROWS + 1), range(_ROWS)):
-            yield _implies(_both(f"(= {level} {_number(used)})", self._at("r_port", row)), self._at("w_port", row + used))
+            yield implies(both(f"(= {level} {number(used)})", self._at("r_port", row)), self._at("w_port", row + used))
 
     def _credits(self, made):
         """Returns the invariants of the credit, which is the number of vectors sent or to be sent minus the number received. It
         stays from 0 to a segment while the queued tasks begin in order. At the end it equals `made`."""
         terms, credit, segment = [], self.begun, self.segment
         for task in self.queued:
-            terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
+            terms.append(implies(both(task["there"], task["receive"]), f"(bvuge {credit} {number(1)})"))
             terms.append(f"(bvule {credit} {segment})")
-            change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
-            credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
+            change = f"(bvsub {count(task['send'])} {count(task['receive'])})"
+            credit = f"(bvadd {credit} (ite {task['there']} {change} {number(0)}))"
         return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
 
     def begins_in_runs(self):
-        return _implies(self.flag("may_begin"), self.flag("active"))
+        return implies(self.flag("may_begin"), self.flag("active"))
 
     def invariant(self):
         op, segment = ring_layout(self.config), self.segment
         state = self.number("sequencer.operation_state", 3)
-        in_state = {number: f"(= {state} {_number(number)})" for number in (_IDLE, _START, _WORK)}
+        in_state = {code: f"(= {state} {number(code)})" for code in (_IDLE, _START, _WORK)}
         first, last, step = (self.number(f"sequencer.{name}", 4) for name in ("first_step", "last_step", "step"))
         width = op["segment"].shape
         index, top = self.number("sequencer.index", width), self.number("sequencer.top", 3)
-        latched = f"((_ zero_extend {_WIDTH - width}) {self.field('sequencer.op', op['segment'].offset, width)})"
+        latched = f"((_ zero_extend {WIDTH - width}) {self.field('sequencer.op', op['segment'].offset, width)})"
         mode = self.field("sequencer.op", op["mode"].offset, 2)
         gathers, scatters = (f"(= {mode} (_ bv{m.value} 2))" for m in (RingMode.ALL_GATHER, RingMode.REDUCE_SCATTER))
         # Credit after all tasks issued by the sequencer have begun.
         at_work = (
-            f"(ite (= {first} {last}) {_number(0)} (ite (= {step} {first}) {index} "
+            f"(ite (= {first} {last}) {number(0)} (ite (= {step} {first}) {index} "
             f"(ite (= {step} {last}) (bvsub {segment} {index}) {segment})))"
         )
-        made = f"(ite {in_state[_WORK]} {at_work} {_number(0)})"
+        made = f"(ite {in_state[_WORK]} {at_work} {number(0)})"
         terms = [
-            f"(bvult {segment} {_number(1 << width)})",
-            f"(bvule {state} {_number(_WORK)})",
+            f"(bvult {segment} {number(1 << width)})",
+            f"(bvule {state} {number(_WORK)})",
             f"(= {self.flag('sequencer.working')} {in_state[_WORK]})",
-            _implies(
-                f"(not {in_state[_IDLE]})", self.flag("busy"), f"(= {latched} {segment})", f"(bvuge {segment} {_number(1)})"
-            ),
-            _implies(
-                f"(bvuge {state} {_number(_PLACE)})",
-                f"(= {first} (ite {gathers} {top} {_number(0)}))",
+            implies(f"(not {in_state[_IDLE]})", self.flag("busy"), f"(= {latched} {segment})", f"(bvuge {segment} {number(1)})"),
+            implies(
+                f"(bvuge {state} {number(_PLACE)})",
+                f"(= {first} (ite {gathers} {top} {number(0)}))",
                 f"(= {last} (ite {scatters} {top} (bvadd {top} {top})))",
-                f"(= (bvadd {self.number('sequencer.last_index', width)} {_number(1)}) {segment})",
+                f"(= (bvadd {self.number('sequencer.last_index', width)} {number(1)}) {segment})",
             ),
-            _implies(in_state[_START], f"(= {step} {first})", f"(= {index} {_number(0)})"),
-            _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
+            implies(in_state[_START], f"(= {step} {first})", f"(= {index} {number(0)})"),
+            implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
             *self._rows(),
         ]
         # An offered vector belongs to the oldest task, which must be a task that sends. A write belongs to the oldest task too.
-        terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
-        terms.append(_implies(self.flag("buffer__write"), self.oldest["there"]))
+        terms.append(implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
+        terms.append(implies(self.flag("buffer__write"), self.oldest["there"]))
         # A task in the spare register stalls all later tasks.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
-        terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
+        terms.append(f"(= {self.flag('may_begin')} {both(self.flag('active'), self.flag('advance'))})")
         # No task follows the last task of an operation, and no tasks exist between operations.
         line = [*self.tasks, *self.queued]
         for place, task in enumerate(line):
             behind = (f"(not {other['there']})" for other in line[place + 1 :])
-            terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
-            terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
+            terms.append(implies(both(task["there"], task["end"]), in_state[_IDLE], *behind))
+            terms.append(implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
         terms += self._credits(made)
         # For progress: every vector of the core itself that a queued task needs has been read or requested, and an operation has
         # a last task.
         (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # one register
-        read = _sum(*(self.number(f"{name}.level", 3) for name in ("sources", "vectors")), _count(self.flag(coming)))
+        read = total(*(self.number(f"{name}.level", 3) for name in ("sources", "vectors")), count(self.flag(coming)))
         terms += [
-            f"(= {read} {_sum(*(_count(_both(task['there'], task['own'])) for task in self.queued))})",
-            _implies(
-                _both(self.flag("busy"), in_state[_IDLE]),
-                f"(or false {' '.join(_both(task['there'], task['end']) for task in line)})",
+            f"(= {read} {total(*(count(both(task['there'], task['own'])) for task in self.queued))})",
+            implies(
+                both(self.flag("busy"), in_state[_IDLE]),
+                f"(or false {' '.join(both(task['there'], task['end']) for task in line)})",
             ),
         ]
-        return _both(*terms)
+        return both(*terms)
 
 
 def _unit_script(circuit, config, assumptions, refuted, cycles=1):
@@ -218,11 +160,11 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
     width = ring_layout(config)["segment"].shape
     payload = f"((_ extract {ring_layout(config)['segment'].offset + width - 1} {ring_layout(config)['segment'].offset})"
     payload += " run.port__op__payload.0)"
-    offered = f"((_ zero_extend {_WIDTH - width}) {payload})"
-    now, then = _State(circuit, 0), _State(circuit, 1)
-    accepted = _both("(= run.port__op__valid.0 #b1)", now.flag("port__op__ready"))
-    sort = f"(_ BitVec {_WIDTH})"
-    sends, takes = (_count(then.flag(f"events__{name}")) for name in ("sends", "takes"))
+    offered = f"((_ zero_extend {WIDTH - width}) {payload})"
+    now, then = State(circuit, 0), State(circuit, 1)
+    accepted = both("(= run.port__op__valid.0 #b1)", now.flag("port__op__ready"))
+    sort = f"(_ BitVec {WIDTH})"
+    sends, takes = (count(then.flag(f"events__{name}")) for name in ("sends", "takes"))
     return "\n".join(
         [
             circuit.script,
@@ -231,7 +173,7 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
             f"(declare-const segment.0 {sort})",
             f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {sends}) {takes}))",
             f"(define-fun segment.1 () {sort} (ite {accepted} {offered} segment.0))",
-            f"(assert {_implies(accepted, f'(bvuge {offered} {_number(1)})')})",  # the decoder rejects 0
+            f"(assert {implies(accepted, f'(bvuge {offered} {number(1)})')})",  # the decoder rejects 0
             *(f"(assert {term})" for term in assumptions),
             f"(assert (not {refuted}))",
         ]
@@ -245,11 +187,11 @@ def _goes_on(circuit, config):
     units = [_RingState(circuit, config, cycle) for cycle in range(cycles)]
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
     for cycle, unit in enumerate(units):
-        head, after = unit.queued[0], _State(circuit, cycle + 1)
+        head, after = unit.queued[0], State(circuit, cycle + 1)
         inputs = {"rst": 0, "running": 1, "buffer__grant": 1, "sent__tready": 1}
         assumptions += [f"(= run.{port}.{cycle} #b{value})" for port, value in inputs.items()]
         assumptions += [
-            _implies(_both(head["there"], head["receive"]), unit.flag("link.o__valid")),
+            implies(both(head["there"], head["receive"]), unit.flag("link.o__valid")),
             f"(not {after.flag('fault__valid')})",
         ]
         ends += [after.flag("events__moves"), f"(not {after.flag('busy')})"]
@@ -275,27 +217,27 @@ def unit_claims(circuit, config, *, too_low=0):
         negative control.
     """
     now, then = _RingState(circuit, config, 0), _RingState(circuit, config, 1)
-    nothing = f"(= ahead.0 {_number(0)})"
-    begin = [nothing, f"(= segment.0 {_number(0)})"]
+    nothing = f"(= ahead.0 {number(0)})"
+    begin = [nothing, f"(= segment.0 {number(0)})"]
     quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "buffer__read"))
     stopped = ["(= run.rst.0 #b0)", *quiet, now.begins_in_runs()]
     runs = ["(= run.rst.0 #b0)", now.flag("active")]
-    bound = f"(bvsub {now.segment} {_number(too_low)})"
+    bound = f"(bvsub {now.segment} {number(too_low)})"
     head = now.queued[0]
-    waits_to_receive = _both(head["there"], head["receive"])
+    waits_to_receive = both(head["there"], head["receive"])
     claims = {
         "after any cycle, tasks may begin only in runs": ([], then.begins_in_runs()),
         "after a reset the invariant holds, with sent = consumed": (["(= run.rst.0 #b1)", *begin], then.invariant()),
         "and after a cycle outside a run without an offer or a read": ([*stopped, *begin], then.invariant()),
         "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
-        "0 <= sent + in flight - consumed": ([now.invariant()], f"(bvsge {now.begun} {_number(0)})"),
+        "0 <= sent + in flight - consumed": ([now.invariant()], f"(bvsge {now.begun} {number(0)})"),
         "sent - consumed <= m, and <= m - 1 while a vector is offered": (
             [now.invariant()],
-            f"(bvsle (bvadd {now.ahead} {_count(now.flag('sent__tvalid'))}) {bound})",
+            f"(bvsle (bvadd {now.ahead} {count(now.flag('sent__tvalid'))}) {bound})",
         ),
         "with nothing in flight, a unit that waits to receive has 1 <= sent - consumed": (
-            [now.invariant(), f"(= {now.under_way} {_number(0)})", waits_to_receive],
-            f"(bvsge {now.ahead} {_number(1)})",
+            [now.invariant(), f"(= {now.under_way} {number(0)})", waits_to_receive],
+            f"(bvsge {now.ahead} {number(1)})",
         ),
         "between operations sent = consumed": ([now.invariant(), f"(not {now.flag('busy')})"], nothing),
         "with grants and without waits for links, it moves or ends within latency + 5 cycles": _goes_on(circuit, config),
@@ -313,39 +255,39 @@ def fifo_circuit(depth):
 
 def fifo_claims(circuit, depth):
     """Returns the claims about a link FIFO, for arbitrary inputs and stalls."""
-    states = [_State(circuit, cycle) for cycle in range(3)]
+    states = [State(circuit, cycle) for cycle in range(3)]
     width = depth.bit_length()
-    sort = f"(_ BitVec {_WIDTH})"
+    sort = f"(_ BitVec {WIDTH})"
 
     def invariant(state):
         level = state.number("level", width)
         read, write = (state.whole(f"{port}__addr", width - 1) for port in ("read", "write"))
-        between = f"((_ zero_extend {_WIDTH - width + 1}) (bvsub {write} {read}))"
-        held = f"(ite (and {state.flag('held')} (= {write} {read})) {_number(depth)} {between})"
-        places = _sum(held, *(_count(state.flag(name)) for name in ("fetched", "spared", "o__valid", "left")))
-        return _both(
-            f"(= (bvadd count.{state.cycle} {_count(state.flag('left'))}) {level})",
+        between = f"((_ zero_extend {WIDTH - width + 1}) (bvsub {write} {read}))"
+        held = f"(ite (and {state.flag('held')} (= {write} {read})) {number(depth)} {between})"
+        places = total(held, *(count(state.flag(name)) for name in ("fetched", "spared", "o__valid", "left")))
+        return both(
+            f"(= (bvadd count.{state.cycle} {count(state.flag('left'))}) {level})",
             f"(= {level} {places})",
-            f"(bvule {level} {_number(depth)})",
-            _implies(f"(not {state.flag('held')})", f"(= {write} {read})"),
-            _implies(state.flag("i__ready"), f"(bvult {level} {_number(depth)})"),
+            f"(bvule {level} {number(depth)})",
+            implies(f"(not {state.flag('held')})", f"(= {write} {read})"),
+            implies(state.flag("i__ready"), f"(bvult {level} {number(depth)})"),
         )
 
     now, then, later = states
-    arrives = _both("(= run.i__valid.0 #b1)", now.flag("i__ready"))
-    leaves = _both("(= run.o__ready.0 #b1)", now.flag("o__valid"))
-    moved = f"(bvsub (bvadd count.0 {_count(arrives)}) {_count(leaves)})"
-    follows = f"(ite (or (= run.flush.0 #b1) (= run.rst.0 #b1)) {_number(0)} {moved})"
+    arrives = both("(= run.i__valid.0 #b1)", now.flag("i__ready"))
+    leaves = both("(= run.o__ready.0 #b1)", now.flag("o__valid"))
+    moved = f"(bvsub (bvadd count.0 {count(arrives)}) {count(leaves)})"
+    follows = f"(ite (or (= run.flush.0 #b1) (= run.rst.0 #b1)) {number(0)} {moved})"
     quiet = [f"(= run.{port}.{cycle} #b0)" for port in ("rst", "flush") for cycle in range(2)]
     claims = {
         "after a reset the invariant holds, and it is empty": (["(= run.rst.0 #b1)"], invariant(then)),
         "every cycle keeps it: taken - given = held <= depth": ([invariant(now)], invariant(then)),
         "READY is 1 exactly if there is a free entry, not counting one freed in the same cycle": (
             [invariant(now), "(= run.rst.0 #b0)"],
-            f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {_number(depth)}))",
+            f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {number(depth)}))",
         ),
         "a held vector is offered within two cycles": (
-            [invariant(now), f"(distinct count.0 {_number(0)})", *quiet],
+            [invariant(now), f"(distinct count.0 {number(0)})", *quiet],
             f"(or {' '.join(state.flag('o__valid') for state in (now, then, later))})",
         ),
     }

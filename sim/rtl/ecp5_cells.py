@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from amaranth_tpu.hw.tools.run_tool import YOSYS
 
-__all__ = ["cell_models"]
+__all__ = ["block_models", "cell_models"]
 
 #: Models taken from Yosys. Icarus cannot read the rest of the file that has them.
 _YOSYS_HAS = ("LUT4", "LUT2", "PFUMX", "L6MUX21", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4")
@@ -28,10 +28,11 @@ def _assign(name, width, value):
     return "\n".join(f"    assign {name}{index} = {value}[{index}];" for index in range(width))
 
 
-# A byte has 9 bits. A port of 18 or 36 bits enables each byte by one of the low bits of its address. With 36 bits, port A writes
-# and port B reads, both through the data pins of both ports. Contents are unknown (x) until written. A byte that one port reads
-# while the other writes it is unknown too, because a design must not rely on the device's behaviour in this case. The output
-# register of a port has an enable of its own, `OCE`. The two halves of a wide port must have the same.
+# A byte has 9 bits. A port of 1, 2 or 4 bits accesses a part of the lower 8 bits. A port of 18 or 36 bits enables each byte by
+# one of the low bits of its address. With 36 bits, port A writes and port B reads, both through the data pins of both ports.
+# Contents are unknown (x) until written. A byte that one port reads while the other writes it is unknown too, because a design
+# must not rely on the device's behaviour in this case. The output register of a port has an enable of its own, `OCE`. The two
+# halves of a wide port must have the same.
 _DP16KD = """
 module DP16KD({ports});
     parameter integer DATA_WIDTH_A = 18, DATA_WIDTH_B = 18;
@@ -55,7 +56,8 @@ module DP16KD({ports});
     initial begin
         #1;
         if (wide && REGMODE_A != REGMODE_B || CSDECODE_A != "0b000" || CSDECODE_B != "0b000"
-            || CLKAMUX != "CLKA" || CLKBMUX != "CLKB" || DATA_WIDTH_A < 9 || DATA_WIDTH_B < 9
+            || CLKAMUX != "CLKA" || CLKBMUX != "CLKB"
+            || DATA_WIDTH_A != DATA_WIDTH_B && (DATA_WIDTH_A < 9 || DATA_WIDTH_B < 9)
             || RESETMODE == "ASYNC" && (RSTA !== 0 || RSTB !== 0)) begin
             $display("%m: a mode of DP16KD without a model");
             $finish;
@@ -68,15 +70,16 @@ module DP16KD({ports});
             $finish;
         end
 
-    // Address of byte `index` of a port, and its enable.
-    function [10:0] place(input [13:0] address, input integer width, input integer index);
-        place = (width == 36 ? {{address[13:5], 2'b0}} : width == 18 ? {{address[13:4], 1'b0}} : address[13:3]) + index;
+    // Address of byte `index` of a port, and the first bit of that byte; and the enable of the byte.
+    function [13:0] place(input [13:0] address, input integer width, input integer index);
+        place = width < 9 ? address & ~(width - 1)
+            : {{(width == 36 ? {{address[13:5], 2'b0}} : width == 18 ? {{address[13:4], 1'b0}} : address[13:3]) + index, 3'b0}};
     endfunction
     function enabled(input [13:0] address, input integer width, input integer index);
-        enabled = width == 9 ? 1'b1 : address[index];
+        enabled = width <= 9 ? 1'b1 : address[index];
     endfunction
     // 1 if a port may write the byte at address `there`.
-    function writes(input on, input [13:0] address, input integer width, input [10:0] there);
+    function writes(input on, input [13:0] address, input integer width, input [13:0] there);
         integer index;
         begin
             writes = 0;
@@ -89,15 +92,18 @@ endmodule
 """
 
 _DP16KD_PORT = """
+    localparam part_{p} = DATA_WIDTH_{P} < 9 ? DATA_WIDTH_{P} : 9;
     always @(posedge CLK{P}) begin : port_{p}
         integer index;
+        reg [13:0] here;
         reg [35:0] held, put;
         for (index = 0; 9 * index < DATA_WIDTH_{P}; index = index + 1) begin
-            held[9 * index +: 9] = writes({q}_on & WE{Q}, {q}_address, DATA_WIDTH_{Q}, place({p}_address, DATA_WIDTH_{P}, index))
-                                  ? 9'bx : bytes[place({p}_address, DATA_WIDTH_{P}, index)];
+            here = place({p}_address, DATA_WIDTH_{P}, index);
+            held[9 * index +: 9] = bytes[here[13:3]] >> here[2:0];
+            if (writes({q}_on & WE{Q}, {q}_address, DATA_WIDTH_{Q}, here)) held[9 * index +: 9] = 9'bx;
             put[9 * index +: 9] = enabled({p}_address, DATA_WIDTH_{P}, index) ? {p}_in[9 * index +: 9] : held[9 * index +: 9];
             if ({p}_on && WE{P} && enabled({p}_address, DATA_WIDTH_{P}, index))
-                bytes[place({p}_address, DATA_WIDTH_{P}, index)] <= put[9 * index +: 9];
+                bytes[here[13:3]][here[2:0] +: part_{p}] <= put[9 * index +: part_{p}];
         end
         if (RST{P}) {p}_kept <= 0;
         else if (OCE{P}) {p}_kept <= {p}_out;
@@ -132,6 +138,13 @@ endmodule
 def cell_models():
     """Returns the Verilog text of all cell models."""
     yosys = files(YOSYS.replace("-", "_")) / "share" / "ecp5"
+    text = "".join((yosys / name).read_text() for name in ("common_sim.vh", "ccu2c_sim.vh"))
+    small = (re.search(rf"^module {name} ?\(.*?^endmodule$", text, re.M | re.S)[0] for name in _YOSYS_HAS)
+    return "\n".join([*small, block_models()])
+
+
+def block_models():
+    """Returns the Verilog text of the models of block memory and multiplier."""
     pins = {port: [*((name + port, width) for name, width in (("DI", 18), ("AD", 14)))] for port in "AB"}
     ports = [_ports("input", name, width) for port in "AB" for name, width in pins[port]]
     ports += [_ports("output", f"DO{port}", 18) for port in "AB"]
@@ -161,7 +174,4 @@ def cell_models():
         b=_bus("B", 18),
         p=_assign("P", 36, "p"),
     )
-    text = "".join((yosys / name).read_text() for name in ("common_sim.vh", "ccu2c_sim.vh"))
-    return "\n".join(
-        [*(re.search(rf"^module {name} ?\(.*?^endmodule$", text, re.M | re.S)[0] for name in _YOSYS_HAS), memory, multiplier]
-    )
+    return memory + multiplier

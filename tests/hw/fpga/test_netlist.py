@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.fpga.gate_level import CELL_TO_NETLIST, cell_equivalence, cell_netlist, core_netlist, flip_lut_bit
+from amaranth_tpu.hw.fpga.gate_level import (
+    CELL_TO_NETLIST,
+    cell_equivalence,
+    cell_netlist,
+    core_netlist,
+    flip_lut_bit,
+    netlist_logic,
+)
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -13,8 +20,11 @@ from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import InferenceImage
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.proofs.jobs import ProofJob
-from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
+from amaranth_tpu.sim.rtl.ecp5_cells import block_models
 from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from core_programs import check_hazards
+from core_runs import FULL
 
 #: A small core, but with block and distributed memories and a hard multiplier in each cell.
 CONFIG = Config(
@@ -63,9 +73,16 @@ def test_core():
     for cell in ("LUT4", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4", "DP16KD", "MULT18X18D"):
         assert f"  {cell} " in netlist
     network, samples = small_network()
-    logits, cycles = run(netlist + cell_models())
+    logits, cycles = run(netlist_logic(netlist) + block_models())
     assert (logits == run_network(network, samples).view(np.uint32)).all()
     assert cycles == run(source)[1]
+
+
+@pytest.mark.slow
+def test_programs_on_core_with_every_feature(rng):
+    netlist = core_netlist(verilog_of(FULL), quick=True)
+    verilog = netlist_logic(netlist) + block_models()
+    check_hazards(rng, FULL, 2, memory={"latency": 2}, verilog=verilog, known=False)
 
 
 @pytest.mark.slow
