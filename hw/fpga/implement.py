@@ -22,6 +22,11 @@ __all__ = ["advice", "implement", "shortcomings"]
 _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accumulator_depth"}
 _TINY_DEPTH = 128
 
+#: Yosys takes as many times as long as the generation of the Verilog as the text has times this number of characters.
+_CHARACTERS = 14_000
+#: Seconds that nextpnr takes for a LUT.
+_PLACE_AND_ROUTE = 0.06
+
 #: Result files, which are deleted before a run. A tool deletes its other files itself.
 _RESULTS = (
     "report.json",
@@ -205,14 +210,16 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
     def stage(name):
         times[name] = round(time.perf_counter() - started - sum(times.values()), 1)
 
-    def tool_progress(tool, phase):
-        progress(f"{tool}: {phase}" if phase else tool)
+    def tool_progress(seconds):
+        about = _about(seconds)
+        return lambda tool, phase: progress(f"{tool}{about}: {phase}" if phase else tool + about)
 
     progress("generating Verilog")
     verilog, top = _design(config, target, pnr or paths, cores)
     stage("generate")
+    told = tool_progress(times["generate"] * len(verilog) / _CHARACTERS)
     blocks, memories, registered, layout = synthesize(
-        verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, progress=tool_progress
+        verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, progress=told
     )
     stage("yosys")
     report = {
@@ -238,7 +245,7 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
         "bitstream": None,
     }
     if pnr and not _lacks(report["total"], target):
-        report |= _placed(report, target, folder, layout, seed, tool_progress)
+        report |= _placed(report, target, folder, layout, seed, tool_progress(_PLACE_AND_ROUTE * report["total"]["lut"]))
         stage("nextpnr")
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
     report |= {
@@ -249,6 +256,13 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
         "seconds": round(time.perf_counter() - started, 1),
     }
     return _judged(report, config, target, folder)
+
+
+def _about(seconds):
+    """Returns a text such as ` (about 3 min)` for an expected time. The text is empty below ten seconds."""
+    if seconds < 10:
+        return ""
+    return f" (about {seconds / 60:.0f} min)" if seconds >= 120 else f" (about {seconds:.0f} s)"
 
 
 def _paths(folder, top, layout):

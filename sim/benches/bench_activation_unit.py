@@ -99,6 +99,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         if offered is None and pending and rng.random() < pace:
             offered = pending.pop(0)
             due += events_of(model, offered)
+            ports.limit = ports.cycle + 20_000
             ports.set(port__op__payload=payload(config, offered))
             start = ports.cycle if start is None else start
         grant = int(rng.random() < grants)

@@ -18,7 +18,7 @@ __all__ = ["simulate", "play", "pack", "unpack"]
 
 class _Ports:
     """The ports of a block, for use in a bench. `cycle` is the number of clock cycles since the start. The bench fails after
-    `limit` cycles."""
+    cycle `limit`, which it may set before it waits."""
 
     limit = 100_000
 
@@ -59,7 +59,7 @@ class _Ports:
         """Ends the current clock cycle: waits for the next rising edge of the clock, and counts it. Fails after `limit`
         cycles."""
         self.cycle += 1
-        assert self.cycle <= self.limit, f"no end within {self.limit} cycles"
+        assert self.cycle <= self.limit, f"no end by cycle {self.limit}"
         await self._tick()
 
     async def until(self, output, most):

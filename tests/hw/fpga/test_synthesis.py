@@ -1,11 +1,14 @@
 """Tests of synthesis for FPGAs, covering targets, parsing of Yosys' netlists, failing tools, and errors."""
 
+import itertools
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from amaranth_tpu.hw.boards import BOARDS
-from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.config import PLAIN, PRESETS, Config
+from amaranth_tpu.hw.fpga import implement as implementation
 from amaranth_tpu.hw.fpga import synthesis
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
@@ -197,6 +200,28 @@ def test_too_many_cells_are_refused_before_the_work(tmp_path, part, n, said):
     with pytest.raises(SynthesisError, match=re.escape(said)):
         implement(Config(n=n), find_target(part), tmp_path / "x")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("generated, characters, yosys", [(1.9, 358_440, 52), (3.2, 800_716, 187)])
+def test_expected_time_is_shown(tmp_path, monkeypatch, generated, characters, yosys):
+    """The expected times are near measured times: seconds of Yosys, and 40 minutes of nextpnr for 45,137 LUTs."""
+    said, clock, blocks = [], itertools.count(0, generated), {"array": dict.fromkeys(RESOURCES, 0) | {"lut": 45_137}}
+    layout = BlockHierarchy(VERILOG, "tpu")
+
+    def tool(result, name):
+        return lambda *_, progress, **options: progress(name, "at work") or result
+
+    monkeypatch.setattr(implementation, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(implementation, "_design", lambda *_: (" " * characters, "tpu"))
+    monkeypatch.setattr(implementation, "synthesize", tool((blocks, {}, 0, layout), "yosys"))
+    monkeypatch.setattr(implementation, "place_and_route", tool(None, "nextpnr-ecp5"))
+    monkeypatch.setattr(implementation, "need_tools", lambda kind: None)
+    with pytest.raises(TypeError):  # there is no report of nextpnr
+        implementation.implement(Config(n=2, **PLAIN), find_target("ecp5-85"), tmp_path, pnr=True, progress=said.append)
+    found = [re.fullmatch(r"(\S+) \(about (\d+) (s|min)\): at work", text).groups() for text in said[1:]]
+    seconds = {tool: int(number) * {"s": 1, "min": 60}[unit] for tool, number, unit in found}
+    assert yosys / 1.5 < seconds["yosys"] < 1.5 * yosys
+    assert 2400 / 1.5 < seconds["nextpnr-ecp5"] < 1.5 * 2400
 
 
 def test_largest_cores(tmp_path):
