@@ -2,7 +2,18 @@
 
 from amaranth.lib import enum
 
-__all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "UpdatePart", "Region", "REGION_WRITABLE", "Fault"]
+__all__ = [
+    "FunctionCode",
+    "Format",
+    "Half",
+    "Condition",
+    "RingMode",
+    "UpdatePart",
+    "WeightFormat",
+    "Region",
+    "REGION_WRITABLE",
+    "Fault",
+]
 
 
 class FunctionCode(enum.Enum, shape=4):
@@ -52,6 +63,22 @@ class RingMode(enum.Enum, shape=2):
     ALL_REDUCE = 0
     REDUCE_SCATTER = 1
     ALL_GATHER = 2
+
+
+class WeightFormat(enum.Enum, shape=3):
+    """The formats of weights in host memory. All but BFLOAT16 are elements of OCP MX: e4m3, e2m3, e2m1 and 8-bit integers / 64.
+    A scale, a power of two, belongs to each column of a tile."""
+
+    BFLOAT16 = 0
+    MXFP8 = 1
+    MXFP6 = 2
+    MXFP4 = 3
+    MXINT8 = 4
+
+    @property
+    def bits(self):
+        """Returns the number of bits of a weight."""
+        return (16, 8, 6, 4, 8)[self.value]
 
 
 class UpdatePart(enum.Enum, shape=2):

@@ -1,0 +1,158 @@
+"""Weights in OCP MX formats: the value of each code, rounding of weights to a format, and the layout of tiles in host memory.
+
+A block is the 32 weights of one output that share a scale, along the sum. A tile of n x n has one scale a column if n is at most
+32, so several tiles may share a block.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.codes import WeightFormat
+
+from .arithmetic import NAN_BFLOAT16
+
+__all__ = ["BLOCK", "decode", "packed", "packed_vectors", "quantize", "unpacked"]
+
+#: Weights of one block.
+BLOCK = 32
+
+_BIAS = 127  # of a scale: its factor is 2 ** (scale - 127)
+_MINIFLOATS = {WeightFormat.MXFP8: (4, 3, 7), WeightFormat.MXFP6: (2, 3, 1), WeightFormat.MXFP4: (2, 1, 1)}
+
+
+@cache
+def _values(format_):
+    """Returns the value of each code of a format as a float64 array."""
+    codes = np.arange(1 << format_.bits)
+    if format_ is WeightFormat.MXINT8:
+        return codes.astype(np.uint8).view(np.int8) / 64
+    exponent_bits, fraction_bits, bias = _MINIFLOATS[format_]
+    fraction, exponent = codes & (1 << fraction_bits) - 1, codes >> fraction_bits & (1 << exponent_bits) - 1
+    significand = fraction + np.where(exponent > 0, 1 << fraction_bits, 0)
+    values = np.ldexp(significand.astype(float), np.maximum(exponent, 1) - bias - fraction_bits)
+    if format_ is WeightFormat.MXFP8:
+        values[codes & 0x7F == 0x7F] = np.nan
+    return np.where(codes >> format_.bits - 1, -values, values)
+
+
+def decode(format_, codes, scales):
+    """Returns the bfloat16 bits of weights in an MX format: each value is the element times 2 ** (scale - 127).
+
+    `codes` and `scales` are arrays of integers of shapes that broadcast. A product is exact, except that it overflows to
+    infinity, and that subnormal results are zeros of the same sign. A scale of 255 gives NaN.
+    """
+    scales = np.asarray(scales, np.int64)
+    values = np.ldexp(_values(format_)[codes], scales - _BIAS)
+    with np.errstate(over="ignore"):
+        bits = np.where(np.abs(values) < 2.0**-126, values * 0, values).astype(np.float32).view(np.uint32) >> np.uint32(16)
+    return np.where(np.isnan(values) | (scales == 255), NAN_BFLOAT16, bits).astype(np.uint16)
+
+
+def quantize(format_, weights):
+    """Rounds finite weights to a format. Returns `(codes, scales)`: uint8 arrays of the shapes (inputs, outputs) and
+    (blocks of inputs, outputs).
+
+    The scale of a block is the power of two that brings its largest weight into the format's highest binade. Each weight rounds to
+    the nearest element, ties to the even code, and at most to the largest element.
+
+    Parameters
+    ----------
+    weights : float array (inputs, outputs)
+    """
+    inputs, outputs = weights.shape
+    blocks = np.zeros((-(-inputs // BLOCK) * BLOCK, outputs))
+    blocks[:inputs] = weights
+    blocks = blocks.reshape(-1, BLOCK, outputs)
+    positive = _values(format_)[: 1 << format_.bits - 1]
+    positive = positive[np.isfinite(positive)]
+    _, top = np.frexp(positive[-1])
+    _, largest = np.frexp(np.abs(blocks).max(axis=1))
+    exponents = np.where(np.abs(blocks).max(axis=1) > 0, np.clip(largest - top, -_BIAS, _BIAS), -_BIAS)
+    scaled = np.ldexp(blocks, -exponents[:, None])
+    # The nearest element; among two at the same distance, the one with the even code.
+    middles = (positive[1:] + positive[:-1]) / 2
+    size = np.abs(scaled)
+    below, upto = np.searchsorted(middles, size, side="left"), np.searchsorted(middles, size, side="right")
+    codes = np.where(below % 2, upto, below)
+    negative = np.signbit(scaled) & (codes > 0)
+    if format_ is WeightFormat.MXINT8:
+        codes = np.where(negative, -codes, codes) & 0xFF
+    else:
+        codes |= np.where(negative, 1 << format_.bits - 1, 0)
+    return codes.reshape(-1, outputs)[:inputs].astype(np.uint8), (exponents + _BIAS).astype(np.uint8)
+
+
+# --- Tiles in host memory
+
+
+def packed_vectors(format_, n, tiles):
+    """Returns the number of vectors that `tiles` tiles take in host memory, with their scales."""
+    if format_ is WeightFormat.BFLOAT16:
+        return tiles * n
+    return tiles * n * format_.bits // 16 + -(-tiles // 2)
+
+
+def packed(format_, codes, scales):
+    """Returns the vectors of some tiles in host memory, as a uint16 array (vectors, n).
+
+    A vector with the scales of two tiles precedes the codes of each two tiles: the scales of the columns of the first tile, then of
+    the second, one byte each. Word r of a vector of codes has the codes of row r, for consecutive columns, the first one lowest:
+    two columns of 8 bits, or four of 4 bits. MXFP6 has three vectors for eight columns: the upper two bits of each code, then the
+    lower four bits of columns 0 to 3 and 4 to 7.
+
+    Parameters
+    ----------
+    codes : uint8 array (tiles, n, n)
+        By tile, row and column.
+    scales : uint8 array (tiles, n)
+        By tile and column.
+    """
+    tiles, n = scales.shape
+    pairs = np.zeros((tiles + tiles % 2, n), np.uint8)
+    pairs[:tiles] = scales
+    pairs = np.ascontiguousarray(pairs).view("<u2").reshape(-1, n)
+    columns = codes.astype(np.uint16).swapaxes(1, 2)  # by tile, column and row
+    vectors = []
+    for tile in range(tiles):
+        vectors += [pairs[tile // 2 : tile // 2 + 1]] * (tile % 2 == 0) + [_code_vectors(format_, columns[tile])]
+    return np.concatenate(vectors)
+
+
+def _joined(columns, bits):
+    """Returns vectors with `16 / bits` consecutive columns each."""
+    parts = columns.reshape(-1, 16 // bits, columns.shape[1])
+    return np.bitwise_or.reduce(parts << (bits * np.arange(16 // bits, dtype=np.uint16))[:, None], axis=1)
+
+
+def _code_vectors(format_, columns):
+    if format_ is not WeightFormat.MXFP6:
+        return _joined(columns, format_.bits)
+    upper, lower = _joined(columns >> 4, 2), _joined(columns & 15, 4)
+    return np.concatenate([upper[:, None], lower.reshape(len(upper), 2, -1)], axis=1).reshape(-1, columns.shape[1])
+
+
+def _split(vectors, bits):
+    """Returns the columns of vectors: the inverse of `_joined`."""
+    parts = vectors[:, None] >> (bits * np.arange(16 // bits, dtype=np.uint16))[:, None] & ((1 << bits) - 1)
+    return parts.reshape(-1, vectors.shape[1])
+
+
+def unpacked(format_, vectors, tiles):
+    """Returns the bfloat16 bits of tiles in host memory, as a uint16 array (tiles, n, n) by tile, column and row.
+
+    `vectors` is a uint16 array (vectors, n) in the layout of :func:`packed`.
+    """
+    n, found, place = vectors.shape[1], [], 0
+    size = n * format_.bits // 16
+    for tile in range(tiles):
+        if tile % 2 == 0:
+            scales, place = np.ascontiguousarray(vectors[place]).view(np.uint8).reshape(2, n), place + 1
+        part, place = vectors[place : place + size], place + size
+        if format_ is WeightFormat.MXFP6:
+            groups = part.reshape(-1, 3, n)
+            columns = _split(groups[:, 0], 2) << 4 | _split(groups[:, 1:].reshape(-1, n), 4)
+        else:
+            columns = _split(part, format_.bits)
+        found.append(decode(format_, columns, scales[tile % 2][:, None]))
+    return np.stack(found)
