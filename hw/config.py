@@ -67,6 +67,11 @@ class Config:
         "Vectors of weights that enter the array in a cycle, 1 or 2. With 2, a tile takes n / 2 cycles, if they arrive as fast. "
         "2 needs n of 4 or more.",
     )
+    weight_formats: bool = _parameter(
+        False,
+        "Add the decoder of weights in OCP MX formats (mxfp8, mxfp6, mxfp4, mxint8), which take half the bus or less. "
+        "Needs n of 8 to 32.",
+    )
     bus_width: int | None = _parameter(
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. Default: the maximum."
     )
@@ -139,6 +144,8 @@ class Config:
             )
         if not (self.weight_rows == 1 or self.weight_rows == 2 and self.n >= 4):
             raise ConfigError(f"weight_rows must be 1, or 2 with n of 4 or more, not {self.weight_rows} with n = {self.n}")
+        if self.weight_formats and not 8 <= self.n <= 32:
+            raise ConfigError(f"weight_formats needs n of 8 to 32, not {self.n}; switch it off")
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
         for name, most in (("axi_cache", 15), ("axi_prot", 7)):

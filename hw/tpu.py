@@ -13,6 +13,7 @@ from .array.unified_buffer import UnifiedBuffer
 from .array.update_memory import UpdateMemory
 from .array.weight_fifo import WeightFifo
 from .array.weight_port import WeightPort
+from .array.weight_unpacker import WeightUnpacker
 from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_stream_signature, axi4_write_signature
 from .bus.axi_reader import AxiReader
 from .bus.axi_writer import AxiWriter
@@ -111,8 +112,8 @@ class Tpu(wiring.Component):
         m.submodules.load = load = ReadUnit(transfer=loads, **moves)
         m.submodules.weight_credits = credits = WeightCredits(
             address_width=config.address_width,
-            tiles=config.weight_fifo_depth,
-            tile_beats=config.n * config.beats_per_vector,
+            tiles=WeightUnpacker.depth if config.weight_formats else config.weight_fifo_depth,
+            tile_beats=(1 if config.weight_formats else config.n) * config.beats_per_vector,
             vector_beats=config.beats_per_vector,
         )
         m.submodules.weights = weights = ReadUnit(transfer=tiles, **moves, longest=credits.longest)
@@ -155,9 +156,11 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.unified_buffer_depth, transfer=loads, ring=config.ring, latency=config.port_latency
         )
         m.submodules.bias_port = bias_port = BiasPort(n=config.n, bias_depth=config.bias_depth, transfer=loads)
-        m.submodules.weight_port = weight_port = WeightPort(
-            n=config.n, transfer=tiles, transposes=config.attention, weight_rows=config.weight_rows
-        )
+        sizes = {"n": config.n, "transfer": tiles, "transposes": config.attention, "weight_rows": config.weight_rows}
+        if config.weight_formats:
+            m.submodules.weight_unpacker = weight_port = WeightUnpacker(**sizes, tiles=config.weight_fifo_depth)
+        else:
+            m.submodules.weight_port = weight_port = WeightPort(**sizes)
         m.submodules.stalls = stalls = StallReasons(config=config)
 
         # Host ports.
@@ -174,7 +177,7 @@ class Tpu(wiring.Component):
         m.d.comb += [
             transaction_id.asked.eq(reader.bus.arvalid),
             reader.urgent.eq(credits.urgent),
-            credits.freed.eq(weight_fifo.freed),
+            credits.freed.eq(weight_port.taken if config.weight_formats else weight_fifo.freed),
         ]
 
         # Instructions.
@@ -190,6 +193,8 @@ class Tpu(wiring.Component):
         # Operands: unified buffer and weight FIFO -> array.
         connect(m, weights.vectors, weight_port.load)
         connect(m, weight_port.vectors, weight_fifo.vectors)
+        if config.weight_formats:
+            m.d.comb += weight_port.freed.eq(weight_fifo.freed)
         connect(m, matmul_unit.tiles, weight_fifo.tiles)
         connect(m, weight_fifo.edge, array.weights)
         m.d.comb += [buffer.address.eq(matmul_unit.address), array.x_i.eq(buffer.x)]

@@ -12,7 +12,18 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    REGION_WRITABLE,
+    Condition,
+    Fault,
+    Format,
+    FunctionCode,
+    Half,
+    Region,
+    RingMode,
+    WeightFormat,
+)
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.autodiff.refusals import REFUSALS
@@ -88,6 +99,7 @@ def codes():
             _codes_of("format", Format),
             _codes_of("half", Half),
             _codes_of("condition", Condition),
+            _codes_of("weight_format", WeightFormat),
             _codes_of("mode", RingMode),
             markdown_table(
                 ["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]

@@ -53,7 +53,7 @@ class ReadUnit(wiring.Component):
         self.longest = longest
         address_width = transfer["address"].width
         self._address_width = address_width
-        self._copied = [name for name in ("row", "bias", "half", "transpose") if name in transfer.members]
+        self._copied = [name for name in ("row", "bias", "half", "transpose", "weight_format") if name in transfer.members]
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
@@ -103,6 +103,8 @@ class ReadUnit(wiring.Component):
             self.fault.cause.eq(Fault.BUS_READ),
             self.fault.slot.eq(head.tag.slot),
         ]
+        if "weight_format" in self._copied:
+            m.d.comb += vectors.last.eq(final)
         with m.If(self.port.done | ~present):
             m.d.comb += queue.r_en.eq(queue.r_rdy)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]

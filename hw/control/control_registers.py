@@ -38,6 +38,7 @@ def _constants(config):
             attention=config.attention,
             ring=config.ring,
             transpose=config.transpose,
+            weight_formats=config.weight_formats,
             table_lanes=config.table_lanes,
             update_lanes=config.update_lanes,
         ),

@@ -12,7 +12,7 @@ from ..spec.operations import instruction_layout
 from ..spec.run_ports import ring_check
 from ..spec.unit_ports import fault_port
 from .control_registers import region_registers
-from .description import decoded_layout, describe
+from .description import decoded_layout, describe, packed_vectors
 from .instruction_word import InstructionWord, match_layout, match_word
 from .region_check import exceeds
 from .span_extents import SpanExtents, extent_cycles
@@ -184,6 +184,10 @@ class Decoder(wiring.Component):
         m.d.sync += holds.eq(~outside & ~exceeds(base, size))
         with m.If(start):
             m.d.sync += host_end.eq(transfer.offset + (transfer.rows << byte_shift))
+            if config.weight_formats:
+                packed, vectors = packed_vectors(word)
+                with m.If(packed):
+                    m.d.sync += host_end.eq(transfer.offset + (vectors << vector_shift))
         writable = Array([int(REGION_WRITABLE[region]) for region in Region])[transfer.region]
         moves = word.where(lambda record: record.transfer)
         writes = word.where(lambda record: record.transfer and record.transfer.use == "w")

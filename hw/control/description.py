@@ -8,10 +8,10 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import TABLE_SETTINGS, Condition, Format, FunctionCode, Opcode, Region, Task, space_depth, spaces_of
+from ..spec.isa import TABLE_SETTINGS, Condition, Format, FunctionCode, Opcode, Region, Task, WeightFormat, space_depth, spaces_of
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
-__all__ = ["decoded_layout", "describe", "footprint_layout"]
+__all__ = ["decoded_layout", "describe", "footprint_layout", "packed_vectors"]
 
 
 @cache
@@ -122,6 +122,19 @@ def _describe_use(m, use, word, space, behind):
     m.d.comb += use.first.eq(reduce(or_, firsts))
 
 
+def packed_vectors(word):
+    """Returns `(packed, vectors)`: 1 if the word loads weights of another format than BFLOAT16, and the number of their vectors,
+    as :meth:`.WeightFormat.vectors`."""
+    load, n = word[Opcode.LOAD_WEIGHTS], word.config.n
+    quarter = load.rows << exact_log2(n // 4)  # the vectors of 4 bits a weight
+    more = {WeightFormat.MXFP4: 0, WeightFormat.MXFP6: quarter >> 1}
+    rest = quarter
+    for one, vectors in more.items():
+        rest = Mux(load.weight_format == one, vectors, rest)
+    packed = word.one_of(Opcode.LOAD_WEIGHTS) & (load.weight_format != WeightFormat.BFLOAT16)
+    return packed, quarter + rest + (load.rows + 1 >> 1)
+
+
 def _describe_transfer(m, operation, word, base):
     transfer, n = word[Opcode.LOAD], word.config.n
     m.d.comb += [
@@ -137,6 +150,11 @@ def _describe_transfer(m, operation, word, base):
                 if (half := word.half(opcode)) is not None:
                     with m.If(half):
                         m.d.comb += operation.vectors.eq(transfer.rows << exact_log2(record.vectors(n) // 2))
+    if word.config.weight_formats:
+        packed, vectors = packed_vectors(word)
+        m.d.comb += operation.weight_format.eq(word[Opcode.LOAD_WEIGHTS].weight_format)
+        with m.If(packed):
+            m.d.comb += operation.vectors.eq(vectors)
     with m.If(word.one_of(Opcode.LOAD_BIAS)):
         # A bias row is two vectors.
         m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]

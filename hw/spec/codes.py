@@ -80,6 +80,11 @@ class WeightFormat(enum.Enum, shape=3):
         """Returns the number of bits of a weight."""
         return (16, 8, 6, 4, 8)[self.value]
 
+    def vectors(self, n, tiles):
+        """Returns the number of vectors that `tiles` tiles of n x n take in host memory: their weights, and a vector of scales
+        for each two tiles."""
+        return tiles * n * self.bits // 16 + (0 if self is WeightFormat.BFLOAT16 else -(-tiles // 2))
+
 
 class UpdatePart(enum.Enum, shape=2):
     """The parts of a row of the update memory: V' in bfloat16, and the upper or the lower half of each W'."""

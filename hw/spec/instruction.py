@@ -6,6 +6,8 @@ from math import prod
 
 from amaranth.lib import enum
 
+from .codes import WeightFormat
+
 __all__ = ["INSTRUCTION_WIDTH", "Unit", "Field", "Span", "Transfer", "Instruction"]
 
 #: Bits of an instruction word.
@@ -101,6 +103,7 @@ class Transfer:
     use: str  # access to host memory: `r` read, `w` written
     vectors: int | None  # Vectors per row. None: n, a tile.
     half: str | None = None  # Field. If it is not 0, half of the vectors are transferred.
+    coded: str | None = None  # field with the :class:`.WeightFormat` of the tiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,3 +156,11 @@ class Instruction:
         vectors = n if self.transfer.vectors is None else self.transfer.vectors
         half = (values or {}).get(self.transfer.half, 0)
         return vectors // 2 if getattr(half, "value", half) else vectors
+
+    def moved(self, n, values):
+        """Returns the number of vectors that are transferred from or to host memory. `values` has the fields of the instruction,
+        by name."""
+        code = values.get(self.transfer.coded, 0) if self.transfer else 0
+        if code := getattr(code, "value", code):
+            return WeightFormat(code).vectors(n, values["rows"])
+        return values.get("rows", 0) * self.vectors(n, values)

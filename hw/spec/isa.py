@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from amaranth.lib import data
 
-from .codes import REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode, UpdatePart
+from .codes import REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode, UpdatePart, WeightFormat
 from .instruction import INSTRUCTION_WIDTH
 from .opcodes import INSTRUCTIONS, Opcode, Task
 
@@ -21,6 +21,7 @@ __all__ = [
     "Condition",
     "RingMode",
     "UpdatePart",
+    "WeightFormat",
     "Region",
     "REGION_WRITABLE",
     "TABLE_ENTRIES",

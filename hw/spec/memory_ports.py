@@ -34,13 +34,17 @@ def loads_port(transfer, vector_width):
     -------
     write : 1, out
         `vector` is valid.
-    row, bias, half, transpose : out
+    row, bias, half, transpose, weight_format : out
         As in the operation; present if the layout has them. `row` is the row of the vector in the unified buffer, or, with
         `bias`, twice its bias row, plus 1 for the second vector of a whole row.
+    last : 1, out
+        The vector is the last one of its operation; present with `weight_format`.
     vector : vector_width, out
     """
-    kinds = {name: Out(transfer[name].shape) for name in ("row", "bias", "half", "transpose") if name in transfer.members}
-    return Signature({"write": Out(1), **kinds, "vector": Out(vector_width)})
+    names = ("row", "bias", "half", "transpose", "weight_format")
+    kinds = {name: Out(transfer[name].shape) for name in names if name in transfer.members}
+    last = {"last": Out(1)} if "weight_format" in kinds else {}
+    return Signature({"write": Out(1), **kinds, **last, "vector": Out(vector_width)})
 
 
 def vectors_port(n, weight_rows=1):

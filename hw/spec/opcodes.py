@@ -2,7 +2,7 @@
 
 from amaranth.lib import enum
 
-from .codes import Condition, Format, FunctionCode, Half, Region, RingMode, UpdatePart
+from .codes import Condition, Format, FunctionCode, Half, Region, RingMode, UpdatePart, WeightFormat
 from .instruction import Field, Instruction, Span, Transfer, Unit
 
 __all__ = ["Opcode", "Task", "INSTRUCTIONS"]
@@ -106,12 +106,22 @@ INSTRUCTIONS = {
     Opcode.LOAD_WEIGHTS: Instruction(
         unit=Unit.WEIGHTS,
         effect="Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; lane r of vector c holds the "
-        "weight of row r and column c; with `transpose`, lane c of vector r.",
+        "weight of row r and column c; with `transpose`, lane c of vector r. See [Weight formats](#weight-formats) for others "
+        "than BFLOAT16.",
         fields=(
             *_host("Tiles"),
-            Field("transpose", 10, 1, "1: the vectors of a tile are its rows. 0: its columns", needs="attention"),
+            Field(
+                "transpose",
+                10,
+                1,
+                "1: the vectors of a tile are its rows. 0: its columns. Ignored for other formats than BFLOAT16",
+                needs="attention",
+            ),
+            Field(
+                "weight_format", 11, 3, "Format of the weights (WeightFormat)", codes=tuple(WeightFormat), needs="weight_formats"
+            ),
         ),
-        transfer=Transfer("r", None),
+        transfer=Transfer("r", None, coded="weight_format"),
     ),
     Opcode.STORE: Instruction(
         unit=Unit.STORE,

@@ -6,7 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH, Unit
-from .isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task
+from .isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task, WeightFormat
 from .registers import MOST_CORES
 
 __all__ = [
@@ -44,8 +44,9 @@ def transfer_layout(config, unit=None):
 
     The operation transfers `vectors` vectors from or to host `address`. `row` is the first row on the chip. With `bias`, `row` is
     twice the bias row: a row takes two vectors, or one vector with `half`. Only a core with training has `half`. `transpose`
-    applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose. `part` is the :class:`.UpdatePart` of
-    STORE_UPDATE, and 0 for STORE. Only a core with update lanes has `part`.
+    applies to LOAD_WEIGHTS in a core with attention, and to LOAD in a core with transpose. `weight_format` applies to
+    LOAD_WEIGHTS in a core with weight formats. `part` is the :class:`.UpdatePart` of STORE_UPDATE, and 0 for STORE. Only a core
+    with update lanes has `part`.
     """
     rows = config.unified_buffer_depth if unit is Unit.STORE else max(config.unified_buffer_depth, 2 * config.bias_depth)
     if config.update_lanes:
@@ -60,6 +61,7 @@ def transfer_layout(config, unit=None):
         **({"half": Half} if unit in (None, Unit.LOAD) and config.training else {}),
         **({"part": 2} if unit in (None, Unit.STORE) and config.update_lanes else {}),
         **({"transpose": 1} if transposes.get(unit, any(transposes.values())) else {}),
+        **({"weight_format": WeightFormat} if unit in (None, Unit.WEIGHTS) and config.weight_formats else {}),
     }
     return data.StructLayout(fields)
 

@@ -6,7 +6,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
 from amaranth_tpu.hw.spec import softmax
-from amaranth_tpu.hw.spec.codes import Condition, Format, FunctionCode, Half, RingMode
+from amaranth_tpu.hw.spec.codes import Condition, Format, FunctionCode, Half, RingMode, WeightFormat
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, TABLE_WORDS, Opcode, Region, needs_of
 from amaranth_tpu.hw.spec.registers import MOST_CORES, REGISTER
@@ -17,7 +17,14 @@ __all__ = ["instruction_header"]
 _MADE_BY = "Generated from hw/spec by `python -m amaranth_tpu.scripts.datasheet`. Do not edit."
 _FIELDS = sorted({field.name for record in INSTRUCTIONS.values() for field in record.fields})
 _SPACES = ("buffer", "acc", "bias", "table", "update")
-_CODES = {"FUNCTION": FunctionCode, "FORMAT": Format, "HALF": Half, "CONDITION": Condition, "MODE": RingMode}
+_CODES = {
+    "FUNCTION": FunctionCode,
+    "FORMAT": Format,
+    "HALF": Half,
+    "CONDITION": Condition,
+    "MODE": RingMode,
+    "WEIGHT": WeightFormat,
+}
 
 
 def _wrapped(text, indent="    "):
@@ -96,6 +103,8 @@ def _record(opcode, record):
     if record.transfer:
         use, vectors = ("READS", "WRITES")[record.transfer.use == "w"], record.transfer.vectors or 0
         lines.append(f".transfer = {use}_HOST, .vectors = {vectors}, .half = {_field_name(record.transfer.half)}")
+        if record.transfer.coded:
+            lines[-1] += f", .coded = {_field_name(record.transfer.coded)}"
     if record.tiled:
         lines.append(f".tiled = {_field_name(record.tiled)}")
     if record.fields:

@@ -63,7 +63,7 @@ def check_ring(config, cores):
 def host_vectors(ops, use, n):
     """Returns the number of vectors that the instructions `ops` read from host memory (`use` = "r") or write to it ("w")."""
     records = ((op, INSTRUCTIONS[op.opcode]) for op in ops)
-    return sum(op.rows * record.vectors(n, op.fields) for op, record in records if record.transfer and record.transfer.use == use)
+    return sum(record.moved(n, op.fields) for op, record in records if record.transfer and record.transfer.use == use)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
 
 def host_bytes(config, opcode, fields):
     """Returns the number of bytes of host memory that an instruction reads or writes."""
-    return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(config.n, fields) * config.vector_bytes
+    return INSTRUCTIONS[opcode].moved(config.n, fields) * config.vector_bytes
 
 
 def _host_is_inside(config, sizes, opcode, fields):

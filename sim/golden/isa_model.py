@@ -18,6 +18,7 @@ from amaranth_tpu.hw.spec.isa import (
     Opcode,
     Region,
     RingMode,
+    WeightFormat,
 )
 
 from .arithmetic import activate, add, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
@@ -26,6 +27,7 @@ from .progress import Progress, touched
 from .ring import exchange
 from .softmax import softmax
 from .table_lookup import Table, lookup
+from .weight_formats import unpacked
 
 __all__ = ["Exchange", "Machine", "MachineFault"]
 
@@ -166,8 +168,12 @@ class Machine:
             places[:] = self._read(region, offset, rows) | places & np.uint32(0xFFFF0000)
 
     @_effect(Opcode.LOAD_WEIGHTS)
-    def _load_weights(self, region, offset, rows, transpose):
+    def _load_weights(self, region, offset, rows, transpose, weight_format):
         n = self.config.n
+        if weight_format is not WeightFormat.BFLOAT16:
+            vectors = self._read(region, offset, weight_format.vectors(n, rows))
+            self._tiles.append(unpacked(weight_format, vectors, rows).swapaxes(1, 2))
+            return
         vectors = self._read(region, offset, rows * n).reshape(rows, n, n)
         self._tiles.append((vectors if transpose else vectors.swapaxes(1, 2)).copy())
 

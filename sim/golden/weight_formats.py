@@ -12,7 +12,7 @@ from amaranth_tpu.hw.spec.codes import WeightFormat
 
 from .arithmetic import NAN_BFLOAT16
 
-__all__ = ["BLOCK", "decode", "packed", "packed_vectors", "quantize", "unpacked"]
+__all__ = ["BLOCK", "decode", "packed", "quantize", "unpacked"]
 
 #: Weights of one block.
 BLOCK = 32
@@ -53,8 +53,8 @@ def quantize(format_, weights):
     """Rounds finite weights to a format. Returns `(codes, scales)`: uint8 arrays of the shapes (inputs, outputs) and
     (blocks of inputs, outputs).
 
-    The scale of a block is the power of two that brings its largest weight into the format's highest binade. Each weight rounds to
-    the nearest element, ties to the even code, and at most to the largest element.
+    The scale of a block is the power of two that brings its largest weight into the format's highest binade. Each weight rounds
+    to the nearest element, ties to the even code, and at most to the largest element.
 
     Parameters
     ----------
@@ -86,20 +86,13 @@ def quantize(format_, weights):
 # --- Tiles in host memory
 
 
-def packed_vectors(format_, n, tiles):
-    """Returns the number of vectors that `tiles` tiles take in host memory, with their scales."""
-    if format_ is WeightFormat.BFLOAT16:
-        return tiles * n
-    return tiles * n * format_.bits // 16 + -(-tiles // 2)
-
-
 def packed(format_, codes, scales):
     """Returns the vectors of some tiles in host memory, as a uint16 array (vectors, n).
 
-    A vector with the scales of two tiles precedes the codes of each two tiles: the scales of the columns of the first tile, then of
-    the second, one byte each. Word r of a vector of codes has the codes of row r, for consecutive columns, the first one lowest:
-    two columns of 8 bits, or four of 4 bits. MXFP6 has three vectors for eight columns: the upper two bits of each code, then the
-    lower four bits of columns 0 to 3 and 4 to 7.
+    A vector with the scales of two tiles precedes the codes of each two tiles: the scales of the columns of the first tile, then
+    of the second, one byte each. Word r of a vector of codes has the codes of row r, for consecutive columns, the first one
+    lowest: two columns of 8 bits, or four of 4 bits. MXFP6 has three vectors for eight columns: the upper two bits of each code,
+    then the lower four bits of columns 0 to 3 and 4 to 7.
 
     Parameters
     ----------

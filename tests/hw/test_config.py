@@ -26,6 +26,8 @@ from amaranth_tpu.hw.spec.operations import activate_layout
         ({"weight_rows": 3}, "weight_rows must be 1, or 2 with n of 4 or more, not 3 with n = 16"),
         ({"weight_rows": 0}, "weight_rows"),
         ({"weight_rows": 2, "n": 2}, "weight_rows"),
+        ({"weight_formats": True, "n": 4}, "weight_formats needs n of 8 to 32, not 4; switch it off"),
+        ({"weight_formats": True, "n": 64}, "weight_formats needs"),
         ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
         ({"bus_width": 16}, "bus_width"),
         ({"address_width": 31}, "address_width"),

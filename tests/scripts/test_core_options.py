@@ -18,6 +18,7 @@ CHANGES = dict(
     bias_depth=16,
     weight_fifo_depth=2,
     weight_rows=2,
+    weight_formats=True,
     bus_width=64,
     address_width=40,
     axi_cache=15,

@@ -194,7 +194,8 @@ class Hazards:
         region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
         while tiles is None or tiles > 0:
             fields = self.host(region, 2 * n * n, min(3, tiles or 3))
-            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=self.below(2) if self.config.attention else 0))
+            transpose, format_ = self.config.attention and self.below(2), self.config.weight_formats and self.below(5)
+            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=int(transpose), weight_format=int(format_)))
             self.tiles += fields["rows"]
             if tiles is None:
                 return

@@ -29,7 +29,7 @@ SIZES = [
     dict(cell_stages=8, bus_width=32),
     dict(weight_fifo_depth=2, in_flight=32, cell_stages=5),
     dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40),
-    dict(n=8, weight_fifo_depth=2, weight_rows=2),
+    dict(n=8, weight_fifo_depth=2, weight_rows=2, weight_formats=True),
     dict(pooling=True, cell_stages=5),
     dict(n=8, table_lanes=1),
     dict(attention=True, bias_depth=8),
@@ -57,7 +57,7 @@ FEW_SIZES = [
     dict(cell_stages=8, bus_width=32, pooling=True),
     dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True, softmax_lanes=2, attention=True, bias_depth=8),
     MIXED,
-    dict(n=8, weight_fifo_depth=2, table_lanes=1, weight_rows=2),
+    dict(n=8, weight_fifo_depth=2, table_lanes=1, weight_rows=2, weight_formats=True),
 ]
 #: The smallest array and queues, which simulate fastest.
 NARROW = dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4)

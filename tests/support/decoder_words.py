@@ -49,6 +49,8 @@ def touched(opcode, fields, config, cores):
     if "region" in fields:
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
         size //= 1 if fields.get("half") in (None, Half.WHOLE, 0) else 2
+        if code := getattr(fields.get("weight_format"), "value", 0):  # codes, and one vector of scales for each two tiles
+            size = rows * config.n**2 * (8, 6, 4, 8)[code - 1] // 8 + (rows + 1) // 2 * 2 * config.n
         spans["host"] = (
             "w" if opcode in (Opcode.STORE, Opcode.STORE_UPDATE) else "r",
             fields["offset"],
@@ -200,6 +202,11 @@ def operation(opcode, fields, config):
         "bias": int(bias),
         "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1),
     }
+    if config.weight_formats:
+        found["weight_format"] = code = fields["weight_format"].value if opcode is Opcode.LOAD_WEIGHTS else 0
+        if code:
+            _, first, last = touched(opcode, fields, config, 1)["host"]
+            found["vectors"] = (last + 1 - first) // (2 * config.n)
     if config.training and bias:
         found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
     if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.attention and opcode is Opcode.LOAD_WEIGHTS:

@@ -178,7 +178,8 @@ def _numbers(rng, shape):
 
 def compare_instructions(rng, count):
     """Compares single instructions of the array and of the activation unit on cores whose memories have adversarial numbers."""
-    configs = [FULL, *(Config(**vars(FULL) | {"n": n, "bus_width": 16 * n, "softmax_lanes": n // 2}) for n in (2, 8))]
+    sizes = [{"n": n, "bus_width": 16 * n, "softmax_lanes": n // 2, "weight_rows": 1} for n in (2, 8)]
+    configs = [FULL, *(Config(**vars(FULL) | size) for size in sizes)]
     for number in range(count):
         config = configs[number % len(configs)]
         hazards = Hazards(rng, config)

@@ -122,7 +122,10 @@ uint64_t tpu_core_region_bytes(const tpu_core *core, uint32_t region)
 uint64_t tpu_core_host_bytes(const tpu_core *core, const core_record *record, const uint32_t *field)
 {
     uint64_t vectors = record->vectors ? record->vectors : core->n;
+    uint32_t format = field[record->coded];
 
+    if (format != WEIGHT_BFLOAT16)
+        return 2 * core->n * tpu_core_coded_vectors(core->n, format, field[F_ROWS]);
     return field[F_ROWS] * 2 * core->n * (field[record->half] ? vectors / 2 : vectors);
 }
 

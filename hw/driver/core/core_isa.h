@@ -30,6 +30,7 @@ enum { FORMAT_BFLOAT16 = 0, FORMAT_BINARY32 = 1, FORMAT_PLANES = 2, FORMAT_INDEX
 enum { HALF_WHOLE = 0, HALF_UPPER = 1, HALF_LOWER = 2 };
 enum { CONDITION_POSITIVE = 0, CONDITION_EQUAL = 1 };
 enum { MODE_ALL_REDUCE = 0, MODE_REDUCE_SCATTER = 1, MODE_ALL_GATHER = 2 };
+enum { WEIGHT_BFLOAT16 = 0, WEIGHT_MXFP8 = 1, WEIGHT_MXFP6 = 2, WEIGHT_MXFP4 = 3, WEIGHT_MXINT8 = 4 };
 enum { OP_HALT = 1, OP_SYNC = 2, OP_LOAD = 16, OP_LOAD_BIAS = 17, OP_LOAD_WEIGHTS = 18, OP_STORE = 19,
     OP_STORE_UPDATE = 20, OP_MATMUL = 32, OP_ACTIVATE = 48, OP_POOL = 49, OP_SOFTMAX = 50, OP_MULTIPLY = 51,
     OP_LOAD_TABLE = 52, OP_SELECT = 53, OP_UPDATE = 54, OP_RING = 64 };
@@ -39,7 +40,8 @@ enum { F_NONE, F_ACC, F_ACC_STRIDE, F_BASE, F_BIAS, F_BIAS_ROWS, F_BUFFER, F_BUF
     F_MOMENTUM, F_NUMBER, F_OFFSET, F_OPERAND, F_OPERAND_STRIDE, F_PART, F_RATE, F_REGION, F_RESULT, F_ROUNDS,
     F_ROWS, F_ROWS0, F_ROWS0_STRIDE, F_ROWS1, F_ROWS1_STRIDE, F_SCALE, F_SEGMENT, F_SPARE, F_START, F_STRIDE,
     F_TILES, F_TILES0, F_TILES0_ACC_STRIDE, F_TILES0_STRIDE, F_TILES1, F_TILES1_ACC_STRIDE, F_TILES1_STRIDE,
-    F_TRANSPOSE, F_UPDATE, F_WINDOW0, F_WINDOW0_STRIDE, F_WINDOW1, F_WINDOW1_STRIDE, F_WORD, FIELDS };
+    F_TRANSPOSE, F_UPDATE, F_WEIGHT_FORMAT, F_WINDOW0, F_WINDOW0_STRIDE, F_WINDOW1, F_WINDOW1_STRIDE, F_WORD, FIELDS
+    };
 
 /* Fields: name, first bit, width, width without the feature, feature, count, most, codes, more codes, feature. */
 static const core_record RECORDS[OPCODES] = {
@@ -71,13 +73,14 @@ static const core_record RECORDS[OPCODES] = {
      .span = {
             {.space = SPACE_BIAS, .base = F_BIAS, .times = 1, .writes = 1, .rows = {F_ROWS}}}},
     {.opcode = OP_LOAD_WEIGHTS, .unit = UNIT_WEIGHTS, .needs = 0,
-     .transfer = READS_HOST, .vectors = 0, .half = F_NONE,
-     .fields = 4,
+     .transfer = READS_HOST, .vectors = 0, .half = F_NONE, .coded = F_WEIGHT_FORMAT,
+     .fields = 5,
      .field = {
             {F_REGION, 8, 2, 0, 0, 0, 0, 0xF, 0x0, 0},
             {F_ROWS, 16, 16, 0, 0, 1, 0, 0x0, 0x0, 0},
             {F_OFFSET, 32, 32, 0, 0, 0, 0, 0x0, 0x0, 0},
-            {F_TRANSPOSE, 10, 1, 0, TPU_FEATURES_ATTENTION_MASK, 0, 0, 0x0, 0x0, 0}}},
+            {F_TRANSPOSE, 10, 1, 0, TPU_FEATURES_ATTENTION_MASK, 0, 0, 0x0, 0x0, 0},
+            {F_WEIGHT_FORMAT, 11, 3, 0, TPU_FEATURES_WEIGHT_FORMATS_MASK, 0, 0, 0x1F, 0x0, 0}}},
     {.opcode = OP_STORE, .unit = UNIT_STORE, .needs = 0,
      .transfer = WRITES_HOST, .vectors = 1, .half = F_NONE,
      .fields = 4,

@@ -104,7 +104,8 @@ static void load_weights(tpu_core *core, const core_operation *operation)
 {
     const uint8_t *host = transferred(core, operation);
     const uint32_t *field = operation->field;
-    uint32_t n = core->n, tile, vector, lane;
+    uint32_t n = core->n, format = field[F_WEIGHT_FORMAT], tile, vector, lane;
+    const uint8_t *scales = host;
     uint16_t *weights;
 
     if (!host)
@@ -116,6 +117,14 @@ static void load_weights(tpu_core *core, const core_operation *operation)
     }
     for (tile = 0; tile < field[F_ROWS]; tile++) {
         weights = core->fifo + (core->fifo_first + core->fifo_tiles++) * n * n;
+        if (format != WEIGHT_BFLOAT16) {
+            if (tile % 2 == 0) {
+                scales = host;
+                host += 2 * n;
+            }
+            host += tpu_core_decode_tile(weights, scales + tile % 2 * n, host, n, format);
+            continue;
+        }
         for (vector = 0; vector < n; vector++)
             for (lane = 0; lane < n; lane++, host += 2)
                 weights[field[F_TRANSPOSE] ? vector * n + lane : lane * n + vector] = get16(host);

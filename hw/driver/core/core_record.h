@@ -22,7 +22,7 @@ typedef struct core_span {
 } core_span;
 
 typedef struct core_record {
-    uint8_t opcode, unit, transfer, vectors, half, tiled, fields, spans, exclusions;
+    uint8_t opcode, unit, transfer, vectors, half, coded, tiled, fields, spans, exclusions;
     uint32_t needs;
     core_field field[16];
     core_span span[3];

@@ -74,6 +74,10 @@ uint64_t tpu_core_span_length(const core_span *span, const uint32_t *field, uint
 uint64_t tpu_core_region_bytes(const tpu_core *core, uint32_t region);
 uint32_t tpu_core_ring_size(const tpu_core *core);
 
+/* core_weights.c: tiles in OCP MX formats. The second function returns the number of bytes of the codes. */
+uint64_t tpu_core_coded_vectors(uint32_t n, uint32_t format, uint32_t tiles);
+uint32_t tpu_core_decode_tile(uint16_t *weights, const uint8_t *scales, const uint8_t *codes, uint32_t n, uint32_t format);
+
 /* core_progress.c: returns 0 if the instruction can never be dispatched. */
 void tpu_core_empty_queues(tpu_core *core);
 int tpu_core_is_at_rest(const tpu_core *core);

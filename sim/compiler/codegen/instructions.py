@@ -85,7 +85,7 @@ def accesses(opcode, fields, vector_bytes, cores=1):
     for space, (low, high, write) in spans.items():
         yield space, low, high - low, write
     if record.transfer and fields.get("region") in (Region.OUTPUT, Region.SCRATCH):
-        vectors = fields["rows"] * record.vectors(vector_bytes // 2, fields)
+        vectors = record.moved(vector_bytes // 2, fields)
         yield fields["region"], fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
 
 

@@ -70,7 +70,7 @@ def completes(ops, config, cores=1):
         if any(issued[unit] < need for unit, need in op.waits):
             return False
         issued[op.unit] += 1
-        host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
+        host = INSTRUCTIONS[op.opcode].moved(config.n, op.fields) * config.vector_bytes
         if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host, cores), lambda: None):
             return False
     return progress.at_rest

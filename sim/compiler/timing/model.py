@@ -10,7 +10,6 @@ from math import inf
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
-from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.cycles import PASSES, in_array, result_cycles, results_register, update_latency
@@ -18,6 +17,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..host_latency import HOST_LATENCY
 from .ring import ring_cycles
+from .tile_path import TilePath
 from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS, Timeline, turnaround
 from .vector_port import VectorPort
 
@@ -52,7 +52,7 @@ class _Run:
         self.data_free = 0
         self.bursts, self.load_bursts = deque(), deque()  # when the data of requested bursts has arrived; of loads, with beats
         self.load_beats = 0  # in `load_bursts`
-        self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
+        self.tiles = TilePath(config)
         self.room_at = 0  # the last cycle for which a load was to wait for room
         self.load, self.load_bias = 0, False  # vectors that the current load has yet to request
         # Whether the load is transposed, and when all vectors of earlier transposed loads have left the transposer.
@@ -60,15 +60,12 @@ class _Run:
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
-        # Latency of the transposer between bus and FIFO, per tile.
-        self.transposer = Transposer.latency + config.n - 1 if config.attention else 0
         # The array does nothing before `pass_at`: the start of the next pass if its accumulator row `pass_acc` is known, and
         # infinity while no tile arrives.
         self.pass_at: float = 0
         self.matmul, self.passes, self.pass_acc = None, 0, None
         self.array_free, self.shift_free, self.busy, self.begun = 0, 0, 0, []
         self.recent = deque()
-        self.cushion = min(WeightCredits.cushion, config.weight_fifo_depth * config.n // 2)
         self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
         self.turnaround = turnaround(config)
         # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
@@ -183,6 +180,7 @@ class _Run:
         elif unit == WEIGHTS:
             self.tiles_wanted += op.rows
             self.segments.append(self.tiles_wanted)
+            self.tiles.begin(op)
         elif unit == MATMUL:
             self.matmul, self.passes, self.pass_at = op, 0, 0
         elif self.ideal:
@@ -265,22 +263,21 @@ class _Run:
         if len(self.bursts) >= OUTSTANDING_READS:
             self.held_until = self.bursts[0]
             return False
-        n, depth = self.config.n, self.config.weight_fifo_depth
         held = self.tiles_asked - self.tiles_taken
         tiles = 0
         if self.tiles_asked < self.tiles_wanted:
-            tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
-            tiles = tiles if held + tiles <= depth + 1 else 0
+            tiles = min(self.tiles.a_burst, self.tiles_wanted - self.tiles_asked, self.tiles.depth)
+            tiles = tiles if held + tiles <= self.tiles.depth + 1 else 0
         loading = self.taken[LOAD]
         room = self.room_for_load(now) if loading else now
         loads = loading and room == now
-        if tiles and (not loads or held * n < self.cushion):
+        if tiles and (not loads or self.tiles.is_urgent(held, self.arrivals, now)):
             if self.pass_at == inf:
                 self.pass_at = now
             for _ in range(tiles):
-                arrival = self.deliver(now, n)
+                arrival = self.deliver(now, self.tiles.vectors)
                 self.tiles_asked += 1
-                self.arrivals.append(arrival + self.transposer)
+                self.arrivals.append(self.tiles.pass_on(arrival))
                 while self.segments and self.segments[0] <= self.tiles_asked:
                     self.segments.popleft()
                     self.complete(WEIGHTS, arrival)

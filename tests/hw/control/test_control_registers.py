@@ -36,6 +36,7 @@ def described(config):
         | config.attention << 5
         | config.ring << 3
         | config.transpose << 4
+        | config.weight_formats << 6
         | config.table_lanes << 8,
     }
 
@@ -158,6 +159,7 @@ def test_fields_are_packed_into_a_word():
             training=False,
             ring=False,
             transpose=False,
+            weight_formats=False,
             attention=False,
             table_lanes=4,
             update_lanes=0,
@@ -166,9 +168,17 @@ def test_fields_are_packed_into_a_word():
     )
     assert (
         REGISTER["features"].pack(
-            pooling=True, softmax=True, training=True, ring=True, transpose=True, attention=True, table_lanes=4, update_lanes=2
+            pooling=True,
+            softmax=True,
+            training=True,
+            ring=True,
+            transpose=True,
+            attention=True,
+            weight_formats=True,
+            table_lanes=4,
+            update_lanes=2,
         )
-        == 0x2043F
+        == 0x2047F
     )
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

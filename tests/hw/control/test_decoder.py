@@ -18,7 +18,7 @@ from suites import all_but, slow
 SMALL = dict(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8)
 CONFIGS = [
     Config(**SMALL, **PLAIN),
-    Config(n=16, bus_width=64, table_lanes=0),
+    Config(n=16, bus_width=64, table_lanes=0, weight_formats=True),
     Config(n=128, cell_stages=1, table_lanes=128, pooling=False, softmax=False),
     Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
     Config(**SMALL, pooling=False, table_lanes=0, attention=False),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.spec.codes import WeightFormat
-from amaranth_tpu.sim.golden.weight_formats import BLOCK, decode, packed, packed_vectors, quantize, unpacked
+from amaranth_tpu.sim.golden.weight_formats import BLOCK, decode, packed, quantize, unpacked
 
 FORMATS = [one for one in WeightFormat if one is not WeightFormat.BFLOAT16]
 TYPES = {
@@ -86,7 +86,7 @@ def test_packed_tiles(n, format_, tiles, rng):
     codes = rng.integers(0, 1 << format_.bits, (tiles, n, n)).astype(np.uint8)
     scales = rng.integers(0, 256, (tiles, n)).astype(np.uint8)
     vectors = packed(format_, codes, scales)
-    assert vectors.shape == (packed_vectors(format_, n, tiles), n)
+    assert vectors.shape == (format_.vectors(n, tiles), n)
     weights = unpacked(format_, vectors, tiles)
     assert np.array_equal(weights.swapaxes(1, 2), decode(format_, codes, scales[:, None]))
 
