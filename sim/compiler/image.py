@@ -1,15 +1,16 @@
 """Images of host memory: the bytes of a program's instructions and constants."""
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import Opcode, Region, WeightFormat
 
 from .program import Cost, Program, check_regions, first_constant
 
-__all__ = ["Code", "encoded", "program_of"]
+__all__ = ["Code", "encoded", "packed_tiles", "program_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +19,44 @@ class Code:
 
     words: bytes  # all instructions, including HALT
     image: tuple  # Tuple of int. Numbers of the tiles of constant weights, in the order of the image.
+    blocks: tuple  # Tuple of (tiles, code of their format), neighbours in the image.
     places: np.ndarray  # Int32 array. For each instruction, its place among those that were emitted.
     order: tuple  # fields of :class:`sim.compiler.order.search.Order`
     plans: tuple  # Tuple of str. Description of the jobs of each stage.
     cost: Cost
     scratch: int  # vectors of region SCRATCH
+
+
+def packed_tiles(ops, image, first, config):
+    """Returns `(image, blocks, ops)`: the image and the instructions of a program whose tiles are stored in their formats.
+
+    While instructions are emitted, each tile takes n vectors. In its format, a tile can be found only in the group of tiles that
+    one LOAD_WEIGHTS reads, so each different group gets its own place. Without such formats, nothing changes.
+
+    Parameters
+    ----------
+    ops : sequence of Instruction
+    image : sequence of int
+        Numbers of the tiles of constant weights, in the order of their first use.
+    first : int
+        First vector of the image.
+    config : Config
+    """
+    image = tuple(map(int, image))
+    if not any(op.fields.get("weight_format") for op in ops):
+        return image, ((len(image), 0),), ops
+    places, numbers, moved, free = {}, [], [], first
+    for op in ops:
+        start = op.fields.get("offset", 0) // config.vector_bytes - first
+        if op.opcode is Opcode.LOAD_WEIGHTS and op.fields["region"] is Region.MODEL and start >= 0:
+            tile, code = start // config.n, op.fields.get("weight_format", 0)
+            if (key := (tile, op.rows, code)) not in places:
+                places[key], free = free, free + WeightFormat(code).vectors(config.n, op.rows)
+                numbers += image[tile : tile + op.rows]
+            op = copy(op)
+            op.fields = op.fields | {"offset": places[key] * config.vector_bytes}
+        moved.append(op)
+    return tuple(numbers), tuple((count, code) for _, count, code in places), moved
 
 
 def encoded(ops, config):

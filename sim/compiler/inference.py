@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Region, WeightFormat
 
 from ..golden.arithmetic import bfloat16
 from .codegen.constants import Constants
 from .codegen.dead_stores import scratch_vectors
-from .image import Code, encoded, program_of
+from .image import Code, encoded, packed_tiles, program_of
 from .lowering.network import network_of
 from .order.search import Order, emitted_again, lowered_step, search
 from .program import cost_of
@@ -85,20 +85,22 @@ class Network:
 
     def code(self, schedule):
         """Returns the :class:`.Code` of a schedule."""
-        config, lowered, image = self.config, self.lowered, tuple(map(int, schedule.image))
-        vectors = lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + len(image) * config.n
+        config, lowered = self.config, self.lowered
+        image, blocks, ops = packed_tiles(schedule.ops, schedule.image, self.constants.weights, config)
+        stored = sum(WeightFormat(code).vectors(config.n, count) for count, code in blocks)
+        vectors = lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + stored
         cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
         plans = tuple(schedule.plans.get(stage.name, "") for stage in self.graph.stages)
         order = astuple(schedule.order)
         scratch = scratch_vectors(schedule.ops, lowered, config)
-        return Code(encoded(schedule.ops, config), image, schedule.places, order, plans, cost, scratch)
+        return Code(encoded(ops, config), image, blocks, schedule.places, order, plans, cost, scratch)
 
     def program(self, code):
         """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`."""
         macs = sum(map(self.graph.macs, self.graph.stages))
         others = {"batch": self.batch, "useful_macs": self.batch * macs, "memory": self.memory, "plan": code.plans}
         others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": partial(self._emit, code)}
-        constants = self.constants.pack(code.image)
+        constants = self.constants.pack(code.image, code.blocks)
         return program_of(code.words, code.cost, constants, region_sizes(self.lowered, code.scratch), self.config, **others)
 
     def _emit(self, code):

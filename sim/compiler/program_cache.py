@@ -84,7 +84,8 @@ def load(key):
         plain, places = json.loads(arrays["plain"].tobytes()), arrays["places"]
         words, image = arrays["words"].tobytes(), tuple(arrays["image"].tolist())
     cost, plans = Cost(**plain["cost"]), tuple(plain["plans"])
-    return plain["variant"], Code(words, image, places, plain["order"], plans, cost, plain["scratch"])
+    blocks = tuple(map(tuple, plain["blocks"]))
+    return plain["variant"], Code(words, image, blocks, places, plain["order"], plans, cost, plain["scratch"])
 
 
 def store(key, variant, code):
@@ -92,7 +93,14 @@ def store(key, variant, code):
     most = _most()
     if not most:
         return
-    plain = {"variant": variant, "order": code.order, "plans": code.plans, "cost": asdict(code.cost), "scratch": code.scratch}
+    plain = {
+        "variant": variant,
+        "blocks": code.blocks,
+        "order": code.order,
+        "plans": code.plans,
+        "cost": asdict(code.cost),
+        "scratch": code.scratch,
+    }
     text = json.dumps(plain, default=int)  # converts numpy's integers
     file = io.BytesIO()
     plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))

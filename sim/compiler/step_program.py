@@ -12,7 +12,7 @@ from ..golden.ring import held_by
 from ..golden.steps import segments_of, whole_of_segments
 from .codegen.dead_stores import scratch_vectors
 from .host_tensors import HostTensor, host_tensor
-from .image import encoded, program_of
+from .image import encoded, packed_tiles, program_of
 from .passes.ungrouping import packed, unpacked
 from .program import cost_of, factor
 
@@ -26,7 +26,8 @@ def make_step_program(lowered, constants, config, cores, schedule):
     others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(lowered.given), "memory": lowered}
     others |= {"tensors": tensors, "emit": partial(tuple, schedule.ops)}
     cost = cost_of(schedule.ops, config, schedule.cycles)
-    words, constants = encoded(schedule.ops, config), constants.pack(schedule.image)
+    image, blocks, ops = packed_tiles(schedule.ops, schedule.image, constants.weights, config)
+    words, constants = encoded(ops, config), constants.pack(image, blocks)
     sizes = region_sizes(lowered, scratch_vectors(schedule.ops, lowered, config))
     return program_of(words, cost, constants, sizes, config, **others)
 

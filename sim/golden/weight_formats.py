@@ -4,6 +4,7 @@ A block is the 32 weights of one output that share a scale, along the sum. A til
 32, so several tiles may share a block.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,10 @@ from amaranth_tpu.hw.spec.codes import WeightFormat
 
 from .arithmetic import NAN_BFLOAT16
 
-__all__ = ["BLOCK", "decode", "packed", "quantize", "unpacked"]
+__all__ = ["BLOCK", "FORMATS", "decode", "exact_codes", "packed", "quantize", "round_weights", "unpacked"]
+
+#: The formats with scales, the smallest first.
+FORMATS = (WeightFormat.MXFP4, WeightFormat.MXFP6, WeightFormat.MXFP8, WeightFormat.MXINT8)
 
 #: Weights of one block.
 BLOCK = 32
@@ -64,23 +68,80 @@ def quantize(format_, weights):
     blocks = np.zeros((-(-inputs // BLOCK) * BLOCK, outputs))
     blocks[:inputs] = weights
     blocks = blocks.reshape(-1, BLOCK, outputs)
+    exponents = _exponents(format_, blocks)
+    return _nearest(format_, blocks, exponents).reshape(-1, outputs)[:inputs], (exponents + _BIAS).astype(np.uint8)
+
+
+def _positive(format_):
+    """Returns the finite values that are not negative, in the order of their codes."""
     positive = _values(format_)[: 1 << format_.bits - 1]
-    positive = positive[np.isfinite(positive)]
-    _, top = np.frexp(positive[-1])
-    _, largest = np.frexp(np.abs(blocks).max(axis=1))
-    exponents = np.where(np.abs(blocks).max(axis=1) > 0, np.clip(largest - top, -_BIAS, _BIAS), -_BIAS)
-    scaled = np.ldexp(blocks, -exponents[:, None])
-    # The nearest element; among two at the same distance, the one with the even code.
+    return positive[np.isfinite(positive)]
+
+
+def _exponents(format_, blocks):
+    """Returns the exponents of the scales of blocks, (blocks, weights, outputs)."""
+    largest = np.abs(blocks).max(axis=1)
+    exponents = np.frexp(largest)[1] - np.frexp(_positive(format_)[-1])[1]
+    return np.where(largest > 0, np.clip(exponents, -_BIAS, _BIAS), -_BIAS)
+
+
+def _nearest(format_, blocks, exponents):
+    """Returns the codes of the nearest elements; among two at the same distance, of the one with the even code."""
+    positive, scaled = _positive(format_), np.ldexp(blocks, -exponents[:, None])
     middles = (positive[1:] + positive[:-1]) / 2
     size = np.abs(scaled)
     below, upto = np.searchsorted(middles, size, side="left"), np.searchsorted(middles, size, side="right")
     codes = np.where(below % 2, upto, below)
-    negative = np.signbit(scaled) & (codes > 0)
     if format_ is WeightFormat.MXINT8:
-        codes = np.where(negative, -codes, codes) & 0xFF
-    else:
-        codes |= np.where(negative, 1 << format_.bits - 1, 0)
-    return codes.reshape(-1, outputs)[:inputs].astype(np.uint8), (exponents + _BIAS).astype(np.uint8)
+        return (np.where(scaled < 0, -codes, codes) & 0xFF).astype(np.uint8)
+    return (codes | np.where(np.signbit(scaled), 1 << format_.bits - 1, 0)).astype(np.uint8)
+
+
+def exact_codes(format_, tiles):
+    """Returns the codes (tiles, n, n) and the scales (tiles, n) of tiles of weights, or None if the format cannot hold each
+    weight exactly.
+
+    Parameters
+    ----------
+    tiles : uint16 array (tiles, n, n)
+        bfloat16 bits, by tile, row and column.
+    """
+    values = (tiles.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(float)
+    if not np.isfinite(values).all():
+        return None
+    exponents = _exponents(format_, values)
+    # The largest binade lacks some elements, which the format holds with the next scale.
+    for _ in range(2):
+        codes = _nearest(format_, values, exponents)
+        same = decode(format_, codes, exponents[:, None] + _BIAS) == tiles
+        if same.all():
+            return codes, (exponents + _BIAS).astype(np.uint8)
+        exponents = np.minimum(exponents + ~same.all(axis=1), _BIAS)
+    return None
+
+
+def round_weights(graph, format_):
+    """Returns a graph whose weights are rounded to a format, once for all sizes of the array, and the root-mean-square error
+    relative to the weights. Weights of fixed operations, and structural zeros, keep their values."""
+    errors = squares = 0.0
+
+    def rounded(term):
+        nonlocal errors, squares
+        if term.fixed or term.data:
+            return term
+        inputs, outputs = term.weights.shape[2:]
+        parts = []
+        for part in term.weights.reshape(-1, inputs, outputs):
+            codes, scales = quantize(format_, part.astype(float))
+            bits = decode(format_, codes, np.repeat(scales, BLOCK, axis=0)[:inputs])
+            parts.append(np.where(part.view(np.uint16) == 0x8000, 0x8000, bits).astype(np.uint16).view(part.dtype))
+        weights = np.stack(parts).reshape(term.weights.shape)
+        errors += float(np.square(weights.astype(float) - term.weights.astype(float)).sum())
+        squares += float(np.square(term.weights.astype(float)).sum())
+        return replace(term, weights=weights)
+
+    stages = [replace(stage, terms=tuple(map(rounded, stage.terms))) for stage in graph.stages]
+    return replace(graph, stages=type(graph.stages)(stages)), float(np.sqrt(errors / squares)) if squares else 0.0
 
 
 # --- Tiles in host memory

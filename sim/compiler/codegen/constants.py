@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Region, WeightFormat
 
 from ...golden.arithmetic import bfloat16
 from ...golden.function_tables import table_of
+from ...golden.weight_formats import FORMATS, exact_codes, packed
 from ..lowering.sums import Expansion, MatrixSum
 from .emitter import ZEROS
 
@@ -55,6 +56,7 @@ class Constants:
         self.needs_zeros = self.turns or any(isinstance(one, MatrixSum) and one.start is None for one in sums)
         self._used = ("ones",) * needs_ones + ("identity",) * needs_identity
         self._resident = {matrix.name: matrix for matrix in factors if matrix is not lowered.one}  # factor tiles on the chip
+        self._formats = {}
         zeros = -(-ZEROS // self.n) * self.n
         self._tiles = {name: zeros + place * self.n for place, name in enumerate(_fixed(self.n))}
         self.nothing, self.identity = self._tiles["nothing"], self._tiles["identity"]
@@ -81,9 +83,18 @@ class Constants:
         """First vector of the image of constant weights."""
         return self.first + self.lowered.sizes[Region.MODEL]
 
-    def pack(self, image):
+    def format_of(self, matrix):
+        """Returns the code of the smallest :class:`.WeightFormat` that holds all tiles of a matrix of weights exactly."""
+        key = matrix.name, matrix.form
+        if key not in self._formats:
+            tiles = _tiles(matrix.pack(self.lowered.step.constants[matrix.name]), self.n)
+            exact = (one for one in FORMATS if exact_codes(one, tiles) is not None)
+            self._formats[key] = next(exact, WeightFormat.BFLOAT16).value
+        return self._formats[key]
+
+    def pack(self, image, blocks=None):
         """Returns all constants as bytes. Factors that the host writes are 0. `image` has the places of weight tiles; see
-        :class:`.MatrixEmitter`."""
+        :class:`.MatrixEmitter`. `blocks` has `(tiles, code of their format)` of neighbours; default: all are bfloat16."""
         n, step, matrices, weights = self.n, self.lowered.step, {}, {}
         for (name, _), matrix in self.lowered.matrices.items():
             if name in step.constants:
@@ -92,8 +103,16 @@ class Constants:
                 matrices[matrix.vector] = bytes(2 * n * n)
         fixed = (tile.astype(np.float32).astype(bfloat16).tobytes() for tile in _fixed(n).values())
         tables = (table_of(function).packed() for function in self.functions)
-        tiles = np.frombuffer(_joined(weights, n), "<u2").reshape(-1, n * n)[[*image]]
-        return b"".join([bytes(2 * n * self.nothing), *fixed, *tables, _joined(matrices, n), tiles.tobytes()])
+        tiles, parts, first = np.frombuffer(_joined(weights, n), "<u2").reshape(-1, n * n)[[*image]], [], 0
+        for count, code in blocks or ((len(tiles), 0),):
+            part, first, format_ = tiles[first : first + count], first + count, WeightFormat(code)
+            parts.append((packed(format_, *exact_codes(format_, _tiles(part.tobytes(), n))) if code else part).tobytes())
+        return b"".join([bytes(2 * n * self.nothing), *fixed, *tables, _joined(matrices, n), *parts])
+
+
+def _tiles(data, n):
+    """Returns the bits of weight tiles, (tiles, n rows, n columns), from the vectors of their columns."""
+    return np.frombuffer(data, "<u2").reshape(-1, n, n).swapaxes(1, 2)
 
 
 def _joined(matrices, n):

@@ -194,7 +194,8 @@ class MatrixEmitter(Emitter):
             self.gatherer.reach(tiles)
         for one, size in runs_of(tiles, self.n):
             if not self._bring_more(one, size):
-                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
+                format_ = {"weight_format": one.format} if one.format else {}
+                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose, **format_)
                 self._bringing = self.ops[-1]
                 self._bringing.parts = [(self.stage, size)]
 
@@ -203,6 +204,8 @@ class MatrixEmitter(Emitter):
         the new tiles do not follow its last tile in memory, must wait for another unit, or have been stored since."""
         op = self._bringing  # None: more tiles may not be added to the last LOAD_WEIGHTS
         if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
+            return False
+        if op.fields.get("weight_format", 0) != tile.format:
             return False
         if self._numbers.get(self.stage, 0) < self._numbers.get(op.parts[-1][0], 0):
             return False  # or the first layers alone could not be told from the others
@@ -233,7 +236,8 @@ class MatrixEmitter(Emitter):
         if not self.constants.lowered.is_weights(matrix):
             return Tile(matrix.region, self.offset(matrix, tile, row), transpose)
         number = self.image.setdefault(matrix.place(tile, row) // self.n, len(self.image))
-        return Tile(matrix.region, self.constants.weights + number * self.n, transpose)
+        format_ = self.constants.format_of(matrix) if self.config.weight_formats and not transpose else 0
+        return Tile(matrix.region, self.constants.weights + number * self.n, transpose, format_)
 
     def load_table(self, function):
         """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""

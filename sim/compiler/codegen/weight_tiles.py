@@ -10,11 +10,12 @@ __all__ = ["Tile", "alike", "runs_of", "steps_of"]
 
 class Tile(NamedTuple):
     """A weight tile in host memory: n consecutive vectors for the weight FIFO. The vectors are the columns of the tile. If
-    `transpose` is True, the vectors are the rows of the tile."""
+    `transpose` is True, the vectors are the rows of the tile. `format` is the code of its :class:`.WeightFormat` in the image."""
 
     region: Region
     vector: int
     transpose: int = 0
+    format: int = 0
 
 
 def runs_of(tiles, n):

@@ -1,0 +1,69 @@
+"""Tests of programs whose weights are stored in OCP MX formats: the bits of the golden model, and smaller images."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.encoding import decode
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.weight_formats import FORMATS, round_weights
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from graphs import check, execute, random_values
+from suites import slow
+
+CORE = Config(n=8, unified_buffer_depth=256, accumulator_depth=64, weight_rows=2, weight_formats=True)
+
+
+def chain(rng, sizes):
+    layers = [(f"{k}", rng.normal(size=shape).astype(bfloat16), None, "relu") for k, shape in enumerate(zip(sizes, sizes[1:]))]
+    return dense_chain("chain", layers)
+
+
+def loads(program):
+    """Returns the fields of all LOAD_WEIGHTS of a program."""
+    step = program.config.instruction_bytes
+    words = [int.from_bytes(program.model[place * step :][:32], "little") for place in range(program.instructions)]
+    return [fields for opcode, fields in map(decode, words) if opcode is Opcode.LOAD_WEIGHTS]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_bits_of_the_rounded_network(format_, rng):
+    graph, error = round_weights(chain(rng, (72, 40, 16)), format_)
+    program = check(graph, CORE, 3, rng)
+    assert {fields["weight_format"] for fields in loads(program)} == {format_.value}
+    plain = check(graph, replace(CORE, weight_formats=False), 3, rng)
+    assert len(program.model) < len(plain.model) - 2 * (72 * 40 + 40 * 16) * (1 - format_.bits / 16 - 0.1)
+    assert 0.001 < error < 0.2
+
+
+def test_weights_that_no_format_holds_stay_bfloat16(rng):
+    """Each matrix has the smallest format that holds it, and one with other weights stays as it is."""
+    graph, _ = round_weights(chain(rng, (40, 16, 24)), FORMATS[0])
+    weights = graph.stages[1].terms[0].weights.copy()
+    weights[0, 0, 3, 5] = 1.0078125  # eight significant bits
+    weights[0, 0, 4, 5] = 1e-3
+    term = replace(graph.stages[1].terms[0], weights=weights)
+    graph = replace(graph, stages=type(graph.stages)([graph.stages[0], replace(graph.stages[1], terms=(term,))]))
+    program = check(graph, CORE, 2, rng)
+    assert {fields["weight_format"] for fields in loads(program)} == {0, FORMATS[0].value}
+
+
+def test_altered_scale_changes_results(rng):
+    graph, _ = round_weights(chain(rng, (16, 8)), FORMATS[2])
+    program, x = compile_network(graph, CORE, 2), random_values(rng, (2, 16))
+    model = bytearray(program.model)
+    model[loads(program)[0]["offset"] + 3] += 1  # of column 3 of the first tile
+    right, wrong = execute(program, CORE, x, rng), execute(replace(program, model=bytes(model)), CORE, x, rng)
+    assert np.flatnonzero((right != wrong).any(axis=0)).tolist() == [3]
+
+
+@pytest.mark.parametrize("name", slow("c", "default"))
+def test_shipped_networks(name, rng):
+    graph, _ = round_weights(load_network(SHIPPED[name]), FORMATS[2])
+    check(graph, Config(weight_formats=True), 2, rng)
