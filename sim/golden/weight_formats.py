@@ -4,7 +4,6 @@ A block is the 32 weights of one output that share a scale, along the sum. A til
 32, so several tiles may share a block.
 """
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -123,25 +122,25 @@ def exact_codes(format_, tiles):
 def round_weights(graph, format_):
     """Returns a graph whose weights are rounded to a format, once for all sizes of the array, and the root-mean-square error
     relative to the weights. Weights of fixed operations, and structural zeros, keep their values."""
-    errors = squares = 0.0
+    terms = [term for stage in graph.stages for term in stage.terms if term.weights in graph.constants]
+    names = dict.fromkeys(term.weights for term in terms if not term.fixed)
+    for term in terms:
+        if term.fixed:
+            names.pop(term.weights, None)
+    rounded, errors, squares = graph.copied(), 0.0, 0.0
+    for name in names:
+        weights = graph.constants[name]
+        rounded.constants[name] = np.stack([_rounded(format_, part) for part in weights])
+        before, after = weights.astype(float), rounded.constants[name].astype(float)
+        errors, squares = errors + np.square(after - before).sum(), squares + np.square(before).sum()
+    return rounded, float(np.sqrt(errors / squares)) if squares else 0.0
 
-    def rounded(term):
-        nonlocal errors, squares
-        if term.fixed or term.data:
-            return term
-        inputs, outputs = term.weights.shape[2:]
-        parts = []
-        for part in term.weights.reshape(-1, inputs, outputs):
-            codes, scales = quantize(format_, part.astype(float))
-            bits = decode(format_, codes, np.repeat(scales, BLOCK, axis=0)[:inputs])
-            parts.append(np.where(part.view(np.uint16) == 0x8000, 0x8000, bits).astype(np.uint16).view(part.dtype))
-        weights = np.stack(parts).reshape(term.weights.shape)
-        errors += float(np.square(weights.astype(float) - term.weights.astype(float)).sum())
-        squares += float(np.square(term.weights.astype(float)).sum())
-        return replace(term, weights=weights)
 
-    stages = [replace(stage, terms=tuple(map(rounded, stage.terms))) for stage in graph.stages]
-    return replace(graph, stages=type(graph.stages)(stages)), float(np.sqrt(errors / squares)) if squares else 0.0
+def _rounded(format_, weights):
+    """Returns bfloat16 weights (inputs, outputs) in a format. The structural zeros, -0, stay -0."""
+    codes, scales = quantize(format_, weights.astype(float))
+    bits = decode(format_, codes, np.repeat(scales, BLOCK, axis=0)[: len(weights)])
+    return np.where(weights.view(np.uint16) == 0x8000, 0x8000, bits).astype(np.uint16).view(weights.dtype)
 
 
 # --- Tiles in host memory
