@@ -13,6 +13,7 @@ from command import write_idx
 from one_order import draw_orders
 
 own_home.enter()
+_MADE = {}  # by id of a typer application: the command that typer makes of it
 
 
 def pytest_addoption(parser):
@@ -95,9 +96,13 @@ def rng(request):
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Returns a function that runs the command `tpu`, or another function `main`, in this process, and restores the state of the
-    process. It is half a second faster than :func:`command.tpu`."""
+    process. It is half a second faster than :func:`command.tpu`. typer makes its objects of the options only once."""
+    from typer import main as typer_main
+
     from amaranth_tpu.scripts import tpu
 
+    make = typer_main.get_command
+    monkeypatch.setattr(typer_main, "get_command", lambda app: _MADE.get(id(app)) or _MADE.setdefault(id(app), make(app)))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
