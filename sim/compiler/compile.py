@@ -69,7 +69,7 @@ def compile_network(graph, config, batch, effort="best", progress=None):
     number, network, schedule = _fastest(graph, variants, config, batch, effort == "fast", progress)
     code = network.code(schedule)
     store(key, number, code)
-    return network.program(code)
+    return network.program(code, schedule.ops)
 
 
 def _fastest(graph, variants, config, batch, fast, progress):

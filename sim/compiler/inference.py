@@ -19,6 +19,8 @@ from .step_program import region_sizes, step_tensors
 
 __all__ = ["NetworkMemory", "Network"]
 
+_KEPT = 10_000  # instructions, about 10 MB, that a new program keeps; those of larger programs are emitted again if they are read
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkMemory:
@@ -95,17 +97,23 @@ class Network:
         scratch = scratch_vectors(schedule.ops, lowered, config)
         return Code(encoded(ops, config), image, blocks, schedule.places, order, plans, cost, scratch)
 
-    def program(self, code):
-        """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`."""
+    def program(self, code, ops=()):
+        """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`. `ops` are its instructions if they are known."""
+        emit = partial(self._emit, code)
+        if 0 < len(ops) <= _KEPT:
+            emit = partial(tuple, self._numbered(ops))
         macs = sum(map(self.graph.macs, self.graph.stages))
         others = {"batch": self.batch, "useful_macs": self.batch * macs, "memory": self.memory, "plan": code.plans}
-        others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": partial(self._emit, code)}
+        others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": emit}
         constants = self.constants.pack(code.image, code.blocks)
         return program_of(code.words, code.cost, constants, region_sizes(self.lowered, code.scratch), self.config, **others)
 
     def _emit(self, code):
         starts, *others = code.order
-        ops = emitted_again(self.constants, self.config, Order(tuple(starts), *others), code.places)
+        return self._numbered(emitted_again(self.constants, self.config, Order(tuple(starts), *others), code.places))
+
+    def _numbered(self, ops):
+        """Replaces the names of stages in the instructions by their numbers. Returns the instructions."""
         numbers = {stage.name: number for number, stage in enumerate(self.graph.stages)}
         for op in ops:
             op.stage, op.parts = numbers.get(op.stage, 0), [(numbers.get(stage, 0), count) for stage, count in op.parts]
