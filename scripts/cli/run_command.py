@@ -88,7 +88,7 @@ def _load(options):
 
     if not options.board:
         options.core.config()  # report an invalid core before reading the model
-    model = tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape))
+    model = tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape), options.weights)
     model.check_programs = not options.no_check
     return model
 

@@ -33,6 +33,13 @@ class TimedName(StrEnum):
         return self in ("verilator", "icarus")
 
 
+class WeightsName(StrEnum):
+    MXFP8 = "mxfp8"
+    MXFP6 = "mxfp6"
+    MXFP4 = "mxfp4"
+    MXINT8 = "mxint8"
+
+
 class SimulatorName(TimedName):
     VERILATOR = "verilator"
     ICARUS = "icarus"
@@ -120,6 +127,13 @@ class RunOptions:
             help="Compute a final Softmax in the core's softmax unit. Default: leave it to the host.",
         ),
     ] = False
+    weights: Annotated[
+        WeightsName | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Round the weights to this format. A core with `weight_formats` stores them so. Default: bfloat16.",
+        ),
+    ] = None
     simulator: Annotated[
         SimulatorName,
         typer.Option(

@@ -54,7 +54,8 @@ class ModelComparison:
     #: Largest difference between a stage and the same stage of the binary64 network, relative to the bound for bfloat16.
     rounding: float | None = None
     reason: str | None = None  # reason why no interpreter was used
-    #: One line about samples that were not checked, because the interpreter overflows where the network does not.
+    #: One line about what was not checked: samples for which the interpreter overflows where the network does not, or the layers
+    #: of a network whose weights are rounded to a format of fewer bits.
     note: str | None = None
     error: str | None = None  # one line about a difference that exceeds the bounds for binary32 or bfloat16
 
@@ -110,6 +111,9 @@ def against_model(network, samples, results, *, makers=None, most=_MOST, second=
             reasons.append(str(error))
     else:
         found = replace(found, reason="; ".join(reasons))
+    if network.rounded:
+        note = f"{network.rounded}: the results of each layer are not compared with binary64"
+        return replace(found, note=f"{found.note}; {note}" if found.note else note)
     few = samples[: max(1, found.samples)]
     worst = check_stages(network, few) if found.samples or _macs(network) <= 1e9 else None
     if worst is None:

@@ -29,7 +29,7 @@ _CACHE, _CHECKS = DiskCache("programs"), DiskCache("checks")
 _CHECK_BYTES = 1 << 18  # of all files of `_CHECKS`
 _VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
 
-_FOREIGN = "name", "origin", "preprocess"  # fields of a graph that do not affect the program
+_FOREIGN = "name", "origin", "preprocess", "rounded"  # fields of a graph that do not affect the program
 
 
 def _most():

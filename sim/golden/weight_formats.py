@@ -120,8 +120,8 @@ def exact_codes(format_, tiles):
 
 
 def round_weights(graph, format_):
-    """Returns a graph whose weights are rounded to a format, once for all sizes of the array, and the root-mean-square error
-    relative to the weights. Weights of fixed operations, and structural zeros, keep their values."""
+    """Returns a graph whose weights are rounded to a format, once for all sizes of the array. Its field `rounded` tells the
+    error. Weights of fixed operations, and structural zeros, keep their values."""
     terms = [term for stage in graph.stages for term in stage.terms if term.weights in graph.constants]
     names = dict.fromkeys(term.weights for term in terms if not term.fixed)
     for term in terms:
@@ -133,7 +133,9 @@ def round_weights(graph, format_):
         rounded.constants[name] = np.stack([_rounded(format_, part) for part in weights])
         before, after = weights.astype(float), rounded.constants[name].astype(float)
         errors, squares = errors + np.square(after - before).sum(), squares + np.square(before).sum()
-    return rounded, float(np.sqrt(errors / squares)) if squares else 0.0
+    error = np.sqrt(errors / squares) if squares else 0
+    rounded.rounded = f"weights are rounded to {format_.name.lower()}, with a relative root-mean-square error of {error:.2%}"
+    return rounded
 
 
 def _rounded(format_, weights):

@@ -44,6 +44,7 @@ class SampleOrder:
     softmax: bool = False  # True if the model ended with a Softmax that was removed, so that the results are logits
     input_shape: tuple[int, ...] = ()  # shape of one sample in the ONNX model
     preprocess: str | None = None  # entry `preprocess` of the model's metadata
+    rounded: str = ""  # clause about weights that were rounded to another format than bfloat16
     #: Sim.fusion.origin.Origin or None. Inputs and outputs of the ONNX model. None if the graph was not read from a file.
     origin: object = field(default=None, repr=False)
     #: All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.

@@ -5,6 +5,7 @@ from pathlib import Path
 import onnx
 
 from ..frontend.load import load_network
+from ..golden.weight_formats import FORMATS, round_weights
 from ..models.shipped import SHIPPED
 from ..trainer.errors import ArgumentError
 from .arguments import needs_conversion
@@ -14,7 +15,7 @@ from .temporary_file import TemporaryFile
 __all__ = ["load"]
 
 
-def load(model, probabilities=False, effort="best", shapes=None):
+def load(model, probabilities=False, effort="best", shapes=None, weights=None):
     """Loads an ONNX model.
 
     Parameters
@@ -30,6 +31,9 @@ def load(model, probabilities=False, effort="best", shapes=None):
     shapes : dict of str to tuple of int, or None
         Shapes of inputs whose sizes the file leaves open, by name, with the batch: `{"x": (1, 3, 48, 192)}`.
         Of a scalar input, its value: `{"rate": 16000}`. It is then a constant.
+    weights : str or None
+        Format to which the weights are rounded, once: `mxfp8`, `mxfp6`, `mxfp4` or `mxint8`. Cores with `weight_formats` store
+        them so; other cores store the same values in bfloat16. Default: bfloat16.
 
     Returns
     -------
@@ -41,7 +45,7 @@ def load(model, probabilities=False, effort="best", shapes=None):
         If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
         node.
     ArgumentError
-        If `model` is an object of another kind, such as a PyTorch module.
+        If `model` is an object of another kind, such as a PyTorch module, or if `weights` is not a format.
 
     Examples
     --------
@@ -52,6 +56,16 @@ def load(model, probabilities=False, effort="best", shapes=None):
     if not isinstance(model, (str, Path, bytes, onnx.ModelProto)):
         raise ArgumentError(f"`model` must be a path, an onnx.ModelProto or bytes of a file, not {needs_conversion(model)}")
     if isinstance(model, (str, Path)):
-        return Model(load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes), effort)
+        network = load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes)
+        return Model(_rounded(network, weights), effort)
     file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
-    return Model(file.load(keep_softmax=probabilities, shapes=shapes), effort, file=file)
+    return Model(_rounded(file.load(keep_softmax=probabilities, shapes=shapes), weights), effort, file=file)
+
+
+def _rounded(network, weights):
+    formats = {one.name.lower(): one for one in FORMATS}
+    if weights is None:
+        return network
+    if weights not in formats:
+        raise ArgumentError(f"weights must be one of {', '.join(formats)}, not {weights!r}")
+    return round_weights(network, formats[weights])
