@@ -85,13 +85,17 @@ class Span:
     def length(self, values, cores=1):
         """Returns the number of rows from the first to the last, both included. `values` has the fields of the instruction, by
         name; `cores` is the number of cores in the ring."""
-        height, rows = values["format"].height if self.tall else self.times, prod(values[name] for name in self.rows)
+        height, rows = values["format"].height if self.tall else self.times, 1
+        for name in self.rows:
+            rows *= values[name]
         together = height + (rows - 1) * (values.get(self.step) or height)
         if self.slide and values.get(self.slide[0]):
             together += prod(values[name] for name in self.slide[1]) - 1
         if self.around and values["mode"] in self.around[1]:
             together += (cores - 1) * values[self.around[0]]
-        return together + sum((values[count] - 1) * values[stride] for count, stride in self.loops)
+        for count, stride in self.loops:
+            together += (values[count] - 1) * values[stride]
+        return together
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ def scratch_vectors(ops, lowered, config):
 
 
 def _scratch(op, config):
+    if op.fields.get("region") is not Region.SCRATCH:
+        return slice(0)
     for memory, first, count, _ in accesses(op.opcode, op.fields, config.vector_bytes):
         if memory is Region.SCRATCH:
             return slice(first, first + count)
