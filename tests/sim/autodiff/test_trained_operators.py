@@ -199,7 +199,7 @@ def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, nam
     training = differentiate(load_network(CASES[name](rng).save(tmp_path)))
     state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
     losses = []
-    for number in range(25):
+    for number in range(12):
         result = step(training, state, optimizer, x, targets, rate, dropout.masks(training, number, 12))
         state, losses = result.state, [*losses, result.loss]
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
