@@ -3,7 +3,7 @@
 from ..memory.matrices import Geometry
 from ..program import CompileError
 
-__all__ = ["NotMatrices", "forms_of", "geometries_of", "spread_tensors"]
+__all__ = ["NotMatrices", "forms_of", "geometries_of"]
 
 
 class NotMatrices(CompileError):
@@ -93,16 +93,3 @@ def forms_of(step, views):
             raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form
     return forms
-
-
-def spread_tensors(step):
-    """Returns the names of the tensors of one channel that multiply all channels of other tensors. Such a tensor is stored in all
-    lanes."""
-    tensors = step.tensors
-    factors = {one.times for one in step.stages if one.times and tensors[one.output].channels > 1}
-    spread = {name for name in factors if tensors[name].channels == 1}
-    for stage in step.stages:
-        names = [name for term in stage.terms for name in (term.source, term.weights)]
-        if spread.intersection(names):
-            raise NotMatrices(f"{stage.output}: reads a factor for all channels as an operand, which can't be compiled")
-    return spread | {one.start for one in step.stages if one.output in spread and one.start}

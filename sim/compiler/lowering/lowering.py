@@ -15,7 +15,7 @@ from ..memory.matrices import Geometry, matrix_of
 from ..passes.ungrouping import ungrouped
 from .convolutions import band_product, is_window, patches_of, window_product
 from .copies import copies_for, gradient_copies
-from .forms import NotMatrices, forms_of, geometries_of, spread_tensors
+from .forms import NotMatrices, forms_of, geometries_of
 from .grouping import Grouping
 from .ring import divided_tensors, gathers_of
 from .sums import Expansion, Product, Result
@@ -56,7 +56,6 @@ class Lowered:
         step = self.ungrouped.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1, unit=n), geometries_of(step, n, batch)
         self.forms = forms_of(step, folded.views) | dict.fromkeys(folded.transposed, "transposed")
-        self.spread = spread_tensors(step)
         self._turned = {one.source for stage in step.stages for one in stage.terms if one.lanes and one.groups == 1}
         self.copies = gradient_copies(step, self.geometries, n)
         self.matrices, self.sums, self.transposed = {}, [], {}
@@ -78,17 +77,16 @@ class Lowered:
         key = name, form if size is None else f"{form} {size}"
         if key in self.matrices:
             return self.matrices[key]
-        spread = name in self.spread
         if name in self.folded.views:
             whole, first = self.folded.views[name]
             return self.matrix(whole).view(name, tensor.height * tensor.width, first)
-        rows, channels = self._shape(form, name, self.geometry.n if spread else tensor.channels, geometry)
+        rows, channels = self._shape(form, name, tensor.channels, geometry)
         # A diagonal is a copy of the upper half, made of products; see `Expansion`.
         wide = tensor.wide and form != "diagonal" or name in step.constants and form in ("vector", "positions")
         kept = self.matrix(self._kept[name], form) if name in self._kept else None
         blocks = tensor.height if form == "turned" else 1
         pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
-        fields = {"layout": self._layout(name, wide), "pitch": pitch, "wide": wide, "spread": spread, "blocks": blocks}
+        fields = {"layout": self._layout(name, wide), "pitch": pitch, "wide": wide, "blocks": blocks}
         made = matrix_of(name, form, rows, channels, geometry, kept.region if kept else self._region(name), **fields)
         take = self.take_tiles if self.is_weights(made) else partial(self.take, made.region)
         made = replace(made, vector=kept.vector if kept else take(made.size))
@@ -189,10 +187,7 @@ class Lowered:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True)
         if term.weights in self.folded.views:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=True)
-        matrix = self.matrix(term.weights, "turned")
-        if step.tensors[stage.output].channels == 1 and stage.output in self.spread:
-            matrix = self._spread_weights(term.weights)
-        return Product("matrix", rows, matrix, by_rows=term.swapped)
+        return Product("matrix", rows, self.matrix(term.weights, "turned"), by_rows=term.swapped)
 
     def _gradient(self, stage, term):
         form, step = self.forms[stage.output], self.step
@@ -225,16 +220,6 @@ class Lowered:
 
     def _repeated(self, name, size):
         return self.matrix(name, "repeated", size)
-
-    def _spread_weights(self, name):
-        if name not in self.step.constants:
-            raise NotMatrices(f"{name}: weights of a factor for all channels can't be trained on the core")
-        key = name, "turned, spread"
-        if key not in self.matrices:
-            inputs, n = self.step.tensors[name].width, self.geometry.n
-            made = matrix_of(name, "turned", n, inputs, self.geometry, Region.MODEL, spread=True)
-            self.matrices[key] = replace(made, vector=self.take_tiles(made.size))
-        return self.matrices[key]
 
     # Stages
 

@@ -96,7 +96,6 @@ class Matrix:
     size: int = 0  # number of vectors
     first: int = 0  # address of row 0 of tile 0 in the vectors, in units of 16 bits
     wide: bool = False  # True: binary32
-    spread: bool = False  # True: the tensor has one channel, which is stored in all n lanes
     blocks: int = 1  # Blocks of `channels` channels, one for each kernel position. Each block has whole tiles.
     copies: tuple = ()  # Tuple of sim.compiler.lowering.copies.Copy. Stored with the matrix.
 
@@ -212,7 +211,7 @@ class Matrix:
         """Returns the bytes of the matrix's vectors with the values of a tensor, (height, width, channels) or, for samples,
         (batch, height, width, channels)."""
         n = self.geometry.n
-        rows = matrix_values(self.form, np.repeat(values, n, axis=-1) if self.spread else values, self.geometry)
+        rows = matrix_values(self.form, values, self.geometry)
         fill = -0.0 if self.region is Region.MODEL and self.form == "turned" else 0  # adding x * -0 changes no sum
         padded = np.full((self.rows, self.blocks, self.each * n), fill, np.float32 if self.wide else rows.dtype)
         parts = rows.reshape(len(rows), self.blocks, -1)

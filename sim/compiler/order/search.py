@@ -21,6 +21,7 @@ from ..lowering.lowering import lower, with_products_apart
 from ..lowering.ring import ReduceScatter
 from ..lowering.sums import MatrixSum
 from ..lowering.update_lanes import use_update_lanes
+from ..passes.factors import widen_factors
 from ..passes.folding import fold
 from ..passes.stacking import stacked
 from ..program import CompileError, check_ring, check_unit
@@ -73,7 +74,8 @@ def _compiled(step, config, batch, cores):
 
 def lowered_step(step, config, batch):
     """Returns the :class:`.Lowered` of a step or a network."""
-    lowered = lower(stacked(fold(with_products_apart(step), config.n)), config.n, batch, step)
+    made = widen_factors(with_products_apart(step), config, batch)
+    lowered = lower(stacked(fold(made, config.n)), config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
     return lowered

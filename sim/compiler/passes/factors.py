@@ -37,16 +37,17 @@ def widen_factors(graph, config, batch):
 
 
 def _spreads(graph, stage):
-    return stage.times and graph.tensors[stage.times].channels < graph.channels(stage)
+    return stage.times and graph.tensors[stage.times].channels == 1 < graph.channels(stage)
 
 
 def _alone(graph, factors):
-    """Returns the names of the factors that their stages can write to all lanes: nothing else reads them, and they are sums or
-    functions of sums."""
-    others = {*graph.input_names, *graph.outputs}
+    """Returns the names of the factors that their stages, or the host, can write to all lanes: nothing else reads them, and they
+    are sums of constant weights, or functions of such sums."""
+    others = {*graph.inputs, *graph.outputs, *graph.state, *graph.state.values()}
     for stage in graph.stages:
         others |= {*replace(stage, times=None if _spreads(graph, stage) else stage.times).operands}
-        others |= {stage.output} if stage.times or stage.softmax or any(map(graph.is_product, stage.terms)) else set()
+        fixed = {*(term.weights for term in stage.terms), *filter(None, [stage.start])} <= graph.constants.keys()
+        others |= set() if fixed and not (stage.times or stage.softmax) else {stage.output}
     return set(factors) - others
 
 

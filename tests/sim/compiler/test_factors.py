@@ -1,15 +1,22 @@
 """Tests of factors and terms that are broadcast: one number for all channels of a position (`sim/compiler/passes/factors.py`),
 and one position for all results (stride 0). Compiled programs must match the golden model bit for bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.passes.factors import widen_factors
 from amaranth_tpu.sim.functions.functions import Function
-from amaranth_tpu.sim.ir.stage import Tensor
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.stage import Tensor, Term
+from graph_steps import run_on_model
 from graphs import check, random_values
 from stage_graphs import GivenStage, GivenTerm, built
+from step_networks import Builder
 from suites import slow
 
 CORE = Config(n=4, unified_buffer_depth=512, accumulator_depth=64, table_lanes=2, transpose=True)
@@ -67,3 +74,17 @@ def test_a_term_of_stride_0_reads_one_position_everywhere(rng, size, channels):
     ]
     tensors = {name: Tensor(name, *shape) for name, shape in shapes.items()}
     check(built("g", tensors, "x", "y", tuple(stages)), CORE, 2, rng)
+
+
+@pytest.mark.parametrize("reads_again", [False, True])
+def test_steps_with_a_trained_factor_of_one_channel(rng, reads_again):
+    """The step of a gate with one channel, whose weights are trained, matches the golden model, also if another stage reads the
+    gate."""
+    network = Builder(rng)
+    x = network.add_input("x", (1, 3, 6))
+    gate = network.conv("gate", x, 1, function=Function("sigmoid"))
+    network.conv("gated", x, 6, times=gate)
+    shapes = {"gated": 6, "gate": 1} if reads_again else {"gated": 6}
+    terms = [Term(name, network.weights(f"{name}.last", 3, channels, 4), (1, 3)) for name, channels in shapes.items()]
+    network.output = network.stage("logits", 4, *terms, wide=True)
+    run_on_model(compile_graph(make_step(network, Sgd()), replace(CORE, training=True), 3), Sgd(), rng)
