@@ -12,7 +12,7 @@ from .lowering.forms import NotMatrices
 from .order.search import compile_graph
 from .passes.cropping import crop
 from .program import CompileError, check_unit
-from .step_state import MASTER, StepMemory
+from .step_state import StepMemory
 
 __all__ = ["CORE_REFUSALS", "compile_step"]
 
@@ -74,12 +74,7 @@ def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
         raise CompileError(reason) from None
     except CompileError as error:
         raise CompileError(_explained(training, error)) from None
-    tensors = dict(program.tensors)
-    for number, (name, one) in enumerate(zip(step.parameters, training.parameters.values())):
-        for slot, tensor in {MASTER: step.masters[name], **step.slots[name]}.items():
-            tensors[number, slot] = _with_shape(tensors[tensor], one.initial.shape)
-    memory = StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor)
-    return replace(program, memory=memory, tensors=tensors)
+    return replace(program, memory=StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor))
 
 
 def _explained(graph, error):
@@ -88,7 +83,3 @@ def _explained(graph, error):
     titles |= {stage.name: titles[stage.output] for stage in graph.stages}
     one = tensor.removeprefix("gradient of ").removesuffix(".weights")
     return f"{titles.get(one, tensor)}{colon}{cause}"
-
-
-def _with_shape(tensor, shape):
-    return replace(tensor, unpack=lambda data: tensor.unpack(data).reshape(shape))

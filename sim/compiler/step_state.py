@@ -2,8 +2,7 @@
 
 A program from :func:`sim.compiler.step.compile_step` has these names in `tensors`:
 
-* `(number, name)`: parameter `number` of the network, or its optimizer state. The names are
-  :data:`MASTER` and the optimizer's slots;
+* the names in `masters` and `slots` of the step's graph: parameters and optimizer state;
 * :func:`sim.compiler.program.factor` of a name: a factor of the optimizer, in region MODEL.
 
 Its `memory` is a :class:`StepMemory`.
@@ -19,10 +18,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState, divisor_of, target_tensors
 
-__all__ = ["MASTER", "StepMemory", "pack_state", "unpack_states", "with_rate"]
-
-#: Name of the parameter itself, among the names of its optimizer state.
-MASTER = "master"
+__all__ = ["StepMemory", "pack_state", "unpack_states", "with_rate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +78,21 @@ def with_rate(program, rate, step=1, counted=None):
 
 def pack_state(program, state, rank=0):
     """Returns the contents of region SCRATCH for core `rank` of the ring, from a :class:`sim.golden.training.TrainingState`."""
-    arrays = [{MASTER: master, **slots} for master, slots in zip(state.masters, state.slots)]
-    values = {(number, name): array for number, own in enumerate(arrays) for name, array in own.items()}
+    step, values = program.memory.step, {}
+    for name, master, slots in zip(step.parameters, state.masters, state.slots):
+        values |= {step.masters[name]: master} | {step.slots[name][slot]: array for slot, array in slots.items()}
     return program.pack(Region.SCRATCH, values, rank)
 
 
 def unpack_states(program, data, steps=0):
     """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, from a list with region SCRATCH
     of each core. With a correct program, all states are equal."""
-    parameters, slots = range(len(program.memory.network.parameters)), program.memory.optimizer.slots
-    found = [{name: program.unpack_all(data, (number, name)) for name in (MASTER, *slots)} for number in parameters]
-    return [
-        TrainingState([one[MASTER][rank] for one in found], [{name: one[name][rank] for name in slots} for one in found], steps)
-        for rank in range(len(data))
-    ]
+    step, network = program.memory.step, program.memory.network
+    states = [TrainingState([], [], steps) for _ in data]
+    for name, one in network.parameters.items():
+        kept = {tensor: program.unpack_all(data, tensor) for tensor in (step.masters[name], *step.slots[name].values())}
+        made = {id(array): array.reshape(one.initial.shape) for arrays in kept.values() for array in arrays}  # cores share some
+        for rank, state in enumerate(states):
+            state.masters.append(made[id(kept[step.masters[name]][rank])])
+            state.slots.append({slot: made[id(kept[tensor][rank])] for slot, tensor in step.slots[name].items()})
+    return states

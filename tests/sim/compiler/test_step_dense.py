@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
-from amaranth_tpu.sim.compiler.step_state import MASTER, with_rate
+from amaranth_tpu.sim.compiler.step_state import with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
@@ -101,7 +101,7 @@ def test_weights_are_read_before_they_change(rng):
     training = differentiate(chain(rng, (9, 11, 12, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     stored, read = set(), set()
-    masters = [program.tensors[number, MASTER].rows for number in range(len(training.parameters))]
+    masters = [program.tensors[name].rows for name in program.memory.step.masters.values()]
     for op in program.ops:
         if op.opcode is Opcode.STORE:
             stored.add(op.fields["offset"])
