@@ -107,15 +107,18 @@ def _kept_weights(op, word, count):
 
 def _beats(program):
     """Returns the bus beats `(read, written)` of each layer."""
-    config, own, tiles = program.config, defaultdict(list), Counter()
+    config, own, weights, instructions = program.config, defaultdict(list), Counter(), Counter()
     for op in program.ops:
-        own[op.stage].append(op)
-        for stage, count in op.parts if op.opcode is Opcode.LOAD_WEIGHTS else ():
-            tiles[stage] += count
+        instructions[op.stage] += 1
+        if op.opcode is Opcode.LOAD_WEIGHTS:  # it may load tiles of several layers
+            for stage, count in op.parts:
+                weights[stage] += host_vectors([op], "r", config.n) * count // op.rows
+        else:
+            own[op.stage].append(op)
     beats = []
     for number in range(len(program.plan)):
-        read = (host_vectors(own[number], "r", config.n) + tiles[number] * config.n) * config.beats_per_vector
-        read += len(own[number]) * config.instruction_bytes // config.bus_bytes
+        read = (host_vectors(own[number], "r", config.n) + weights[number]) * config.beats_per_vector
+        read += instructions[number] * config.instruction_bytes // config.bus_bytes
         beats.append((read, host_vectors(own[number], "w", config.n) * config.beats_per_vector))
     return beats
 

@@ -72,6 +72,10 @@ def test_expected_layers_add_up(program, monkeypatch):
     assert sum(layer.macs for layer in layers) == program.useful_macs
     assert sum(layer.compute_cycles for layer in layers) == program.cost.compute_cycles
     assert sum(layer.write_beats for layer in layers) == program.cost.write_beats
+    halt = program.config.instruction_bytes // program.config.bus_bytes
+    assert (
+        0 <= program.cost.read_beats - halt - sum(layer.read_beats for layer in layers) < len(layers)
+    )  # shares are rounded down
     assert all(0 < layer.busy <= layer.cycles and 0 < layer.utilisation <= 1 for layer in layers)
 
 
