@@ -31,6 +31,7 @@ __all__ = [
     "NoCheck",
     "RunFailed",
     "ShapeOption",
+    "WeightsOption",
     "console",
     "replaceable_folder",
     "run_app",
@@ -72,6 +73,24 @@ ShapeOption = Annotated[
         metavar="NAME=SIZES",
         help="Shape of an input whose sizes the file leaves open, with the batch: x=1,3,48,192. "
         "Of a scalar input, the value: rate=16000. May be repeated.",
+    ),
+]
+
+
+class WeightsName(StrEnum):
+    MXFP8 = "mxfp8"
+    MXFP6 = "mxfp6"
+    MXFP4 = "mxfp4"
+    MXINT8 = "mxint8"
+
+
+WeightsOption = Annotated[
+    WeightsName | None,
+    typer.Option(
+        "--weights",
+        metavar="NAME",
+        help="Round the weights to mxfp8, mxfp6, mxfp4 or mxint8. "
+        "A core with `weight_formats` stores them so. Default: bfloat16.",
     ),
 ]
 

@@ -12,7 +12,18 @@ from rich.console import Console
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.terminal import compiling, show_bundle, spinner
-from .command_line import Effort, EffortOption, Json, NoCheck, RunFailed, ShapeOption, console, replaceable_folder, write_folder
+from .command_line import (
+    Effort,
+    EffortOption,
+    Json,
+    NoCheck,
+    RunFailed,
+    ShapeOption,
+    WeightsOption,
+    console,
+    replaceable_folder,
+    write_folder,
+)
 from .compile_passes import PassesOption, PrintAfterOption, print_passes, print_text_after
 from .core_options import CoreChoice
 from .json_output import model_object, print_json
@@ -66,6 +77,7 @@ def compile_model(
             "--probabilities", help="Compute a final Softmax in the core's softmax unit. Default: leave it to the host."
         ),
     ] = False,
+    weights: WeightsOption = None,
     effort: EffortOption = Effort.BEST,
     no_check: NoCheck = False,
     passes: PassesOption = False,
@@ -91,7 +103,7 @@ def compile_model(
         check_batch(batch)
         if output:
             raise typer.BadParameter("-o cannot be combined with --print-after, which writes no files; leave out one of them")
-        load = partial(_network, model, shape, probabilities)
+        load = partial(_network, model, shape, probabilities, weights)
         return print_text_after(print_after, load, core.config(), batch, effort.value, as_json)
     if output is None:
         raise typer.BadParameter("-o is missing; give a folder for the files, such as -o firmware/model")
@@ -116,6 +128,7 @@ def compile_model(
         input=input,
         seed=seed,
         probabilities=probabilities,
+        weights=weights,
         effort=effort,
         no_check=no_check,
     )
@@ -161,6 +174,7 @@ def compiled(
     input=None,
     seed=1,
     probabilities=False,
+    weights=None,
     effort=Effort.BEST,
     no_check=False,
 ):
@@ -168,8 +182,9 @@ def compiled(
     :func:`compile_model`. Returns a :class:`Compiled`. Raises RunFailed if a check fails."""
     from amaranth_tpu.sim.bundle.bundle import make_bundle
 
-    network, samples, origin = _load(model, shape, input, batch, seed, probabilities)
-    lines = _made_by(config, model, batch, name, probabilities, effort, shape or [], no_check)
+    network, samples, origin = _load(model, shape, input, batch, seed, probabilities, weights)
+    words = model_words(model, batch, shape or [], no_check, probabilities, effort, weights)
+    lines = _made_by(config, words, name)
     program = _program(network, config, batch, effort, no_check)
     with spinner(console, "test vectors"):
         bundle = make_bundle(network, program, samples, name=name, lines=lines)
@@ -180,37 +195,38 @@ def compiled(
 _REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "scratch"}
 
 
-def _network(model, shape, probabilities):
+def _network(model, shape, probabilities, weights):
     from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
     from amaranth_tpu.sim.frontend.load import load_network
+    from amaranth_tpu.sim.golden.weight_formats import rounded_network
 
-    return load_network(SHIPPED.get(model) or Path(model), probabilities, parse_shapes(shape))
+    return rounded_network(load_network(SHIPPED.get(model) or Path(model), probabilities, parse_shapes(shape)), weights)
 
 
-def _load(model, shape, input, batch, seed, probabilities):
+def _load(model, shape, input, batch, seed, probabilities, weights):
     """Returns `(network, float32 samples (up to batch, values), text that describes the origin of the samples)`."""
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
 
-    network = _network(model, shape, probabilities)
+    network = _network(model, shape, probabilities, weights)
     if input:
         return network, read_samples(input, network, batch)[0].rows, f"from {input}"
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
 
 
-def model_words(model, batch, shapes, no_check, probabilities=False, effort=Effort.BEST):
+def model_words(model, batch, shapes, no_check, probabilities=False, effort=Effort.BEST, weights=None):
     """Returns the options that compile the same model, as words of a command. Paths are reduced to file names."""
     words = f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}" + " --probabilities" * probabilities
+    words += f" --weights {weights}" if weights else ""
     words += "".join(f" --shape {_ODD_IN_SHAPE.sub('_', text)}" for text in shapes)
     return words + f" --effort {effort}" * (effort is not Effort.BEST) + " --no-check" * no_check
 
 
-def _made_by(config, model, batch, name, probabilities, effort, shapes, no_check):
-    """Returns the lines of the comment at the top of the C header: the command that wrote it."""
+def _made_by(config, words, name):
+    """Returns the lines of the comment at the top of the C header: the command that wrote it. `words` : :func:`model_words`."""
     from amaranth_tpu.hw.verilog.header import command, origin
 
-    words = command(config).removeprefix("tpu generate ") + model_words(model, batch, shapes, no_check, probabilities, effort)
-    words += f" -o {name}" + f" --name {name}" * (name != "model")
+    words = command(config).removeprefix("tpu generate ") + words + f" -o {name}" + f" --name {name}" * (name != "model")
     return [f"By {origin()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 
 

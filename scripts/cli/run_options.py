@@ -10,7 +10,7 @@ import typer
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption
+from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption, WeightsOption
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
@@ -31,13 +31,6 @@ class TimedName(StrEnum):
     def has_time(self):
         """Returns True for RTL simulators, which count cycles."""
         return self in ("verilator", "icarus")
-
-
-class WeightsName(StrEnum):
-    MXFP8 = "mxfp8"
-    MXFP6 = "mxfp6"
-    MXFP4 = "mxfp4"
-    MXINT8 = "mxint8"
 
 
 class SimulatorName(TimedName):
@@ -127,13 +120,7 @@ class RunOptions:
             help="Compute a final Softmax in the core's softmax unit. Default: leave it to the host.",
         ),
     ] = False
-    weights: Annotated[
-        WeightsName | None,
-        typer.Option(
-            rich_help_panel=_DATA,
-            help="Round the weights to this format. A core with `weight_formats` stores them so. Default: bfloat16.",
-        ),
-    ] = None
+    weights: WeightsOption = None
     simulator: Annotated[
         SimulatorName,
         typer.Option(

@@ -12,13 +12,15 @@ from amaranth_tpu.hw.spec.codes import WeightFormat
 
 from .arithmetic import NAN_BFLOAT16
 
-__all__ = ["BLOCK", "FORMATS", "decode", "exact_codes", "packed", "quantize", "round_weights", "unpacked"]
+__all__ = ["BLOCK", "FORMATS", "decode", "exact_codes", "packed", "quantize", "round_weights", "rounded_network", "unpacked"]
 
 #: The formats with scales, the smallest first.
 FORMATS = (WeightFormat.MXFP4, WeightFormat.MXFP6, WeightFormat.MXFP8, WeightFormat.MXINT8)
 
 #: Weights of one block.
 BLOCK = 32
+#: The formats by the name of an option.
+FORMAT_NAMES = {one.name.lower(): one for one in FORMATS}
 
 _BIAS = 127  # of a scale: its factor is 2 ** (scale - 127)
 _MINIFLOATS = {WeightFormat.MXFP8: (4, 3, 7), WeightFormat.MXFP6: (2, 3, 1), WeightFormat.MXFP4: (2, 1, 1)}
@@ -136,6 +138,11 @@ def round_weights(graph, format_):
     error = np.sqrt(errors / squares) if squares else 0
     rounded.rounded = f"weights are rounded to {format_.name.lower()}, with a relative root-mean-square error of {error:.2%}"
     return rounded
+
+
+def rounded_network(graph, name):
+    """Returns a graph with weights rounded to the format of this name, one of `FORMAT_NAMES`; with None, the graph itself."""
+    return round_weights(graph, FORMAT_NAMES[name]) if name else graph
 
 
 def _rounded(format_, weights):

@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 
 from ..frontend.load import load_network
-from ..golden.weight_formats import FORMATS, round_weights
+from ..golden.weight_formats import FORMAT_NAMES, rounded_network
 from ..models.shipped import SHIPPED
 from ..trainer.errors import ArgumentError
 from .arguments import needs_conversion
@@ -53,19 +53,12 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None):
     >>> tpu.load("d")
     <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
     """
+    if weights is not None and weights not in FORMAT_NAMES:
+        raise ArgumentError(f"weights must be one of {', '.join(FORMAT_NAMES)}, not {weights!r}")
     if not isinstance(model, (str, Path, bytes, onnx.ModelProto)):
         raise ArgumentError(f"`model` must be a path, an onnx.ModelProto or bytes of a file, not {needs_conversion(model)}")
     if isinstance(model, (str, Path)):
         network = load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes)
-        return Model(_rounded(network, weights), effort)
+        return Model(rounded_network(network, weights), effort)
     file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
-    return Model(_rounded(file.load(keep_softmax=probabilities, shapes=shapes), weights), effort, file=file)
-
-
-def _rounded(network, weights):
-    formats = {one.name.lower(): one for one in FORMATS}
-    if weights is None:
-        return network
-    if weights not in formats:
-        raise ArgumentError(f"weights must be one of {', '.join(formats)}, not {weights!r}")
-    return round_weights(network, formats[weights])
+    return Model(rounded_network(file.load(keep_softmax=probabilities, shapes=shapes), weights), effort, file=file)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from amaranth_tpu import tpu
-from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.scripts.cli.compile_command import compiled
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -78,3 +79,11 @@ def test_python_api_tells_the_error(rng):
     assert found.note.startswith("weights are rounded to mxfp4, with a relative root-mean-square error of 1")
     with pytest.raises(ArgumentError, match="^weights must be one of mxfp4, mxfp6, mxfp8, mxint8, not 'fp8'$"):
         tpu.load("d", weights="fp8")
+
+
+def test_bundle_needs_a_core_with_the_formats():
+    """`tpu compile --weights` writes its option into the C header, and the driver checks that the core decodes the weights."""
+    bundle = compiled(Config(n=8, weight_formats=True, **PLAIN), "d", weights="mxfp8").bundle
+    header = bundle.files["model.h"]
+    header = header.decode() if isinstance(header, bytes) else header
+    assert " --weights mxfp8 " in header and bundle.model.needs.features == 1 << 6
